@@ -17,6 +17,7 @@ __all__ = [
     "LEFT_OUT",
     "NOT_LOOKED_AT",
     "RENUMBERED",
+    "REPORTED",
     "TAKEN",
     "UNLABELED",
     "Account",
@@ -32,8 +33,9 @@ TAKEN, NOT_LOOKED_AT = "taken", "not looked at"
 _LOSSES = (LEFT_OUT, UNLABELED, RENUMBERED)
 _FATES = (*_LOSSES, TAKEN, NOT_LOOKED_AT)
 _SAMPLES = ("image", "sample", "row", "label")  # losing one of these costs an image or its label
-_REPORTED = 2000  # names of one item, which a report lists
-_KEPT = 10  # of which a manifest keeps these
+REPORTED = 2000
+"""So many names of one item are remembered, for a report."""
+
 _SHOWN = 3  # and a line shows these
 _LABEL_NAMES = frozenset({"class", "cls", "label", "labels", "target", "targets", "y", "category"})
 
@@ -90,10 +92,10 @@ class Item:
         names = f" ({shown}{more})" if shown else ""
         return f"{self.fate}: {counted(self.count, self.what)}{names}: {self.why}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the item as a manifest keeps it: with few of its names."""
+    def to_json(self, names: int) -> dict[str, Any]:
+        """Return the item as JSON values, with its first `names` names."""
         document = {"fate": self.fate, "what": self.what, "why": self.why, "count": self.count}
-        return {**document, "names": self.names[:_KEPT], **({"chosen": True} if self.chosen else {})}
+        return {**document, "names": self.names[:names], **({"chosen": True} if self.chosen else {})}
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ class Account:
             return
         item = self._items.setdefault((fate, what, why, chosen), Item(fate, what, why, chosen=chosen))
         item.count += number
-        item.names += listed[: max(0, _REPORTED - len(item.names))]
+        item.names += listed[: max(0, REPORTED - len(item.names))]
 
     def left_out(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
         """Add things that are not in the pack; see `add`."""
@@ -209,6 +211,10 @@ class Account:
     def lines(self) -> list[str]:
         """Return the lines that commands show, the losses first."""
         return [item.line() for item in self]
+
+    def count(self, fate: str) -> int:
+        """Return how many things met a fate."""
+        return sum(item.count for item in self._items.values() if item.fate == fate)
 
     def losses(self) -> list[Item]:
         """Return what was left out, unlabeled or renumbered, and that no option asked for."""
@@ -247,9 +253,9 @@ class Account:
             if item.count > len(item.names):
                 yield {"count": item.count - len(item.names), **said}
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return the account as a manifest and a list of a source keep it."""
-        return [item.to_json() for item in self]
+    def to_json(self, names: int = 10) -> list[dict[str, Any]]:
+        """Return the account as JSON values, with the first `names` names of each item."""
+        return [item.to_json(names) for item in self]
 
     @classmethod
     def from_json(cls, document: Any) -> Account:

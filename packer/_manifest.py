@@ -14,6 +14,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import Account
 from packer._fields import MOST_FIELDS, Field
 from packer._sample import CODECS, LABEL_TYPES, UNLABELED
 from packer._table import Labels, blocks, column_types, encode_name
@@ -63,6 +64,9 @@ class Manifest:
         ``{"name", "reason"}`` of every file that was left out.
     findings : dict
         What the audit counted during the conversion.
+    account : list of dict, optional
+        What became of everything that the source showed, as `packer._account.Account` says it; None where it was not
+        recorded, as in packs of older versions.
     versions : dict
         Versions of the libraries that made the bytes.
     columns : dict
@@ -90,6 +94,7 @@ class Manifest:
     layout: dict[str, Any] = field(default_factory=dict)
     schema: int = 1
     more: dict[str, Any] = field(default_factory=dict)
+    account: list[dict[str, Any]] | None = None
 
     def to_json(self) -> bytes:
         """Return the manifest as a JSON object in ASCII, whose last member is the CRC-32C of all before it."""
@@ -99,6 +104,8 @@ class Manifest:
         for name in ("fields", "about"):
             if not document[name]:
                 del document[name]
+        if self.account is None:
+            del document["account"]
         document |= document.pop("more")
         body = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii")[:-1]
         return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
@@ -126,8 +133,9 @@ class Manifest:
                 raise UnsupportedVersionError(
                     f"{printable(path)}: written with schema {schema}; this packer reads up to {SCHEMA}. Update packer."
                 )
-            names = {member.name for member in dataclasses.fields(cls)} - {"schema", "more", "fields", "about"}
-            listed, about = [], []
+            optional = {"schema", "more", "fields", "about", "account"}
+            names = {member.name for member in dataclasses.fields(cls)} - optional
+            listed, about, account = [], [], document.pop("account", None)
             if schema == 1:
                 names.remove("label_type")
             else:
@@ -136,7 +144,7 @@ class Manifest:
                 raise ValueError(f"{', '.join(sorted(missing))}: missing")
             known = {name: document.pop(name) for name in names}
             fields = tuple(map(Field.from_json, listed))
-            manifest = cls(schema=schema, more=document, fields=fields, about=about, **known)
+            manifest = cls(schema=schema, more=document, fields=fields, about=about, account=account, **known)
             object.__setattr__(manifest, "_identity", _digest(text))  # of these very bytes, whoever wrote them
             manifest._require_types()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -164,6 +172,7 @@ class Manifest:
                 versions.setdefault(package, set()).add(version)
         about = [entry for manifest in manifests for entry in manifest.about]
         findings = sum((Counter(manifest.findings) for manifest in manifests), Counter[str]())
+        account = Account.united([manifest.recorded_account() for manifest in manifests])
         return cls(
             format=first.format,
             count=sum(manifest.count for manifest in manifests),
@@ -177,7 +186,12 @@ class Manifest:
             findings=dict(sorted(findings.items())),
             versions={package: " and ".join(sorted(numbers)) for package, numbers in versions.items()},
             schema=max(manifest.schema for manifest in manifests),
+            account=None if account is None else account.to_json(),
         )
+
+    def recorded_account(self) -> Account | None:
+        """Return what became of everything that the source showed; None where it was not recorded."""
+        return None if self.account is None else Account.from_json(self.account)
 
     @property
     def exif(self) -> str:
@@ -229,6 +243,7 @@ class Manifest:
             raise ValueError(f"two fields have one name, or there are more than {MOST_FIELDS}")
         if not all(type(entry.get("file")) is str and type(entry.get("members")) is dict for entry in self.about):
             raise ValueError("about: of the wrong type")
+        self.recorded_account()  # ValueError where it is none
         entries = [value for entry in self.skipped for value in (entry["name"], entry["reason"])]
         texts = [*self.classes, *self.versions.values(), *entries]
         texts += [text for one in self.fields for text in (*one.classes, one.file)]

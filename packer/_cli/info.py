@@ -104,6 +104,7 @@ def _describe(pack: PackInfo, all_classes: bool) -> str:
         lines.append(
             f"  {show.counted(pack.without_class, 'sample')} {'of no class' if pack.label_type == 'class' else 'of no number'}: `packer verify` names them"
         )
+    lines += ["", "  source", *(f"  {line}" for line in show.account(pack.account, pack.unlabeled))]
     if pack.findings or pack.skipped:
         lines += ["", "  findings"]
     lines += [f"  {line}" for line in show.findings(pack.findings, pack.codec, pack.settings)]

@@ -123,7 +123,7 @@ def _one(job: Job | UploadedJob, request: ConversionRequest, number: int, how: R
             with show.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
                 display.phase("joining parts")
                 manifest = finish(job.destination, scratch=how.scratch)
-            say(_finished(job, manifest, notes=source.notes), quiet=how.quiet)
+            say(_finished(job, manifest, notes=source.remarks()), quiet=how.quiet)
     return EXIT_STATUS["skipped"] if part.skipped else EXIT_STATUS["ok"]
 
 
@@ -182,7 +182,7 @@ def _on_cluster(job: Job | UploadedJob, request: ConversionRequest, where: str, 
     with show.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
         display.phase("joining parts")
         manifest = finish(job.destination, scratch=how.scratch)
-    notes = [*source.notes, *_kept(sum(part.kept for part in parts), manifest)]
+    notes = [*source.remarks(), *_kept(sum(part.kept for part in parts), manifest)]
     say(_finished(job, manifest, time.monotonic() - started, notes), quiet=how.quiet)
     return status_of(manifest)
 

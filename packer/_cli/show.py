@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ProgressDisplay",
+    "account",
     "conversion",
     "count",
     "counted",
@@ -24,6 +25,7 @@ __all__ = [
     "fields",
     "kept",
     "labels",
+    "losses",
     "outcome",
     "rates",
 ]
@@ -91,6 +93,25 @@ def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = 
         f"  from packer import {dataset}",
         f"  dataset = {dataset}({str(destination)!r})  # with ImageFolder's transform=, and fuse=True beside",
     ]
+
+
+def account(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
+    """Return what a manifest tells of its source; of an older one, which tells nothing, how many samples are unlabeled."""
+    from packer._account import Account
+
+    if recorded is not None:
+        return Account.from_json(recorded).lines() or ["nothing was left out, unlabeled or renumbered"]
+    known = f"; {counted(unlabeled, 'sample')} without a label" if unlabeled else ""
+    return [f"not recorded, as an older packer made the pack: what its source had beyond this{known}"]
+
+
+def losses(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
+    """Return the lines of `account` that speak of lost images, labels and fields, or that these were not recorded."""
+    from packer._account import Account
+
+    if recorded is None:
+        return account(recorded, unlabeled)
+    return [item.line() for item in Account.from_json(recorded).losses()]
 
 
 def fields(of: Sequence[Field]) -> list[str]:

@@ -58,7 +58,12 @@ _OF_LABELS = [
     click.option(
         "--unlabeled",
         is_flag=True,
-        help="Take images without labels, with the label -1: all images below SRC, or with --labels the rows that have none.",
+        help="Take images without labels, with the label -1: the rows of --labels, or the samples of a container, that have none; of a directory without --labels, all images below it.",
+    ),
+    click.option(
+        "--strict",
+        is_flag=True,
+        help="Refuse to begin where images, labels or fields are left out, images are unlabeled or classes are renumbered, unless an option asks for it.",
     ),
     click.option(
         "--no-classes",

@@ -80,7 +80,7 @@ def verify_command(
     if hashed:
         click.echo(hashed if quiet else f"{hashed}  {printable(pack)}")
     elif not quiet:
-        click.echo(f"{printable(pack)}: intact{_unread(pack, quick=quick)}")
+        click.echo("\n  ".join([f"{printable(pack)}: intact{_unread(pack, quick=quick)}", *_lost(pack)]))
     return EXIT_STATUS["ok"]
 
 
@@ -101,6 +101,19 @@ def _damage(
         click.echo(f"{printable(pack)}: {made} made again from {printable(source)}")
         _list(repaired.samples)
     return repaired.left
+
+
+def _lost(pack: Path) -> list[str]:
+    """Return what the pack's own records tell of images and labels that its source had and the pack has not."""
+    from packer._packs.info import info
+
+    about = info(pack)
+    lines = show.losses(about.account, about.unlabeled)
+    if about.skipped:
+        lines.insert(
+            0, f"{show.counted(len(about.skipped), 'image')} left out, which could not be read: see `packer info`"
+        )
+    return [printable(line) for line in lines]
 
 
 def _unread(pack: Path, *, quick: bool) -> str:

@@ -190,6 +190,8 @@ class Container(abc.ABC):
         By the name of a file of which samples may be missing: why. `entries` adds what it finds.
     account : Account
         What became of members, columns, keys and samples. `open` and `entries` fill it.
+    why_unlabeled : str
+        Why samples without a label have none.
     """
 
     kind: ClassVar[str]
@@ -214,6 +216,7 @@ class Container(abc.ABC):
     about: tuple[Mapping[str, Any], ...] = ()
     doubts: dict[str, str] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
+    why_unlabeled: str = "they have no label"
 
     @classmethod
     @abc.abstractmethod

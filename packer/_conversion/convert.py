@@ -78,7 +78,7 @@ class Summary:
     kept : int
         How many samples are the very bytes of their files.
     notes : list of str
-        What a person should know about the source.
+        What a person should know about the source: first the images and labels that were lost.
     not_looked_at : dict of str to int
         How many files have suffixes that are none of an image, by suffix.
     """
@@ -207,7 +207,7 @@ def convert(
             manifest = _complete(row.name, source, made_of, ledger, writer)
         check_readable(unfinished.pack, manifest)
         if report is not None:
-            ledger.write_report(Path(report), source.others.report())
+            ledger.write_report(Path(report), source.report())
         ledger.close()  # before the directory goes: a file that is open in it keeps it, on some network disks
         bytes_out = disk_size(unfinished.pack)  # which others may rename away when it has its name
         unfinished.commit(overwrite=overwrite)
@@ -219,7 +219,7 @@ def convert(
         seconds=time.monotonic() - started,
         continued=continued,
         kept=ledger.kept,
-        notes=list(source.notes),
+        notes=source.remarks(),
         not_looked_at=dict(source.others.counts),
     )
 
@@ -341,6 +341,7 @@ def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, 
         columns=column_checksums(table),
         layout=writer.layout(),
         schema=schema_for(source.label_type, table.label, source.fields),
+        account=None if made_of.account is None else made_of.account.to_json(),
     )
     writer.commit(manifest, table)
     return manifest

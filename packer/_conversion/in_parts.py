@@ -87,7 +87,7 @@ def make_all(
         seconds=time.monotonic() - started,
         continued=continued,
         kept=kept,
-        notes=list(source.notes),
+        notes=source.remarks(),
         not_looked_at=dict(source.others.counts),
     )
 

@@ -43,6 +43,7 @@ class IndexRequest(SourceRequest):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_policy(self.on_error)
+        self.require_strict_policy(self.on_error)
         if self.exif not in ("ignore", "apply"):
             raise ValueError(f"exif is 'ignore' or 'apply', not {self.exif!r}")
 
@@ -67,7 +68,7 @@ class IndexRequest(SourceRequest):
                 raise
         check_readable(destination, manifest)
         bytes_in = 0 if source.stamps is None else int(source.stamps[:, 0].clip(0).sum())
-        notes, others = list(source.notes), dict(source.others.counts)
+        notes, others = source.remarks(), dict(source.others.counts)
         seconds = time.monotonic() - started
         return Summary(destination, manifest, bytes_in, size, seconds, 0, manifest.count, notes, others)
 

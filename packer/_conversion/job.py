@@ -132,6 +132,12 @@ class Job:
         """Return where a part lies when it is complete."""
         return self.paths.pack / part_name(number, self.format)
 
+    def piece(self, source: Source, number: int) -> Source:
+        """Return the images of a part. The first part has the account of all, so that the whole has it once."""
+        rows = self.rows(number, len(source))
+        piece = source.between(rows.start, rows.stop)
+        return piece.without_account() if number else piece
+
     def rows(self, number: int, count: int) -> range:
         """Return which of `count` images belong to a part."""
         if not 0 <= number < self.parts:
@@ -229,7 +235,7 @@ class Job:
         """
         started = time.monotonic()
         rows = self.rows(number, len(source))
-        making = self._making(source.between(rows.start, rows.stop), number, workers, scratch, progress)
+        making = self._making(self.piece(source, number), number, workers, scratch, progress)
         made: Made | None = None
         while made is None and not os.path.exists(making.path):
             try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from packer import __version__
+from packer._account import Account
 from packer._conversion.recipe import Recipe
 from packer._conversion.repack import carries
 from packer._formats import open_pack
@@ -36,6 +37,8 @@ class Provenance:
         What the audit of samples that are carried over counted before.
     skipped : sequence of dict
         Images that were left out before.
+    account : Account, optional
+        What became of everything that the source showed, and its packs before; None where it was not recorded.
     """
 
     codec: str
@@ -44,6 +47,7 @@ class Provenance:
     versions: Mapping[str, str]
     findings: Mapping[str, int] = field(default_factory=dict)
     skipped: Sequence[Mapping[str, str]] = ()
+    account: Account | None = None
 
 
 def provenance(source: Source, recipe: Recipe) -> Provenance:
@@ -56,9 +60,13 @@ def provenance(source: Source, recipe: Recipe) -> Provenance:
     """
     origin = source.origin
     skipped = source.doubts if origin is None else origin.skipped
+    account = source.complete_account()
+    if origin is not None:
+        account = Account.united([origin.recorded_account(), account])
     if origin is None or not carries(recipe, origin.codec, origin.exif):
         versions = {"packer": __version__, **recipe.versions()}
-        return Provenance(recipe.codec, recipe.settings(), source.describe(), versions, skipped=skipped)
+        made_of = recipe.settings(), source.describe(), versions
+        return Provenance(recipe.codec, *made_of, skipped=skipped, account=account)
     settings, findings = origin.settings, origin.findings
     if recipe.tiles:
         if origin.codec not in ("keep", "jpeg"):
@@ -68,7 +76,7 @@ def provenance(source: Source, recipe: Recipe) -> Provenance:
             )
         settings = {**settings, "tiles": True}
         findings = {name: number for name, number in findings.items() if TILED not in name}  # counted anew
-    return Provenance(origin.codec, settings, origin.source, origin.versions, findings, skipped)
+    return Provenance(origin.codec, settings, origin.source, origin.versions, findings, skipped, account)
 
 
 def made_before(destination: Path, source: Source, recipe: Recipe, format: str, parts: int = 0) -> Manifest | None:

@@ -59,6 +59,7 @@ class ConversionRequest(SourceRequest):
         if self.max_pixels is not None and self.max_pixels > MAX_PIXELS:
             raise ValueError(f"max_pixels is {MAX_PIXELS} or less, not {self.max_pixels}")
         require_policy(self.on_error)
+        self.require_strict_policy(self.on_error)
         self._refuse_without_effect(self.recipe)
         format_options(self.format_row, self.shard_size)
         if self.parts:

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from packer._account import Account
 from packer._containers import find_container, keys_said, named_paths
 from packer._conversion.annotated import AnnotationRequest
 from packer._conversion.objectrequest import is_table, source_of_objects
@@ -22,6 +23,7 @@ from packer._sources import (
     FileField,
     ImageRule,
     Source,
+    account_for_labels,
     container_source,
     csv_source,
     default_delimiter,
@@ -37,6 +39,7 @@ from packer._sources import (
     unlabeled_source,
     with_files,
     with_given_classes,
+    without_labels,
 )
 from packer._storage.limits import require_count
 from packer._storage.place import place_of
@@ -48,7 +51,7 @@ __all__ = ["SourceRequest", "is_pack", "option"]
 _READING = ("path_column", "label_column", "delimiter", "label_type")
 """What says how to read a file of labels."""
 
-_OF_A_DIRECTORY = {"labels": "labels", "unlabeled": "labels", "no_classes": "labels", "extensions": "images"}
+_OF_A_DIRECTORY = {"labels": "labels", "extensions": "images"}
 _OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields", "no_metadata": "fields"}
 _OF_A_DIRECTORY |= {"coco": "fields", "voc": "fields", "yolo": "fields"}
 """What is for directories alone, with what a listing or a pack says by itself instead."""
@@ -94,6 +97,9 @@ class SourceRequest(AnnotationRequest):
         Whether no labels are wanted: all have the label -1.
     no_metadata : bool
         Whether ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src` is left alone.
+    strict : bool
+        Whether images, labels or fields that are left out, unlabeled or renumbered are an error, unless an option asked
+        for that.
 
     Raises
     ------
@@ -123,6 +129,7 @@ class SourceRequest(AnnotationRequest):
     keys: Sequence[str] | Mapping[str, str] = ()
     no_classes: bool = False
     no_metadata: bool = False
+    strict: bool = False
 
     def __post_init__(self) -> None:
         require_count("limit", self.limit)
@@ -230,7 +237,35 @@ class SourceRequest(AnnotationRequest):
             source = with_files(source, self.file_fields, self.on_missing or "error")
             gray = notes_on_gray_files(source, _texts("fields", self.fields, "="))
             source = replace(source, notes=[*source.notes, *gray])
-        return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
+        account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
+        self._require_no_losses(source)
+        return self._chosen(source)
+
+    def require_strict_policy(self, on_error: str) -> None:
+        """Raise OptionError where losses are errors, and bad images are to be left out."""
+        if self.strict and on_error == "skip":
+            raise OptionError("--on-error skip leaves out bad images, and --strict refuses to: say one of them")
+
+    def _require_no_losses(self, source: Source) -> None:
+        if not self.strict:
+            return
+        if source.account is None:
+            raise SourceError(
+                f"{printable(self.src)}: --strict, and this list of an older packer does not say what was left out. "
+                "Run `packer scan` again."
+            )
+        source.account.require_no_losses(str(self.src))
+
+    def _chosen(self, source: Source) -> Source:
+        """Return the images that `limit` or `sample` takes."""
+        count, option = (self.limit, "--limit") if self.limit else (self.sample, "--sample")
+        if not count or count >= len(source):
+            return source
+        chosen = source.limited(count) if self.limit else source.sampled(count)
+        account = Account.united([source.account])
+        if account is not None:
+            account.left_out("image", f"{option} {count}", count=len(source) - count, chosen=True)
+        return replace(chosen, account=account)
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
@@ -266,10 +301,14 @@ class SourceRequest(AnnotationRequest):
     def _of_container(self, said: Sequence[str], classes: list[str] | None) -> Source | None:
         """List the samples of a container; None where `src` is none, or options say what is a directory's."""
         paths, keys = named_paths(self.src), self.container_keys
-        source = container_source(paths, keys, classes, in_place=self.in_place) if paths and not said else None
+        if not paths or said:
+            source = None
+        else:
+            chosen = self.unlabeled or self.no_classes
+            source = container_source(paths, keys, classes, in_place=self.in_place, unlabeled=chosen)
         if source is None and keys:
             raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")
-        return source
+        return without_labels(source) if source is not None and self.no_classes else source
 
     def _of_directory(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None

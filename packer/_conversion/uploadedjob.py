@@ -165,7 +165,7 @@ class UploadedJob:
             return number in store.missing(self.parts, self.job.format)
 
         rows = self.rows(number, len(source))
-        piece = _with_mended(source.between(rows.start, rows.stop), store.mended() - rows.start)
+        piece = _with_mended(self.job.piece(source, number), store.mended() - rows.start)
         made: Made | None = None
         begun = store.begun()
         with self._room(begun, number, piece, wait, scratch) as room:

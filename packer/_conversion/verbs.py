@@ -59,6 +59,7 @@ def convert(
     keys: Mapping[str, str] | Sequence[str] = (),
     no_classes: bool = False,
     no_metadata: bool = False,
+    strict: bool = False,
     on_error: str = "fail",
     report: str | os.PathLike[str] | None = None,
     shard_size: int | None = None,
@@ -125,8 +126,8 @@ def convert(
         text. ``int`` and ``float``: numbers without classes, which are kept as int64 or float64. By default whole
         numbers are class ids as they stand, -1 an unlabeled image, and other texts are names.
     unlabeled : bool
-        Whether images without labels are taken, with the label -1: the rows of `labels` that have none. Without
-        `labels`, all images below `src`; there are no classes then.
+        Whether images without labels are taken, with the label -1: the rows of `labels`, or the samples of a container,
+        that have none. Of a directory without `labels`, all images below `src`; there are no classes then.
     extensions : str or sequence of str, optional
         The suffixes of images, such as ``(".jpg", ".gif")`` or ``".jpg,.gif"``, in place of ImageFolder's. Case does
         not count.
@@ -174,6 +175,10 @@ def convert(
         Whether all images below `src`, or all rows of `labels`, are taken with the label -1, without classes.
     no_metadata : bool
         Whether ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src` is left alone, whose columns are fields otherwise.
+    strict : bool
+        Whether it is an error, before anything is written, that an image, a label or a field is left out, an image is
+        unlabeled, or classes are renumbered, where no argument asked for that. Files that were not looked at are none.
+        Not with ``on_error="skip"``.
     on_error : {"fail", "skip"}
         What to do with a file that is no readable image, or changed after it was listed: stop, or leave the file out
         and list it in the manifest.
@@ -263,6 +268,7 @@ def convert(
         keys=keys,
         no_classes=no_classes,
         no_metadata=no_metadata,
+        strict=strict,
         on_error=on_error,
         report=_path_or_none(report),
         shard_size=shard_size,

@@ -85,6 +85,7 @@ def open_dataset(
     max_bad: float = ...,
     index: str | os.PathLike[str] | None = ...,
     keys: Sequence[str] | Mapping[str, str] = ...,
+    unlabeled: bool = ...,
     progress: Callable[[int, int], None] | None = ...,
 ) -> ImageDataset: ...
 @overload
@@ -123,6 +124,7 @@ def open_dataset(
     max_bad: float = ...,
     index: str | os.PathLike[str] | None = ...,
     keys: Sequence[str] | Mapping[str, str] = ...,
+    unlabeled: bool = ...,
     progress: Callable[[int, int], None] | None = ...,
 ) -> ConcatImageDataset: ...
 def open_dataset(  # noqa: PLR0917
@@ -160,6 +162,7 @@ def open_dataset(  # noqa: PLR0917
     max_bad: float = 0.01,
     index: str | os.PathLike[str] | None = None,
     keys: Sequence[str] | Mapping[str, str] = (),
+    unlabeled: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ImageDataset | ConcatImageDataset:
     """Open a pack of any format as a dataset, or several packs as one; the content, not the name, tells the format.
@@ -182,6 +185,9 @@ def open_dataset(  # noqa: PLR0917
         `packer.index` makes one that has.
     keys : sequence of str, or mapping of str to str
         What in a container is the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by names.
+    unlabeled : bool
+        Whether samples of a container that have no label are wanted, with the label -1. Where none has one, and
+        something in the container looks like the labels, that is an error otherwise.
     progress : callable, optional
         Called with how many images an index has, and will have.
     """
@@ -216,7 +222,7 @@ def open_dataset(  # noqa: PLR0917
         "max_bad": max_bad,
     }
     choose_reading(root if isinstance(root, list | tuple) else [root], cache_dir, cache_size, timeout)
-    wanted = Wanted(dict(keys) if isinstance(keys, Mapping) else keys_said(keys), on_error == "replace")
+    wanted = Wanted(dict(keys) if isinstance(keys, Mapping) else keys_said(keys), on_error == "replace", unlabeled)
     if not isinstance(root, list | tuple):
         return _opened(_pack_of(root, index, wanted, progress), settings)
     if index is not None:

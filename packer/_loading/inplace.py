@@ -58,10 +58,13 @@ class Wanted:
         As `Container.open` takes them.
     unreadable : bool
         Whether images that cannot be read are in it too.
+    unlabeled : bool
+        Whether a person said that there are samples without labels.
     """
 
     keys: dict[str, str] = field(default_factory=dict)
     unreadable: bool = False
+    unlabeled: bool = False
 
 
 def index_of(
@@ -123,9 +126,8 @@ def _made(
     """Make an index at a place, in that of an older one."""
     if source is None:
         assert container is not None
-        source = listed_container(container, in_place=True)
-        if source.notes:  # what was left out, before anybody trains without it
-            warn(f"What is read of {printable(container.root)}: {'; '.join(source.notes)}")
+        source = listed_container(container, in_place=True, unlabeled=wanted.unlabeled)
+    _warn_of_losses(source)
     partial = place.with_name(f"{place.name}.partial")
     remove(partial)
     with writing_to(partial):
@@ -138,6 +140,12 @@ def _made(
     finally:
         remove(partial)
     return place
+
+
+def _warn_of_losses(source: Source) -> None:
+    """Say what was left out or has no label, before anybody trains without it. Files of other types are no loss."""
+    if said := [remark for remark in source.remarks() if remark != source.others.note()]:
+        warn("\n  ".join([f"{printable(source.root)} is read as it lies there, but for this:", *said]))
 
 
 def _build(source: Source, directory: Path, place: Path, wanted: Wanted, progress: ProgressCallback | None) -> None:

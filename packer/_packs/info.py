@@ -96,6 +96,9 @@ class PackInfo:
         What the conversion counted, tiles aside.
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
+    account : list of dict, optional
+        What became of everything that the source showed: ``{"fate", "what", "why", "count", "names"}``, the losses
+        first. None where that was not recorded, as in packs of older versions.
     fields : list of FieldInfo
         What there is beside image and label, in the order of the pack.
     base : str, optional
@@ -131,6 +134,7 @@ class PackInfo:
     base: str | None = None
     files: int = 0
     checksums: bool = True
+    account: list[dict[str, Any]] | None = None
 
 
 def info(path: str | os.PathLike[str]) -> PackInfo:
@@ -191,6 +195,7 @@ def _info(reader: Reader) -> PackInfo:
         base=reader.base if isinstance(reader, IndexReader) and reader.in_place else None,
         files=len(reader.files()) if isinstance(reader, IndexReader) else 0,
         checksums=reader.has_checksums,
+        account=manifest.account,
     )
 
 

@@ -9,6 +9,7 @@ from packer._sources.givenclasses import with_given_classes
 from packer._sources.grayfiles import notes_on_gray_files
 from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
 from packer._sources.indexed import build_index
+from packer._sources.labels import account_for_labels, without_labels
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
 from packer._sources.metadata import metadata_of, metadata_source
 from packer._sources.objects import ObjectSource, prefix_source
@@ -29,6 +30,7 @@ __all__ = [
     "ListedSource",
     "ObjectSource",
     "Source",
+    "account_for_labels",
     "build_index",
     "class_directories",
     "container_source",
@@ -53,5 +55,6 @@ __all__ = [
     "url_table_source",
     "with_files",
     "with_given_classes",
+    "without_labels",
     "write_listing",
 ]

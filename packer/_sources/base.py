@@ -148,6 +148,26 @@ class Source:
         """Return what commands show of the source: the lines of its account, and its notes."""
         return [*([] if self.account is None else self.account.lines()), *self.notes]
 
+    def report(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what a report says of the source: its account, and the files that were not looked at."""
+        if self.account is not None:
+            yield from self.account.report()
+        yield from self.others.report()
+
+    def complete_account(self) -> Account | None:
+        """Return the account with the files that were not looked at, as a manifest keeps it."""
+        if self.account is None:
+            return None
+        complete = Account.united([self.account])
+        assert complete is not None
+        for suffix, count in self.others.counts.items():
+            complete.not_looked_at("file", f"its suffix is {suffix}", count=count)
+        return complete
+
+    def without_account(self) -> Source:
+        """Return the source with an empty account: of parts of a conversion, the first has the account of all."""
+        return self if self.account is None else replace(self, account=Account())
+
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""
         return self.between(0, min(count, len(self)))

@@ -15,6 +15,7 @@ from packer._fields import Stored
 from packer._images.encode import encode_png
 from packer._sources.base import Source
 from packer._sources.fieldvalues import Column, Files, InContainer, Numbers, read_range
+from packer._sources.labels import account_for_labels
 from packer._sources.readbuffer import ReadBuffer
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_at, stamp_in
 from packer._table import Buffer, Ints
@@ -194,6 +195,7 @@ def container_source(
     progress: Callable[[int, int], None] | None = None,
     *,
     in_place: bool = False,
+    unlabeled: bool = False,
 ) -> ContainerSource | None:
     """List the samples of a container; None where the paths are none.
 
@@ -207,14 +209,18 @@ def container_source(
         Class names in the order of their ids.
     progress, in_place : optional
         As `list_samples` takes them.
+    unlabeled : bool
+        Whether a person said that there are samples without labels.
 
     Raises
     ------
     SourceError
-        If the files are damaged, or not of one kind.
+        If the files are damaged, or not of one kind; or no sample has a label, and something looks like one.
     """
     container = open_container(paths, keys)
-    return None if container is None else listed_container(container, classes, progress, in_place=in_place)
+    if container is None:
+        return None
+    return listed_container(container, classes, progress, in_place=in_place, unlabeled=unlabeled)
 
 
 def listed_container(
@@ -223,6 +229,7 @@ def listed_container(
     progress: Callable[[int, int], None] | None = None,
     *,
     in_place: bool = False,
+    unlabeled: bool = False,
 ) -> ContainerSource:
     """List the samples of an open container, none of them compressed where they stay in place.
 
@@ -241,7 +248,7 @@ def listed_container(
             columns.append(InContainer(field, files, listing.ranges[field.name], listing.copied))
         else:
             columns.append(Numbers(field, *listing.numbers[field.name]))
-    return ContainerSource(
+    source = ContainerSource(
         container.kind,
         container.root,
         listing.names,
@@ -262,6 +269,8 @@ def listed_container(
         copied=listing.copied,
         seals=listing.seals,
     )
+    account_for_labels(source, container.why_unlabeled, chosen=unlabeled)
+    return source
 
 
 def _stamps(files: ForeignFiles, images: Ranges, stamps: Stamps) -> Stamps:

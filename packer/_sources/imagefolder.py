@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from packer._account import Account
 from packer._containers import files_to_name
 from packer._sources.base import Source, some
 from packer._sources.classlist import class_ids, unknown_classes
@@ -80,11 +81,13 @@ def imagefolder_source(
         )
     if empty := [folder for folder, names in zip(folders, found, strict=True) if not len(names)]:
         notes.append(f"classes without images, which keep their ids: {some(empty)}")
-    if outside:
-        notes.append(f"images outside of any class, which are left out as ImageFolder does: {some(outside)}")
+    account = Account()
+    account.left_out("image", "it lies outside of any class, as ImageFolder has it", outside)
     ids = class_ids(folders if classes is None else classes)
     labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
-    return Source("imagefolder", root, Names.joined(found), labels, list(ids), notes, others=walk.others)
+    return Source(
+        "imagefolder", root, Names.joined(found), labels, list(ids), notes, others=walk.others, account=account
+    )
 
 
 def _without_files(

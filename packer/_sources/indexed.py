@@ -98,6 +98,7 @@ def build_index(
         raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
     table = builder.build()
     _require_apart(table, places)
+    account = source.complete_account()
     manifest = Manifest(
         "index",
         len(builder),
@@ -112,6 +113,7 @@ def build_index(
         dict(sorted(rows.findings.items())),
         {"packer": __version__},
         schema=2,
+        account=None if account is None else account.to_json(),
     )
     return write_index(
         directory,

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from packer import _account
+from packer._account import REPORTED, Account
 from packer._sample import LABEL_TYPES, UNLABELED
-from packer._sources.base import some
+from packer._sources.base import Source, some
 from packer._sources.classlist import class_ids, unknown_classes
-from packer._table import Labels
+from packer._table import Labels, blocks
 from packer.errors import SourceError, printable
 
-__all__ = ["Meaning", "meaning_of", "quoted"]
+__all__ = ["Meaning", "account_for_labels", "meaning_of", "quoted", "without_labels"]
+
+_S = TypeVar("_S", bound=Source)
 
 _LIST = re.compile(r"[,;|]|^\s*[\[({].*[\])}]\s*$", re.DOTALL)
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
@@ -195,6 +199,49 @@ def _doubts(texts: Sequence[str], distinct: Counter[str], refuse: Refuse) -> lis
         f"{rows:,} of {len(texts):,} labels are numbers, and others are not, such as {quoted(words[0])}: "
         "all are taken for names of classes, and the ids follow the names sorted as text"
     ]
+
+
+def without_labels(source: _S) -> _S:
+    """Return a source without classes, all of whose labels are -1, as a person wants it."""
+    account = Account() if source.account is None else source.account
+    account.left_out("label", "--no-classes", count=len(source), chosen=True)
+    labels = np.full(len(source), UNLABELED, np.int64)
+    return replace(source, labels=labels, classes=[], label_type="class", account=account)
+
+
+def account_for_labels(source: Source, why: str = "they have no label", *, chosen: bool = False) -> None:
+    """Add the images without a label to the account of a source that was just listed, but those that it has already.
+
+    Parameters
+    ----------
+    source : Source
+    why : str
+        Why they have none.
+    chosen : bool
+        Whether a person said that there are images without labels.
+
+    Raises
+    ------
+    SourceError
+        If no image has a label, something looks like the labels, and nobody chose that.
+    """
+    account = source.account
+    if account is None or source.label_type != "class":
+        return
+    unlabeled = np.concatenate([np.flatnonzero(block == UNLABELED) + start for start, block in _starts(source.labels)])
+    if len(unlabeled) == len(source) and not chosen:
+        account.require_labels(str(source.root), len(source))
+    if (new := len(unlabeled) - account.count(_account.UNLABELED)) > 0:
+        names = [source.names[index] for index in unlabeled[:REPORTED].tolist()]
+        account.unlabeled(why, names if new == len(unlabeled) else (), count=new, chosen=chosen)
+
+
+def _starts(labels: Labels) -> Iterator[tuple[int, Labels]]:
+    """Yield the blocks of a column of labels, each with the index of its first row."""
+    start = 0
+    for block in blocks(labels):
+        yield start, block
+        start += len(block)
 
 
 def _is_number(text: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import google_crc32c
 
+from packer._account import Account
 from packer._sample import LABEL_TYPES
 from packer._storage.packfile import PackFile
 from packer._table import encode_name
@@ -77,6 +78,8 @@ def _require_types(header: dict[str, Any]) -> None:
         raise ValueError("what belongs to no image is none")
     if not all(type(number) is int for number in counts.values()):
         raise ValueError("a member has elements of the wrong type")
+    if "account" in header:
+        Account.from_json(header["account"])  # ValueError where it is none
     if "\0" in header["root"]:
         raise ValueError("the root has a NUL")
 

@@ -14,10 +14,10 @@ part are compared with the checksums of their blocks, so that a task reads no mo
 
 By this list an interrupted conversion, and the tasks of a job, recognise files that have changed since.
 
-Lists with fields are of version 5, all others of version 4. Lists of version 3 have class ids for labels, and say
-nothing of files that were not looked at. Lists of version 2 have no checksums either, and two int64 a stamp. Their
-labels and names are compared with the digest in the JSON, all of them whichever part is wanted; their stamps cannot be
-compared with anything.
+The JSON has the account of the source, which lists of older packers lack. Lists with fields are of version 5, all
+others of version 4. Lists of version 3 have class ids for labels, and say nothing of files that were not looked at.
+Lists of version 2 have no checksums either, and two int64 a stamp. Their labels and names are compared with the digest
+in the JSON, all of them whichever part is wanted; their stamps cannot be compared with anything.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import REPORTED, Account
 from packer._sample import LABEL_TYPES
 from packer._sources.base import Source, listing_digest
 from packer._sources.fieldvalues import Column
@@ -178,6 +179,8 @@ def write_listing(source: Source, path: Path) -> None:
         header["fields"] = described_columns(source.columns)
     if source.about:
         header["about"] = source.about
+    if source.account is not None:
+        header["account"] = source.account.to_json(REPORTED)
     with replacing(path) as file:
         file.append(*packed_header(header))
         for start in range(0, len(stamps), _BLOCK):
@@ -243,6 +246,7 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         tuple(column.field for column in columns),
         columns,
         about=tuple(header.get("about", ())),
+        account=Account.from_json(header["account"]) if "account" in header else None,
         listing=listing,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import Account
 from packer._fields import Condition, Stored
 from packer._formats import Reader
 from packer._formats.columns import PackColumns
@@ -63,7 +64,7 @@ class PackSource(Source):
         )
         united = replace(self.united, source=part.describe())
         if part.first:  # else the parts of a pack would repeat them
-            united = replace(united, skipped=[], findings={})
+            united = replace(united, skipped=[], findings={}, account=None if united.account is None else [])
         return replace(part, united=united)
 
     def limited(self, count: int) -> PackSource:
@@ -90,8 +91,10 @@ class PackSource(Source):
         places = np.flatnonzero(met[self._all_samples()])
         if not len(places):
             raise OptionError(f"--where chooses none of the {len(self):,} samples of {printable(self.root)}")
+        account = Account()
+        account.left_out("sample", "--where does not choose them", count=len(self) - len(places), chosen=True)
         note = f"{len(places):,} of {len(self):,} samples chosen"
-        return replace(self, condition=condition, notes=[*self.notes, note]).taken(places)
+        return replace(self, condition=condition, notes=[*self.notes, note], account=account).taken(places)
 
     def taken(self, indices: Ints) -> PackSource:
         """Return a source of the samples of some indices, in their order; the classes stay."""

@@ -1,0 +1,215 @@
+"""The losses of every source: said first, counted, reported, kept in the manifest, and an error with --strict."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import packer
+from packer._account import Account
+from packer._formats import open_pack
+from packer.errors import OptionError, SourceError
+from tests.making import packer as run_packer
+
+
+def jpeg(number: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (16, 12), (number * 20 % 256, 90, 40)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+IMAGES = [jpeg(number) for number in range(6)]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A source, and what `packer.convert` has to be told to read it.
+
+    Attributes
+    ----------
+    src : Path
+    options : dict
+        Arguments of `packer.convert`.
+    lost : int
+        How many images are left out, or have no label.
+    """
+
+    src: Path
+    options: dict[str, Any]
+    lost: int
+
+
+Build = Callable[[Path], Built]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of source, and how to make one of six images that loses something; None where it cannot.
+
+    Attributes
+    ----------
+    name : str
+    left_out : callable, optional
+        Makes a source one of whose images will not be in the pack.
+    unlabeled : callable, optional
+        Makes a source some of whose images have no label.
+    all_unlabeled : callable, optional
+        Makes a source none of whose images has a label, though something in it looks like labels.
+    """
+
+    name: str
+    left_out: Build | None = None
+    unlabeled: Build | None = None
+    all_unlabeled: Build | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def tree_with_an_image_outside(directory: Path) -> Built:
+    for number, data in enumerate(IMAGES):
+        path = directory / "tree" / ("cat" if number % 2 else "dog") / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    (directory / "tree" / "outside.jpg").write_bytes(IMAGES[0])
+    return Built(directory / "tree", {}, 1)
+
+
+def tar(directory: Path, members: list[tuple[str, bytes]], lost: int) -> Built:
+    path = directory / "shard.tar"
+    with tarfile.open(path, "w") as file:
+        for name, data in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    return Built(path, {}, lost)
+
+
+def tar_with_two_labels_missing(directory: Path) -> Built:
+    members = [(f"{n:03d}.jpg", data) for n, data in enumerate(IMAGES)]
+    members += [(f"{n:03d}.cls", b"%d" % (n % 2)) for n in range(4)]
+    return tar(directory, sorted(members), 2)
+
+
+KINDS = [
+    Kind("imagefolder", left_out=tree_with_an_image_outside),
+    Kind("tar", unlabeled=tar_with_two_labels_missing),
+]
+"""Every kind of source and container has a row here."""
+
+
+def rows(loss: str) -> list[Any]:
+    found = ((kind, getattr(kind, loss)) for kind in KINDS)
+    return [pytest.param(build, id=kind.name) for kind, build in found if build is not None]
+
+
+def lost(account: Account) -> int:
+    return sum(item.count for item in account.losses() if item.what in ("image", "sample", "row", "label"))
+
+
+@pytest.mark.parametrize("build", [*rows("left_out"), *rows("unlabeled")])
+def test_a_loss_is_said_counted_reported_and_kept(build: Build, tmp_path: Path) -> None:
+    built = build(tmp_path)
+    report = tmp_path / "report.jsonl"
+    summary = packer.convert(built.src, tmp_path / "out.lmdb", report=report, **built.options)
+    with open_pack(tmp_path / "out.lmdb") as reader:
+        account = reader.manifest.recorded_account()
+    assert account is not None
+    assert lost(account) == built.lost
+    lines = [item.line() for item in account.losses()]
+    assert summary.notes[: len(lines)] == lines  # first of all
+    reported = [json.loads(line) for line in report.read_text().splitlines()]
+    assert sum(line.get("count", 1) for line in reported if "account" in line) >= built.lost
+    estimate = packer.estimate(built.src, tmp_path / "other.lmdb", seconds=0.5, **built.options)
+    assert estimate.notes[: len(lines)] == lines
+
+
+@pytest.mark.parametrize("build", [*rows("left_out"), *rows("unlabeled")])
+def test_strict_refuses_a_loss_and_writes_nothing(build: Build, tmp_path: Path) -> None:
+    built = build(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(SourceError, match="strict"):
+        packer.convert(built.src, tmp_path / "out.lmdb", strict=True, **built.options)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("build", rows("all_unlabeled"))
+def test_labels_that_would_all_be_lost_are_an_error(build: Build, tmp_path: Path) -> None:
+    built = build(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(SourceError, match="like labels"):
+        packer.convert(built.src, tmp_path / "out.lmdb", **built.options)
+    assert sorted(tmp_path.iterdir()) == before
+    packer.convert(built.src, tmp_path / "out.lmdb", unlabeled=True, **built.options)
+    dataset = packer.open_dataset(tmp_path / "out.lmdb")
+    assert set(dataset.targets) == {-1}
+
+
+def test_strict_does_not_go_with_skip(tmp_path: Path) -> None:
+    built = tree_with_an_image_outside(tmp_path)
+    with pytest.raises(OptionError, match="say one of them"):
+        packer.convert(built.src, tmp_path / "out.lmdb", strict=True, on_error="skip")
+
+
+def test_strict_lets_pass_what_an_option_asked_for_and_other_files(tmp_path: Path) -> None:
+    built = tree_with_an_image_outside(tmp_path)
+    (built.src / "outside.jpg").unlink()
+    (built.src / "cat" / "notes.txt").write_text("not looked at")
+    packer.convert(built.src, tmp_path / "out.lmdb", strict=True, limit=4)
+    with open_pack(tmp_path / "out.lmdb") as reader:
+        account = reader.manifest.recorded_account()
+    assert account is not None
+    assert [(item.fate, item.count, item.chosen) for item in account] == [
+        ("left out", 2, True),
+        ("not looked at", 1, False),
+    ]
+
+
+def test_parts_record_the_account_once(tmp_path: Path) -> None:
+    built = tree_with_an_image_outside(tmp_path)
+    packer.convert(built.src, tmp_path / "out.lmdb", parts=3)
+    with open_pack(tmp_path / "out.lmdb") as reader:
+        account = reader.manifest.recorded_account()
+    assert account is not None
+    assert lost(account) == 1
+
+
+def test_a_list_of_images_keeps_the_account(tmp_path: Path) -> None:
+    built = tree_with_an_image_outside(tmp_path)
+    assert run_packer("scan", built.src, tmp_path / "list.scan").returncode == 0
+    report = tmp_path / "report.jsonl"
+    packer.convert(tmp_path / "list.scan", tmp_path / "out.lmdb", report=report)
+    assert '"outside.jpg"' in report.read_text()
+    with pytest.raises(SourceError, match=r"outside\.jpg"):
+        packer.convert(tmp_path / "list.scan", tmp_path / "other.lmdb", strict=True)
+
+
+def test_a_pack_of_a_pack_says_what_its_source_lost(tmp_path: Path) -> None:
+    built = tree_with_an_image_outside(tmp_path)
+    packer.convert(built.src, tmp_path / "one.lmdb")
+    packer.convert(tmp_path / "one.lmdb", tmp_path / "two.h5", limit=3)
+    account = packer.info(tmp_path / "two.h5").account
+    assert account is not None
+    assert [(item["fate"], item["count"]) for item in account] == [("left out", 1), ("left out", 3)]
+
+
+def test_an_older_manifest_promises_nothing() -> None:
+    golden = Path(__file__).parents[1] / "golden"
+    pack = next(path for path in sorted(golden.rglob("*.lmdb")) if packer.info(path).account is None)
+    done = run_packer("verify", pack)
+    assert done.returncode == 0
+    assert "not recorded" in done.stdout
+
+
+def test_opening_a_tree_warns_of_losses(tmp_path: Path) -> None:
+    built = tree_with_an_image_outside(tmp_path)
+    with pytest.warns(UserWarning, match=r"outside\.jpg"):
+        packer.open_dataset(built.src)
