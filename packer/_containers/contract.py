@@ -117,6 +117,9 @@ class Entry(NamedTuple):
     seal : Seal, optional
         The checksum that the file has of an image that is a `Piece`, where the container is `sealed`. Whoever reads all
         of the image compares it.
+    fault : str
+        Why the sample cannot be used, where it is damaged or not as the others are; its image is empty then.
+        ``--on-error skip`` leaves it out.
     """
 
     name: str
@@ -125,6 +128,7 @@ class Entry(NamedTuple):
     values: Mapping[str, Piece | Packed | Stored] = {}
     shape: tuple[int, int] | None = None
     seal: Seal | None = None
+    fault: str = ""
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,8 @@ class Container(abc.ABC):
         What a person should know.
     about : tuple of dict
         The manifest's `about`.
+    directories_are_classes : bool
+        Whether labels are the directories of images: these become classes as ImageFolder has them, once all are known.
     doubts : dict of str to str
         By the name of a file of which samples may be missing: why. `entries` adds what it finds.
     account : Account
@@ -214,6 +220,7 @@ class Container(abc.ABC):
     pixels: PixelLayout | None = None
     notes: list[str] = field(default_factory=list)
     about: tuple[Mapping[str, Any], ...] = ()
+    directories_are_classes: bool = False
     doubts: dict[str, str] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
     why_unlabeled: str = "they have no label"

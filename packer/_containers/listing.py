@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._containers.classdirectories import above_classes, splits_among
 from packer._containers.contract import Container, Entry, Named, Packed, Piece, Seal
 from packer._containers.ranges import Ranges, Seals
 from packer._containers.repeats import numbered, repeat, require_distinct_files
@@ -60,6 +61,8 @@ class Listing:
     packed : PackedRanges
         The compressed ranges that values lie in.
     notes : list of str
+    faults : dict of int to str
+        Why samples cannot be used, by their places.
     """
 
     container: Container
@@ -75,6 +78,7 @@ class Listing:
     copied: npt.NDArray[np.uint8]
     packed: PackedRanges
     notes: list[str]
+    faults: dict[int, str]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -130,9 +134,11 @@ class _Rows:
         self._class_names: dict[str, int] = {}  # in the order in which they are met
         self._names_of_ids: dict[int, str] = {}
         self._numbered = self._named = self._contradictory = False
+        self._faults: dict[int, str] = {}
 
     def add(self, entries: Sequence[Entry], unit: int) -> None:
         """Add samples of a part of the container."""
+        self._faults |= {self._count + place: entry.fault for place, entry in enumerate(entries) if entry.fault}
         rows = np.zeros(len(entries), self._type)
         names = [encode_name(self._require_name(entry.name, unit)) for entry in entries]
         rows["name_end"] = self._name_end + np.cumsum([len(name) for name in names])
@@ -182,6 +188,7 @@ class _Rows:
             self._copied.array(np.uint8),
             packed,
             [*container.notes, *notes],
+            self._faults,
         )
 
     def _require_name(self, name: str, unit: int) -> str:
@@ -204,6 +211,8 @@ class _Rows:
 
     def _label(self, entry: Entry) -> int | float:
         label = entry.label
+        if entry.fault:
+            return UNLABELED
         if label is None:
             return UNLABELED if self._container.label_type == "class" else self._refuse(entry, "it has no label")
         if isinstance(label, Named):
@@ -256,11 +265,12 @@ class _Rows:
         if self._named and self._numbered:
             raise SourceError(f"{_shown(container)}: some labels are numbers, and others names of classes")
         if self._named:
-            known = sorted(self._class_names) if known is None else known
+            names = self._of_directories(notes) if container.directories_are_classes else [*self._class_names]
+            known = sorted(set(names)) if known is None else known
             ids = {name: number for number, name in enumerate(known)}
-            if unknown := sorted(self._class_names.keys() - ids.keys()):
+            if unknown := sorted(set(names) - ids.keys()):
                 raise SourceError(f"{_shown(container)}: {_unknown(unknown)}")
-            table = np.array([*(ids[name] for name in self._class_names), UNLABELED], np.int64)
+            table = np.array([*(ids[name] for name in names), UNLABELED], np.int64)
             return table[labels], list(known), "class", notes
         most = int(labels.max(initial=UNLABELED))
         if known is None and self._names_of_ids:
@@ -273,6 +283,15 @@ class _Rows:
         if most >= len(known):
             raise SourceError(f"{_shown(container)}: a label is {most}, and there are {len(known)} classes")
         return labels, list(known), "class", notes
+
+    def _of_directories(self, notes: list[str]) -> list[str]:
+        """Return the class that each directory of images belongs to."""
+        above = above_classes([directory.split("/") for directory in self._class_names])
+        below = [f"{directory}/"[len(above) :] for directory in self._class_names]
+        if splits := splits_among([directory.rstrip("/") for directory in below]):
+            raise SourceError(f"{_shown(self._container)}: has several splits: {', '.join(splits)}. Unpack it, and take one")
+        notes.append(f"classes are the directories{f' in {printable(above)}' if above else ''}")
+        return [directory.partition("/")[0] for directory in below]
 
     def _said_names(self, most: int, notes: list[str]) -> list[str] | None:
         """Return the names of the classes that samples say; the ids of those that none has are their names."""
@@ -333,5 +352,8 @@ def _unknown(names: Sequence[str]) -> str:
 
 
 def _shown(container: Container, unit: int | None = None) -> str:
-    file = container.files[unit] if unit is not None and container.units == len(container.files) else ""
+    """Return a part of a container as messages name it; of no part the container, which may be a single file."""
+    if unit is None and container.units == 1 and container.units_are_files:
+        unit = 0
+    file = container.files[unit] if unit is not None and unit < len(container.files) else ""
     return printable(container.root / file)

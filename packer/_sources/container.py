@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -43,6 +43,8 @@ class ContainerSource(Source):
         The bytes that are no range of a file.
     seals : Seals, optional
         The checksums that the files have.
+    faults : dict of str to str
+        Why samples cannot be used, by their names.
     """
 
     files: ForeignFiles
@@ -51,6 +53,7 @@ class ContainerSource(Source):
     pixels: PixelLayout | None
     copied: npt.NDArray[np.uint8]
     seals: Seals | None
+    faults: Mapping[str, str] = field(default_factory=dict)
 
     def between(self, start: int, stop: int) -> ContainerSource:
         return self._of_rows(super().between(start, stop), slice(start, stop))
@@ -141,6 +144,8 @@ class ContainerSource(Source):
                     yield rows[place]
 
     def _bytes(self, index: int) -> Buffer:
+        if self.faults and (fault := self.faults.get(self.names[index])):
+            raise ImageError(fault, self.names[index])
         sealed = self.seals is not None and self.seals.size[index] >= 0
         return self._checked(index, lambda: self._sealed(index) if sealed else self._lying(index)) or b""
 
@@ -182,10 +187,17 @@ class ContainerSource(Source):
 
 
 def require_whole(source: Source) -> None:
-    """Raise SourceError where files of a source may lack images; the message says how to take what is there."""
+    """Raise SourceError where files of a source may lack images, or have some that cannot be used.
+
+    The message says how to take the others.
+    """
     for doubt in source.doubts:
         where = f"{printable(source.root / doubt['name'])}: {doubt['reason']}"
         raise SourceError(f"{where}. Fetch it again; or take what is there, and have it listed: --on-error skip")
+    faults = source.faults if isinstance(source, ContainerSource) else {}
+    for name, fault in faults.items():
+        more = f" So it is with {len(faults) - 1:,} more." if len(faults) > 1 else ""
+        raise SourceError(f"{fault}: {printable(name)}.{more} --on-error skip leaves such samples out, and lists them")
 
 
 def container_source(
@@ -268,6 +280,7 @@ def listed_container(
         pixels=container.pixels,
         copied=listing.copied,
         seals=listing.seals,
+        faults={listing.names[index]: why for index, why in listing.faults.items()},
     )
     account_for_labels(source, container.why_unlabeled, chosen=unlabeled)
     return source
