@@ -21,6 +21,7 @@ __all__ = [
     "TAKEN",
     "UNLABELED",
     "Account",
+    "BadSamples",
     "Item",
     "LabelCandidate",
     "counted",
@@ -287,3 +288,41 @@ class Account:
         if fate not in _FATES or type(count) is not int or not max(1, len(entry["names"])) <= count < 1 << 62:
             raise ValueError(f"the account has {count!r} {fate!r}")
         self.add(fate, texts[1], texts[2], entry["names"], count=count, chosen=entry.get("chosen") is True)
+
+
+class BadSamples:
+    """The samples that cannot be used, met while a source or a container is listed: ``--on-error`` decides.
+
+    Whoever meets one calls `add`, and goes on with the next sample. What was found becomes the source's `doubts`, and
+    so the manifest's `skipped`; the account does not have it a second time.
+
+    Parameters
+    ----------
+    skip : bool
+        Whether such samples are left out and listed; else the first of them is an error.
+
+    Attributes
+    ----------
+    found : list of dict
+        ``{"name", "reason"}`` of each that was left out, as a manifest has it.
+    """
+
+    def __init__(self, *, skip: bool = False) -> None:
+        self.skip = skip
+        self.found: list[dict[str, str]] = []
+
+    def add(self, name: str, error: SourceError, *, remedy: bool = True) -> None:
+        """Leave a sample out, or raise `error`, whose message gets the option that leaves such samples out.
+
+        Parameters
+        ----------
+        name : str
+            What a list of such samples calls it: its path in the source, or else the row that it stands in.
+        error : SourceError
+        remedy : bool
+            Whether the option is a remedy; it is none where the message names a better one.
+        """
+        if not self.skip:
+            advice = f"{str(error).rstrip('.')}. To leave out such samples and list them: --on-error skip"
+            raise type(error)(advice if remedy else str(error)) from error.__cause__
+        self.found.append({"name": name, "reason": str(error)})

@@ -117,9 +117,9 @@ class Entry(NamedTuple):
     seal : Seal, optional
         The checksum that the file has of an image that is a `Piece`, where the container is `sealed`. Whoever reads all
         of the image compares it.
-    fault : str
-        Why the sample cannot be used, where it is damaged or not as the others are; its image is empty then.
-        ``--on-error skip`` leaves it out.
+    problem : str
+        Why the sample cannot be used, such as ``its image is null``. Such a sample is an error, or ``--on-error skip``
+        leaves it out and lists it under its name; its image may be empty bytes.
     """
 
     name: str
@@ -128,7 +128,7 @@ class Entry(NamedTuple):
     values: Mapping[str, Piece | Packed | Stored] = {}
     shape: tuple[int, int] | None = None
     seal: Seal | None = None
-    fault: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import BadSamples
 from packer._containers.classdirectories import above_classes, splits_among
 from packer._containers.contract import Container, Entry, Named, Packed, Piece, Seal
 from packer._containers.ranges import Ranges, Seals
@@ -61,8 +62,6 @@ class Listing:
     packed : PackedRanges
         The compressed ranges that values lie in.
     notes : list of str
-    faults : dict of int to str
-        Why samples cannot be used, by their places.
     """
 
     container: Container
@@ -78,7 +77,6 @@ class Listing:
     copied: npt.NDArray[np.uint8]
     packed: PackedRanges
     notes: list[str]
-    faults: dict[int, str]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -90,6 +88,7 @@ def list_samples(
     progress: ProgressCallback | None = None,
     *,
     in_place: bool = False,
+    bad: BadSamples | None = None,
 ) -> Listing:
     """List the samples of a container.
 
@@ -102,6 +101,9 @@ def list_samples(
         Called with how many parts of the container are listed, and how many there are.
     in_place : bool
         Whether all values are to be read where they lie, and none may be compressed.
+    bad : BadSamples, optional
+        Takes the samples that cannot be used: those with a `problem`, or with a label that is none. By default the
+        first of them is an error.
 
     Raises
     ------
@@ -110,7 +112,7 @@ def list_samples(
         samples, or one is compressed that may not be.
     """
     require_distinct_files(container.root, container.files)
-    rows = _Rows(container, in_place)
+    rows = _Rows(container, in_place, bad or BadSamples())
     for unit in range(container.units):
         entries = container.entries(unit)
         while block := list(itertools.islice(entries, _BLOCK)):
@@ -123,8 +125,8 @@ def list_samples(
 class _Rows:
     """Collects entries, a row of a structured array each."""
 
-    def __init__(self, container: Container, in_place: bool) -> None:
-        self._container, self._in_place = container, in_place
+    def __init__(self, container: Container, in_place: bool, bad: BadSamples) -> None:
+        self._container, self._in_place, self._bad = container, in_place, bad
         self._fields = {field.name: field for field in container.fields}
         self._type = np.dtype([*_own_columns(container), *(column for f in container.fields for column in _columns(f))])
         self._rows, self._names, self._copied = Spool(), Spool(), Spool()
@@ -134,17 +136,18 @@ class _Rows:
         self._class_names: dict[str, int] = {}  # in the order in which they are met
         self._names_of_ids: dict[int, str] = {}
         self._numbered = self._named = self._contradictory = False
-        self._faults: dict[int, str] = {}
 
     def add(self, entries: Sequence[Entry], unit: int) -> None:
         """Add samples of a part of the container."""
-        self._faults |= {self._count + place: entry.fault for place, entry in enumerate(entries) if entry.fault}
+        entries, labels = self._usable(entries)
+        if not entries:
+            return
         rows = np.zeros(len(entries), self._type)
         names = [encode_name(self._require_name(entry.name, unit)) for entry in entries]
         rows["name_end"] = self._name_end + np.cumsum([len(name) for name in names])
         self._name_end = int(rows["name_end"][-1])
         self._names.append(b"".join(names))
-        rows["label"] = [self._label(entry) for entry in entries]
+        rows["label"] = labels
         _put(rows, "image", self._pieces((entry.image for entry in entries), unit))
         if self._container.pixels is not None:
             rows["height"], rows["width"] = np.array([entry.shape or (0, 0) for entry in entries], np.int64).T
@@ -167,7 +170,8 @@ class _Rows:
         """Return all samples that were added."""
         container = self._container
         if not self._count:
-            raise SourceError(f"{_shown(container)}: no images in it")
+            first = f" that can be used: {self._bad.found[0]['reason']}" if self._bad.found else " in it"
+            raise SourceError(f"{_shown(container)}: no images{first}")
         rows = self._rows.array(self._type)
         labels, known, label_type, notes = self._meaning(rows["label"], classes)
         numbers = {
@@ -188,8 +192,22 @@ class _Rows:
             self._copied.array(np.uint8),
             packed,
             [*container.notes, *notes],
-            self._faults,
         )
+
+    def _usable(self, entries: Sequence[Entry]) -> tuple[list[Entry], list[int | float]]:
+        """Return the samples that can be used, with their labels."""
+        usable, labels = list[Entry](), list[int | float]()
+        for entry in entries:
+            try:
+                if entry.problem:
+                    self._refuse(entry, entry.problem)
+                label = self._label(entry)
+            except SourceError as error:
+                self._bad.add(entry.name, error)
+            else:
+                usable.append(entry)
+                labels.append(label)
+        return usable, labels
 
     def _require_name(self, name: str, unit: int) -> str:
         problem = name_problem(name) or ("its name is too long" if len(name) > LONGEST_NAME // 4 else None)
@@ -211,8 +229,6 @@ class _Rows:
 
     def _label(self, entry: Entry) -> int | float:
         label = entry.label
-        if entry.fault:
-            return UNLABELED
         if label is None:
             return UNLABELED if self._container.label_type == "class" else self._refuse(entry, "it has no label")
         if isinstance(label, Named):

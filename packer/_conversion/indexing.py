@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from packer._account import BadSamples
 from packer._conversion.convert import Summary
 from packer._conversion.required import require_policy
 from packer._conversion.sourcerequest import SourceRequest
@@ -46,6 +47,9 @@ class IndexRequest(SourceRequest):
         self.require_strict_policy(self.on_error)
         if self.exif not in ("ignore", "apply"):
             raise ValueError(f"exif is 'ignore' or 'apply', not {self.exif!r}")
+
+    def bad_samples(self) -> BadSamples:
+        return BadSamples(skip=self.on_error == "skip")
 
     def make(self, progress: ProgressCallback | None = None) -> Summary:
         """Make the index."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from packer._account import BadSamples
 from packer._conversion.convert import ConversionProgress, Summary, convert
 from packer._conversion.ledger import check_report
 from packer._conversion.recipe import Recipe
@@ -96,6 +97,9 @@ class ConversionRequest(SourceRequest):
     def format_options(self) -> dict[str, Any]:
         """The format's own settings, of which there is one."""
         return format_options(self.format_row, self.shard_size)
+
+    def bad_samples(self) -> BadSamples:
+        return BadSamples(skip=self.on_error == "skip")
 
     def require_destination(self) -> None:
         """Raise DestinationError where pack or report cannot be written: listing the images may take long."""

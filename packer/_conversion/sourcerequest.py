@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from packer._account import Account
+from packer._account import Account, BadSamples
 from packer._containers import find_container, keys_said, named_paths
 from packer._conversion.annotated import AnnotationRequest
 from packer._conversion.objectrequest import is_table, source_of_objects
@@ -208,6 +208,10 @@ class SourceRequest(AnnotationRequest):
             said = "--any-image" if self.any_image else "--extensions"
             raise OptionError(f"{said} is for directories: the file of --labels names the images")
 
+    def bad_samples(self) -> BadSamples:
+        """Return what takes the samples that cannot be used: a list has them, for the conversion to decide."""
+        return BadSamples(skip=True)
+
     def open(self, destination: Path, classes: list[str] | None, *, is_split: bool = False) -> Source:
         """List the images.
 
@@ -304,8 +308,14 @@ class SourceRequest(AnnotationRequest):
         if not paths or said:
             source = None
         else:
-            chosen = self.unlabeled or self.no_classes
-            source = container_source(paths, keys, classes, in_place=self.in_place, unlabeled=chosen)
+            source = container_source(
+                paths,
+                keys,
+                classes,
+                in_place=self.in_place,
+                unlabeled=self.unlabeled or self.no_classes,
+                bad=self.bad_samples(),
+            )
         if source is None and keys:
             raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")
         return without_labels(source) if source is not None and self.no_classes else source

@@ -90,7 +90,7 @@ class Source:
     about : tuple of dict
         What annotations say of no image, as JSON values: the manifest's `about`.
     doubts : tuple of dict
-        Files that may lack images, as the manifest's `skipped` has them.
+        Files that may lack images, and samples that cannot be used, as the manifest's `skipped` has them.
     account : Account, optional
         What became of everything that was seen while the images were listed; None where an older packer listed them.
     """
@@ -149,7 +149,8 @@ class Source:
         return [*([] if self.account is None else self.account.lines()), *self.notes]
 
     def report(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what a report says of the source: its account, and the files that were not looked at."""
+        """Yield what a report says of the source: bad samples, its account, and the files that were not looked at."""
+        yield from ({"name": doubt["name"], "skipped": doubt["reason"]} for doubt in self.doubts)
         if self.account is not None:
             yield from self.account.report()
         yield from self.others.report()
@@ -166,7 +167,7 @@ class Source:
 
     def without_account(self) -> Source:
         """Return the source with an empty account: of parts of a conversion, the first has the account of all."""
-        return self if self.account is None else replace(self, account=Account())
+        return replace(self, account=None if self.account is None else Account(), doubts=())
 
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import BadSamples
 from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, Seals, list_samples, open_container
 from packer._fields import Stored
 from packer._images.encode import encode_png
@@ -43,8 +44,6 @@ class ContainerSource(Source):
         The bytes that are no range of a file.
     seals : Seals, optional
         The checksums that the files have.
-    faults : dict of str to str
-        Why samples cannot be used, by their names.
     """
 
     files: ForeignFiles
@@ -53,7 +52,6 @@ class ContainerSource(Source):
     pixels: PixelLayout | None
     copied: npt.NDArray[np.uint8]
     seals: Seals | None
-    faults: Mapping[str, str] = field(default_factory=dict)
 
     def between(self, start: int, stop: int) -> ContainerSource:
         return self._of_rows(super().between(start, stop), slice(start, stop))
@@ -144,8 +142,6 @@ class ContainerSource(Source):
                     yield rows[place]
 
     def _bytes(self, index: int) -> Buffer:
-        if self.faults and (fault := self.faults.get(self.names[index])):
-            raise ImageError(fault, self.names[index])
         sealed = self.seals is not None and self.seals.size[index] >= 0
         return self._checked(index, lambda: self._sealed(index) if sealed else self._lying(index)) or b""
 
@@ -187,17 +183,18 @@ class ContainerSource(Source):
 
 
 def require_whole(source: Source) -> None:
-    """Raise SourceError where files of a source may lack images, or have some that cannot be used.
+    """Raise SourceError where files of a source may lack images, or a list lacks some that could not be used.
 
-    The message says how to take the others.
+    The message says how to take what is there.
     """
     for doubt in source.doubts:
-        where = f"{printable(source.root / doubt['name'])}: {doubt['reason']}"
-        raise SourceError(f"{where}. Fetch it again; or take what is there, and have it listed: --on-error skip")
-    faults = source.faults if isinstance(source, ContainerSource) else {}
-    for name, fault in faults.items():
-        more = f" So it is with {len(faults) - 1:,} more." if len(faults) > 1 else ""
-        raise SourceError(f"{fault}: {printable(name)}.{more} --on-error skip leaves such samples out, and lists them")
+        if isinstance(source, ContainerSource):
+            where = f"{printable(source.root / doubt['name'])}: {doubt['reason']}"
+            raise SourceError(f"{where}. Fetch it again; or take what is there, and have it listed: --on-error skip")
+        more = f" ({len(source.doubts):,} such samples)" if len(source.doubts) > 1 else ""
+        raise SourceError(
+            f"{printable(doubt['reason']).rstrip('.')}{more}. To leave out such samples and list them: --on-error skip"
+        )
 
 
 def container_source(
@@ -208,6 +205,7 @@ def container_source(
     *,
     in_place: bool = False,
     unlabeled: bool = False,
+    bad: BadSamples | None = None,
 ) -> ContainerSource | None:
     """List the samples of a container; None where the paths are none.
 
@@ -219,7 +217,7 @@ def container_source(
         See `Container.open`.
     classes : sequence of str, optional
         Class names in the order of their ids.
-    progress, in_place : optional
+    progress, in_place, bad : optional
         As `list_samples` takes them.
     unlabeled : bool
         Whether a person said that there are samples without labels.
@@ -232,7 +230,7 @@ def container_source(
     container = open_container(paths, keys)
     if container is None:
         return None
-    return listed_container(container, classes, progress, in_place=in_place, unlabeled=unlabeled)
+    return listed_container(container, classes, progress, in_place=in_place, unlabeled=unlabeled, bad=bad)
 
 
 def listed_container(
@@ -242,6 +240,7 @@ def listed_container(
     *,
     in_place: bool = False,
     unlabeled: bool = False,
+    bad: BadSamples | None = None,
 ) -> ContainerSource:
     """List the samples of an open container, none of them compressed where they stay in place.
 
@@ -251,8 +250,9 @@ def listed_container(
         raise SourceError(
             f"{printable(container.root)}: no file in it has data: {container.kind} that was copied in part?"
         )
+    bad = bad or BadSamples()
     before = ForeignFiles(container.root, container.files)  # the listing, so that a later change is seen
-    listing = list_samples(container, classes, progress, in_place=in_place)
+    listing = list_samples(container, classes, progress, in_place=in_place, bad=bad)
     files = ForeignFiles(container.root, container.files, before.stamps, listing.packed)
     columns: list[Column] = []
     for field in container.fields:
@@ -272,7 +272,7 @@ def listed_container(
         fields=container.fields,
         columns=tuple(columns),
         about=container.about,
-        doubts=tuple({"name": name, "reason": why} for name, why in container.doubts.items()),
+        doubts=(*({"name": name, "reason": why} for name, why in container.doubts.items()), *bad.found),
         account=container.account,
         files=files,
         images=listing.images,
@@ -280,7 +280,6 @@ def listed_container(
         pixels=container.pixels,
         copied=listing.copied,
         seals=listing.seals,
-        faults={listing.names[index]: why for index, why in listing.faults.items()},
     )
     account_for_labels(source, container.why_unlabeled, chosen=unlabeled)
     return source

@@ -76,6 +76,8 @@ def _require_types(header: dict[str, Any]) -> None:
         encode_name(text)  # UnicodeEncodeError is a ValueError
     if not all(type(entry) is dict for entry in header.get("about", ())):
         raise ValueError("what belongs to no image is none")
+    for doubt in header.get("doubts", ()):
+        encode_name(f"{doubt['name']}{doubt['reason']}")  # UnicodeEncodeError is a ValueError
     if not all(type(number) is int for number in counts.values()):
         raise ValueError("a member has elements of the wrong type")
     if "account" in header:

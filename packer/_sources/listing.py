@@ -179,6 +179,8 @@ def write_listing(source: Source, path: Path) -> None:
         header["fields"] = described_columns(source.columns)
     if source.about:
         header["about"] = source.about
+    if source.doubts:
+        header["doubts"] = source.doubts
     if source.account is not None:
         header["account"] = source.account.to_json(REPORTED)
     with replacing(path) as file:
@@ -246,6 +248,7 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         tuple(column.field for column in columns),
         columns,
         about=tuple(header.get("about", ())),
+        doubts=tuple(header.get("doubts", ())),
         account=Account.from_json(header["account"]) if "account" in header else None,
         listing=listing,
     )

@@ -6,7 +6,7 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from PIL import Image
 import packer
 from packer._account import Account
 from packer._formats import open_pack
+from packer._sources import imagefolder_source, write_listing
 from packer.errors import OptionError, SourceError
 from tests.making import packer as run_packer
 
@@ -213,3 +214,34 @@ def test_opening_a_tree_warns_of_losses(tmp_path: Path) -> None:
     built = tree_with_an_image_outside(tmp_path)
     with pytest.warns(UserWarning, match=r"outside\.jpg"):
         packer.open_dataset(built.src)
+
+
+def test_an_older_list_goes_on_and_promises_nothing(tmp_path: Path) -> None:
+    built = tree_with_an_image_outside(tmp_path)
+    source = replace(imagefolder_source(built.src), account=None)  # as a list of an older packer has none
+    write_listing(source, tmp_path / "list.scan")
+    packer.convert(tmp_path / "list.scan", tmp_path / "out.lmdb")
+    assert packer.info(tmp_path / "out.lmdb").account is None
+    with pytest.raises(SourceError, match="packer scan"):
+        packer.convert(tmp_path / "list.scan", tmp_path / "other.lmdb", strict=True)
+
+
+def test_samples_given_without_a_label_are_counted(tmp_path: Path) -> None:
+    samples = [{"image": data, "label": n} if n < 4 else {"image": data} for n, data in enumerate(IMAGES)]
+    packer.pack(samples, tmp_path / "out.lmdb", classes=["a", "b", "c", "d"])
+    account = packer.info(tmp_path / "out.lmdb").account
+    assert account is not None
+    assert [(item["fate"], item["count"]) for item in account] == [("unlabeled", 2)]
+
+
+def test_classes_that_merging_moves_are_recorded_and_no_loss(tmp_path: Path) -> None:
+    for name, folders in (("one", ["a", "c"]), ("two", ["b", "c"])):
+        for folder in folders:
+            path = tmp_path / name / folder / f"{name}.jpg"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(IMAGES[0])
+        packer.convert(tmp_path / name, tmp_path / f"{name}.lmdb")
+    packer.merge([tmp_path / "one.lmdb", tmp_path / "two.lmdb"], tmp_path / "both.lmdb", classes="union")
+    account = packer.info(tmp_path / "both.lmdb").account
+    assert account is not None
+    assert [(item["fate"], item["names"], item.get("chosen")) for item in account] == [("renumbered", ["b"], True)]

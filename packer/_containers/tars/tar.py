@@ -176,7 +176,7 @@ class _Entries:
             label = self._label(sample, image)
             values = self._values(sample)
         except _MemberError as error:
-            return Entry(self._name(image), b"", fault=str(error))
+            return Entry(self._name(image), b"", problem=str(error))
         return Entry(self._name(image), Piece(self._unit, image.offset, image.size), label, values)
 
     def _image(self, sample: Sample) -> Member | None:

@@ -13,6 +13,7 @@ from packer._containers.labelkeys import add_candidates, label_key, one_hot, who
 from packer._containers.tars.membervalues import class_of, npy_array
 from packer._containers.tars.tarsamples import last_part
 from packer._fields.values import parsed_json
+from packer._sample import UNLABELED
 from packer.errors import OptionError, printable
 
 __all__ = ["LONGEST", "JSON", "TarLabel", "find_label", "said_label"]
@@ -21,7 +22,7 @@ LONGEST = 4096
 """Bytes of a label that is no member of JSON."""
 
 JSON = ("json", "jsn")
-_KNOWN = ("cls", "class", "cls2", "label", "lbl")
+_KNOWN = ("cls", "class", "label", "lbl")
 _TEXTS = ("txt", "text")
 _LONGEST_JSON = 1 << 24
 _SEVERAL = re.compile(r"[\[(]?\s*[+-]?[0-9.]+(?:e[+-]?[0-9]+)?(?:\s*[,;\s]\s*[+-]?[0-9.]+(?:e[+-]?[0-9]+)?)+\s*[\])]?")
@@ -68,7 +69,7 @@ class TarLabel:
             return label
         if self.is_float:
             return float(label)
-        if isinstance(label, float):
+        if isinstance(label, float) or label < UNLABELED:
             raise ValueError(f"{label} is no class id")
         return label
 
@@ -77,23 +78,23 @@ def find_label(values: Values, account: Account) -> TarLabel | None:
     """Return where the labels are, by names and values of members; else add what looks like labels to the account."""
     able: dict[str, TarLabel] = {}
     refused: dict[str, str] = {}
-    for extension in values:
-        if _is_named(extension):
-            try:
-                if not values[extension]:
-                    raise ValueError("it is larger than any label")
-                able[extension] = _typed(TarLabel(extension), values[extension])
-            except ValueError as error:
-                refused[extension] = str(error)
+    for extension in filter(_is_named, values):
+        label, why = _judged(TarLabel(extension), values[extension])
+        if label is None:
+            refused[extension] = why
+        else:
+            able[extension] = label
     key = label_key(able, _KNOWN) or next(iter(able), None)
-    if key is not None:
-        account.taken("member", "the label", [f".{key}"])
-        account.taken("member", f"fields beside .{key}, which is the label", [f".{one}" for one in able if one != key])
     for extension, why in refused.items():
         account.taken("member", f"a field and no label: {printable(why)}", [f".{extension}"])
     if key is None:
-        _add_candidates(values, account)
-    return able.get(key) if key is not None else None
+        for extension, why in refused.items():
+            account.looks_like_labels("member", extension, f"--key label={extension} ({printable(why)})")
+        _add_candidates({name: of for name, of in values.items() if name not in refused}, account)
+        return None
+    account.taken("member", "the label", [f".{key}"])
+    account.taken("member", f"fields beside .{key}, which is the label", [f".{one}" for one in able if one != key])
+    return able[key]
 
 
 def said_label(key: str, values: Values) -> TarLabel:
@@ -109,24 +110,29 @@ def said_label(key: str, values: Values) -> TarLabel:
     of = values.get(label.extension, ())
     if member and last_part(label.extension) not in JSON:
         raise OptionError(f"--key label={key}: .{label.extension} is no JSON, which has members: say {extension} alone")
-    try:
-        return _typed(label, of)
-    except ValueError as error:
-        if last_part(label.extension) in JSON:
-            names = ", ".join(map(printable, list(_scalars(of))[:10])) or "none that can be labels"
-            raise OptionError(
-                f"--key label={key}: the JSON is no label itself. Say which member of it is: --key "
-                f"label={label.extension}:MEMBER, of {names}"
-            ) from error
-        return label  # whoever reads the sample says which it is, and where
+    judged, why = _judged(label, of)
+    if judged is None and last_part(label.extension) in JSON:
+        names = ", ".join(map(printable, list(_scalars(of))[:10])) or "none that can be labels"
+        raise OptionError(
+            f"--key label={key}: {why}. Of JSON say which member is the label: "
+            f"--key label={label.extension}:MEMBER, of {names}"
+        )
+    return judged or label  # whoever reads the sample says which it is, and where
 
 
-def _typed(label: TarLabel, values: Sequence[bytes]) -> TarLabel:
-    """Return a label with the type that values have; ValueError where one is no label."""
-    found = [replace(label, is_float=True).of(data) for data in values]
-    if values and all(one is None for one in found):
-        raise ValueError(f"no sample has {label}")
-    return replace(label, is_float=any(isinstance(one, float) and not one.is_integer() for one in found))
+def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, str]:
+    """Return a label with the type that most of its values have; None where they have none, and why."""
+    found, why = list[int | float | str | None](), "it is larger than any label"
+    for data in values:
+        try:
+            found.append(replace(label, is_float=True).of(data))
+        except ValueError as error:
+            why = str(error)
+    if all(one is None for one in found):
+        return None, why if len(found) < len(values) or not values else f"no sample has {label}"
+    if len(found) <= len(values) // 2:
+        return None, why
+    return replace(label, is_float=any(isinstance(one, float) and not one.is_integer() for one in found)), ""
 
 
 def _is_named(extension: str) -> bool:

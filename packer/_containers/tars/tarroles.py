@@ -61,9 +61,7 @@ class Roles:
     notes: list[str] = field(default_factory=list)
 
 
-def find_roles(
-    where: str, looked_at: Sequence[Sample], keys: Mapping[str, str], peek: Peek, account: Account
-) -> Roles:
+def find_roles(where: str, looked_at: Sequence[Sample], keys: Mapping[str, str], peek: Peek, account: Account) -> Roles:
     """Return what the members are of samples like some that were looked at.
 
     Parameters

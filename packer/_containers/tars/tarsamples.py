@@ -140,9 +140,7 @@ class SampleReader:
             for part, of_part in split.items():
                 yield f"{key}.{part}", self._sample(f"{key}.{part}", of_part)
 
-    def _few(
-        self, key: str, run: Iterator[tuple[str, int, str, Member]]
-    ) -> Iterator[tuple[str, int, str, Member]]:
+    def _few(self, key: str, run: Iterator[tuple[str, int, str, Member]]) -> Iterator[tuple[str, int, str, Member]]:
         for number, keyed in enumerate(run):
             if number == _MOST_OF_KEY:
                 why = f"{_MOST_OF_KEY:,} members have the key {printable(key)}, which ends at the first dot of a name"
@@ -155,7 +153,9 @@ class SampleReader:
             if extension in sample or len(sample) >= _MOST:
                 why = f"has .{extension} twice" if extension in sample else f"has more than {_MOST} members"
                 where = f"{printable(self._path)}: byte {member.header}: sample {printable(key)}"
-                raise SourceError(f"{where} {printable(why)}. The key of a sample ends at the first dot of a file's name")
+                raise SourceError(
+                    f"{where} {printable(why)}. The key of a sample ends at the first dot of a file's name"
+                )
             sample[extension] = member
         return sample
 
