@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 __all__ = ["above_classes", "splits_among"]
 
 _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
 
 
-def above_classes(directories: Collection[Sequence[str]]) -> str:
+def above_classes(directories: Collection[list[str]]) -> str:
     """Return the path that all directories of images begin with, where each has a further part after it.
 
     Parameters
     ----------
-    directories : collection of sequence of str
+    directories : collection of list of str
         The parts of each.
 
     Returns

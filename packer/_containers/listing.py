@@ -305,7 +305,9 @@ class _Rows:
         above = above_classes([directory.split("/") for directory in self._class_names])
         below = [f"{directory}/"[len(above) :] for directory in self._class_names]
         if splits := splits_among([directory.rstrip("/") for directory in below]):
-            raise SourceError(f"{_shown(self._container)}: has several splits: {', '.join(splits)}. Unpack it, and take one")
+            raise SourceError(
+                f"{_shown(self._container)}: has several splits: {', '.join(splits)}. Unpack it, and take one"
+            )
         notes.append(f"classes are the directories{f' in {printable(above)}' if above else ''}")
         return [directory.partition("/")[0] for directory in below]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from packer._account import NOT_LOOKED_AT, TAKEN
+from packer._account import NOT_LOOKED_AT, TAKEN, Account
 from packer._containers import Container, files_to_name, named_paths, open_container
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import IndexReader
@@ -145,7 +145,7 @@ def _made(
 
 def _warn_of_losses(source: Source) -> None:
     """Say what was left out or has no label, before anybody trains without it. Files of other types are no loss."""
-    account = [] if source.account is None else source.account
+    account = source.account or Account()
     lost = [item.line() for item in account if item.fate not in (TAKEN, NOT_LOOKED_AT)]
     if said := [*lost, *(note for note in source.notes if note != source.others.note())]:
         warn("\n  ".join([f"{printable(source.root)} is read as it lies there, but for this:", *said]))

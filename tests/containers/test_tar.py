@@ -145,10 +145,12 @@ def listed(path: Path, keys: Mapping[str, str] | None = None) -> list[tuple[str,
     def read(value: Any) -> Any:
         return data[value.file][value.offset : value.offset + value.size] if isinstance(value, tuple) else value
 
+    entries = [entry for unit in range(container.units) for entry in container.entries(unit)]
+    if problem := next((entry.problem for entry in entries if entry.problem), None):
+        raise SourceError(problem)
     return [
         (entry.name, entry.label, read(entry.image), {name: read(value) for name, value in entry.values.items()})
-        for unit in range(container.units)
-        for entry in container.entries(unit)
+        for entry in entries
     ]
 
 
@@ -235,7 +237,7 @@ def test_a_record_of_pax_holds_against_the_header(tmp_path: Path) -> None:
     header = block("pax", records, (KIND, b"x"))
     member = block("a.jpg", JPEG, (SIZE, b"00000000001\0"))
     common = block("pax", record("comment", "of all"), (KIND, b"g"))
-    assert listed(of_bytes(tmp_path, common, header, member, END)) == [("b/long.jpg", None, JPEG, {})]
+    assert listed(of_bytes(tmp_path, common, header, member, END)) == [("b/long.jpg", "b", JPEG, {})]
     assert read_by_webdataset([tmp_path / "x.tar"])[0]["jpg"] == JPEG
 
 
@@ -369,14 +371,13 @@ np.save(NPY, np.array([1.5, 2.5]))
         ([("a.txt", b"")], {}, "no images in it: the first samples have .txt"),
         ([], {}, "no samples in it"),
         ([("a.left.png", PNG), ("a.right.png", PNG)], {}, r"several images: .left.png, .right.png. Name one"),
-        ([("a.jpg", JPEG), ("a.cls", b"1.5")], {}, r"a.cls: b'1.5' is neither a class id nor the name of a class"),
-        ([("a.jpg", JPEG), ("a.cls", b"-2")], {}, r"b'-2' is neither"),
+        ([("a.jpg", JPEG), ("a.cls", b"-2")], {}, r"a.cls: -2 is no class id"),
         ([("a.jpg", JPEG), ("a.cls2", b"x")], {}, r"no whole number. --key cls2:bytes=cls2 takes it as it is"),
         ([("a.jpg", JPEG), ("a.npy", NPY.getvalue()), ("b.jpg", JPEG), ("b.npy", b"x")], {}, "no .npy file of numbers"),
         ([("a.jpg", JPEG), ("a.cls", b"1"), ("a.CLS", b"2")], {}, r"byte \d+: sample a has .cls twice"),
         ([(f"{n}.jpg", JPEG) for n in range(40)] + [("40.jpg", JPEG), ("40.txt", b"")], {}, "have no .txt. Name"),
         ([(f"{n}.jpg", JPEG) for n in range(40)] + [("40.jpg", JPEG), ("40.png", PNG)], {}, "another image beside 40"),
-        ([(f"a.{n}.jpg", JPEG) for n in range(1100)], {}, "more than 1000 members.*ends at the first dot"),
+        ([(f"a.x{n}.jpg", JPEG) for n in range(1100)], {}, "more than 1000 members.*ends at the first dot"),
     ],
 )  # fmt: skip
 def test_what_is_not_clear_is_refused_with_a_remedy(
@@ -391,13 +392,13 @@ def test_what_is_not_clear_is_refused_with_a_remedy(
 def test_samples_without_an_image_are_left_out_and_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.json", b"1"), ("b.json", b"2"), ("c.json", b"3")])
     assert [name for name, *_ in listed(path)] == ["a.jpg"]
-    assert "samples without an image are left out: 2, at first in x.tar" in notes(path)
+    with pytest.raises(SourceError, match=r"left out: 2 samples \(b, c\): they have no image"):
+        packer.index(path, tmp_path / "x.index", strict=True)
 
 
-@pytest.mark.parametrize("name", ["../a.jpg", "/a.jpg", "a/../../b.jpg"])
-def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SourceError, match=r"x\.tar: sample 0, .*is not a plain relative path"):
-        notes(write(tmp_path / "x.tar", [(name, JPEG)]))
+@pytest.mark.parametrize("name", ["../a.jpg", "/a.jpg", "b/../../a.jpg", "./a.jpg", ".//a.jpg"])
+def test_names_that_lead_out_become_plain_as_gnu_tar_extracts_them(tmp_path: Path, name: str) -> None:
+    assert [name for name, *_ in listed(write(tmp_path / "x.tar", [(name, JPEG)]))] == ["a.jpg"]
 
 
 @pytest.mark.parametrize(
@@ -455,7 +456,8 @@ def test_splits_of_a_directory_are_named_each_by_itself(tmp_path: Path) -> None:
         write(tmp_path / name, [("a.jpg", JPEG), ("a.cls", b"1")])
     with pytest.raises(SourceError, match=r"several splits: train-\*.tar, val-0.tar. Name one"):
         packer.open_dataset(tmp_path)
-    assert len(packer.open_dataset(str(tmp_path / "train-*.tar"))) == 2
+    with pytest.warns(UserWarning, match="names occur in several files"):
+        assert len(packer.open_dataset(str(tmp_path / "train-*.tar"))) == 2
 
 
 def test_a_directory_of_images_beside_a_tar_is_no_container(tmp_path: Path) -> None:
@@ -487,7 +489,8 @@ def test_lists_of_shards_are_read_in_their_order(tmp_path: Path) -> None:
     timm = {"splits": {"train": {"name": "train", "filenames": ["b.tar", "a.tar"], "shard_lengths": [1, 1]}}}
     for name, said in (("wids.json", wids), ("_info.json", timm)):
         (tmp_path / name).write_text(json.dumps(said))
-        assert list(packer.open_dataset(tmp_path / name).samples) == [("b.jpg", -1), ("a.jpg", -1)]
+        with pytest.warns(UserWarning, match="unlabeled: 2 images"):
+            assert list(packer.open_dataset(tmp_path / name).samples) == [("b.jpg", -1), ("a.jpg", -1)]
 
 
 @pytest.mark.parametrize(

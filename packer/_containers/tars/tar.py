@@ -153,7 +153,7 @@ class Tar(Container):
 
 
 def _may_lie_apart(samples: Sequence[Sample]) -> bool:
-    """Tell whether first samples are such as those of a tar whose members lie apart: without images, or images alone."""
+    """Tell whether first samples are such as those of a tar whose members lie apart: no images, or images alone."""
     images = [any(last_part(extension) in IMAGES for extension in sample) for sample in samples]
     return not all(images) or all(len(sample) == 1 for sample in samples)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from packer._fields.values import parsed_json
 from packer._sample import UNLABELED
 from packer.errors import OptionError, printable
 
-__all__ = ["LONGEST", "JSON", "TarLabel", "find_label", "said_label"]
+__all__ = ["JSON", "LONGEST", "TarLabel", "find_label", "said_label"]
 
 LONGEST = 4096
 """Bytes of a label that is no member of JSON."""
@@ -59,6 +59,7 @@ class TarLabel:
     def of(self, data: bytes) -> int | float | str | None:
         """Return the label in a member's bytes; None where JSON has none; ValueError where there is another thing."""
         kind = last_part(self.extension)
+        label: int | float | str | None
         if kind == "npy":
             label = _of_values(npy_array(data).reshape(-1).tolist())
         elif kind in JSON:
