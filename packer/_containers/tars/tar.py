@@ -80,6 +80,7 @@ class Tar(Container):
         container.fields = tuple(roles.fields.values())
         container.directories_are_classes = roles.directories
         container.label_type = "float" if roles.label is not None and roles.label.is_float else "class"
+        container.why_unlabeled = roles.why_unlabeled
         container.notes += roles.notes
         return container
 
@@ -239,7 +240,7 @@ class _Entries:
         except ValueError as error:
             extension = member.name.rpartition("/")[2].partition(".")[2].lower()
             raise self._error(
-                member, f"{error}. --key {field.name}:bytes={printable(extension)} takes it as it is", ""
+                member, f"{error}. --key {field.name}:bytes={printable(extension)} takes it as it is"
             ) from error
 
     def _say(self) -> str:
@@ -247,11 +248,10 @@ class _Entries:
         return f"Name with --key what is to be taken, such as --key image={image} --key label=cls"
 
     def _fail(self, member: Member, why: str) -> NoReturn:
-        raise SourceError(str(self._error(member, why, "")))
+        raise SourceError(f"{printable(self._path)}: {self._error(member, why)}")
 
-    def _error(self, member: Member, why: str, say: str | None = None) -> _MemberError:
-        say = f". {self._say()}" if say is None else say
-        return _MemberError(f"{printable(self._path)}: byte {member.header}: {printable(member.name)}: {why}{say}")
+    def _error(self, member: Member, why: str) -> _MemberError:
+        return _MemberError(f"byte {member.header}: {printable(member.name)}: {why}")
 
 
 class _MemberError(ValueError):

@@ -16,13 +16,16 @@ from packer._fields.values import parsed_json
 from packer._sample import UNLABELED
 from packer.errors import OptionError, printable
 
-__all__ = ["JSON", "LONGEST", "TarLabel", "find_label", "said_label"]
+__all__ = ["ALWAYS_LABELS", "JSON", "LONGEST", "TarLabel", "find_label", "said_label"]
 
 LONGEST = 4096
 """Bytes of a label that is no member of JSON."""
 
 JSON = ("json", "jsn")
 _KNOWN = ("cls", "class", "label", "lbl")
+ALWAYS_LABELS = ("cls", "class")
+"""The extensions that webdataset has for labels, also where few of the values are any."""
+
 _TEXTS = ("txt", "text")
 _LONGEST_JSON = 1 << 24
 _SEVERAL = re.compile(r"[\[(]?\s*[+-]?[0-9.]+(?:e[+-]?[0-9]+)?(?:\s*[,;\s]\s*[+-]?[0-9.]+(?:e[+-]?[0-9]+)?)+\s*[\])]?")
@@ -131,7 +134,7 @@ def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, 
             why = str(error)
     if all(one is None for one in found):
         return None, why if len(found) < len(values) or not values else f"no sample has {label}"
-    if len(found) <= len(values) // 2:
+    if 2 * len(found) < len(values) and label.extension not in ALWAYS_LABELS:
         return None, why
     return replace(label, is_float=any(isinstance(one, float) and not one.is_integer() for one in found)), ""
 
@@ -147,8 +150,11 @@ def _is_named(extension: str) -> bool:
 def _of_text(data: bytes) -> int | float | str:
     try:
         label = class_of(data)
-    except ValueError:
-        return whole(float(data))  # ValueError says that it is no number
+    except ValueError as error:
+        try:
+            return whole(float(data))
+        except ValueError:
+            raise error from None
     if isinstance(label, str) and _SEVERAL.fullmatch(label):
         numbers = [float(number) for number in re.findall(r"[^\s,;()\[\]]+", label)]
         place = one_hot(numbers)

@@ -10,7 +10,7 @@ from packer._account import Account
 from packer._containers.chosen import Chosen, ChosenField, field_name
 from packer._containers.tars.membervalues import array_field
 from packer._containers.tars.tarheaders import Member
-from packer._containers.tars.tarlabels import LONGEST, TarLabel, Values, find_label, said_label
+from packer._containers.tars.tarlabels import ALWAYS_LABELS, LONGEST, TarLabel, Values, find_label, said_label
 from packer._containers.tars.tarsamples import IMAGES, Sample, last_part
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field
 from packer.errors import OptionError, SourceError, printable
@@ -60,6 +60,13 @@ class Roles:
     others_left_out: bool = False
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def why_unlabeled(self) -> str:
+        """Why samples without a label have none."""
+        if self.directories:
+            return "they lie in no directory"
+        return f"they have no {self.label}" if self.label is not None else "they have no member that is a label"
+
 
 def find_roles(where: str, looked_at: Sequence[Sample], keys: Mapping[str, str], peek: Peek, account: Account) -> Roles:
     """Return what the members are of samples like some that were looked at.
@@ -100,7 +107,8 @@ def find_roles(where: str, looked_at: Sequence[Sample], keys: Mapping[str, str],
 
     if keys:
         return _as_said(where, roles, chosen, looked_at, peek)
-    rest = [extension for extension in there if extension not in roles.images]
+    with_image = [sample for sample in looked_at if set(roles.images) & sample.keys()]
+    rest = list(dict.fromkeys(one for sample in with_image for one in sample if one not in roles.images))
     if pickles := [extension for extension in rest if last_part(extension) in _PICKLES]:
         shown = f"has pickles, .{printable(pickles[0])}, which packer runs never"
         raise SourceError(f"{where}: {shown}. {_example(rest, roles)}")
@@ -229,6 +237,8 @@ def _field(extension: str, taken: set[str], peek: Callable[[str], bytes]) -> Fie
             return array_field(name, peek(extension))
         except ValueError:
             kind = "bytes"  # such as complex numbers, or text
+    if extension in ALWAYS_LABELS and not peek(extension).strip().isdigit():
+        kind = "text"  # such as several numbers
     return Field(name, "scalar", kind) if kind in OF_SCALARS else Field(name, kind)
 
 
@@ -242,7 +252,7 @@ def _example(extensions: Sequence[str], roles: Roles) -> str:
     image = "jpg" if roles.images == IMAGES else roles.images[0]
     keys = [f"image={image}"]
     for extension in extensions:
-        if extension in ("cls", "class"):
+        if extension in ALWAYS_LABELS:
             keys.append(f"label={extension}")
         elif last_part(extension) not in _PICKLES:
             keys.append(f"{field_name(extension, ())}={extension}")
