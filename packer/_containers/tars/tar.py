@@ -194,8 +194,12 @@ class _Entries:
             images = ", .".join(map(printable, self._roles.images))
             self._fail(member, f"the sample has images, but no .{images}. {self._say()}")
         key = _key(member)
+        account, label = self._container.account, self._roles.label
+        if not any(one in self._roles.fields or (label and one == label.extension) for one in sample):
+            account.not_looked_at("member", "they belong to no image", [one.name for one in sample.values()])
+            return
         self._container.lacks("image", key, self._unit)
-        self._container.account.left_out("sample", "they have no image", [key])
+        account.left_out("sample", "they have no image", [key])
 
     def _label(self, sample: Sample, image: Member) -> int | float | str | None:
         roles = self._roles
