@@ -150,9 +150,7 @@ def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[Mem
             texts.append(member)
         elif not (suffix in IMAGE_SUFFIXES or (not suffix and suffix_of(_head(file, member)))):
             archives += [member.name] * (suffix in _ARCHIVES)
-            account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [member.name])
-            if suffix in _TABLES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
-                account.looks_like_labels("file", member.name, f"--labels {base} once the archive is unpacked")
+            _pass_over(member.name, base, suffix, account)
         elif member.is_link:
             account.left_out("image", "they are links: make the archive again without zip -y", [member.name])
         elif not suffix:
@@ -171,6 +169,13 @@ def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[Mem
             f"{printable(archives[0])}, and packer reads none within another. Extract it, and convert these"
         )
     return list(images.values()), folders, texts
+
+
+def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
+    """Say of a file that it is no image; it may be a table of labels."""
+    account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [name])
+    if suffix in _TABLES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
+        account.looks_like_labels("file", name, f"--labels {base} once the archive is unpacked")
 
 
 def _is_of_system(file: PackFile, member: Member, base: str) -> bool:
