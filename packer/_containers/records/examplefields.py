@@ -82,6 +82,8 @@ class Roles:
     strict : bool
         Whether a feature that is in no column is an error.
     notes : list of str
+    why_unlabeled : str
+        Why samples without a label have none.
     """
 
     columns: Mapping[bytes, tuple[Column, ...]]
@@ -91,6 +93,7 @@ class Roles:
     boxes: Boxes | None = None
     strict: bool = True
     notes: list[str] = field(default_factory=list)
+    why_unlabeled: str = "they have no label"
 
 
 def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes, account: Account) -> Roles:
@@ -121,6 +124,7 @@ def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes, 
 class _Chooser:
     def __init__(self, seen: Mapping[str, Seen], classes: Classes, account: Account) -> None:
         self._seen, self._classes_of, self._account = seen, classes, account
+        self._why_unlabeled = "they have no feature that is a label"
         self._whole = False  # whether labels are class ids, though they are floats
         self._columns: dict[bytes, list[Column]] = {}
         self._fields: list[Field] = []
@@ -164,14 +168,16 @@ class _Chooser:
         self._label = label_key(able, _LABELS)
         named = [key for key in keys if key in _LABELS or is_label_name(key)]
         several = [key for key in named if key not in able and seen[key].most > 1]
-        account.taken("feature", "fields, as samples have several values of them", several)
+        account.taken("feature", "a field, as samples have several values", several)
         if self._label is not None:
             self._put(self._label, self._label_column(self._label))
             account.taken("feature", "the label", [self._label])
             others = [key for key in able if key in named and key != self._label]
-            account.taken("feature", f"fields beside {printable(self._label)}, which is the label", others)
-        elif not several:
-            add_candidates(account, "feature", {key: seen[key].values for key in able})
+            account.taken("feature", f"a field beside {printable(self._label)}, which is the label", others)
+        elif several:
+            self._why_unlabeled = f"they have several labels, which are the field {printable(several[0])}"
+        else:
+            add_candidates(account, "feature", {key: seen[key].values or [0] for key in able})
 
     def _label_column(self, key: str) -> Column:
         seen = self._seen[key]
@@ -208,6 +214,7 @@ class _Chooser:
             self._boxes,
             self._strict,
             self._notes,
+            f"they have no {printable(self._label)}" if self._label is not None else self._why_unlabeled,
         )
 
     def _image(self) -> str:

@@ -105,6 +105,7 @@ class TFRecord(Container):
             raise SourceError(f"{printable(paths[0])}: {error}") from error
         container.roles, container.fields, container.label_type = roles, roles.fields, roles.label_type
         container.classes, container.notes = roles.classes, roles.notes
+        container.why_unlabeled = roles.why_unlabeled
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +21,14 @@ from packer._containers.arrays.arrays import array_type
 from packer._containers.contract import Container, Entry, Piece
 from packer._containers.shards.pilpixels import pil_layout, pil_pixels
 from packer._containers.shards.reading import Reading, reading
-from packer._containers.shards.roles import ColumnType, Roles, Value, roles_of
+from packer._containers.shards.roles import LOOKED_AT, ColumnType, Roles, Value, roles_of, short_text
 from packer.errors import SourceError, printable
 
 __all__ = ["OffsetShards", "Part", "first_offset", "samples"]
 
 _COUNT = struct.Struct("<I")
 _BLOCK = 1 << 14  # samples
+_SHORT = 256  # bytes of a value that may be a label
 
 
 @dataclass(frozen=True)
@@ -92,15 +94,16 @@ class OffsetShards(Container):
         wanted = [(n, part) for n, part in enumerate(self.parts) if part.name in self.roles.wanted]
         with self._opened(unit) as file:
             for number, start, stop in samples(file, self.counts[unit]):
+                name = f"{stem}/{number:06d}"
                 try:
                     places = _places(file, start, stop, sizes)
                     values = {part.name: part.value(file, Piece(unit, *places[n])) for n, part in wanted}
                     shape, image = None, values[self.roles.image]
                     if self.pixels is not None and isinstance(image, Piece):
                         values[self.roles.image], shape = pil_pixels(file.read, image, self.pixels)
-                    entry = self.roles.entry(f"{stem}/{number:06d}", values, file.read, shape)
+                    entry = self.roles.entry(name, values, file.read, shape)
                 except (ValueError, struct.error) as error:
-                    raise _refused(file, number, error) from error
+                    entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
                 yield entry
 
     def _choose(self, keys: Mapping[str, str], where: str) -> None:
@@ -117,7 +120,8 @@ class OffsetShards(Container):
                         types[part.name] = array_type(value)
             except (ValueError, struct.error) as error:
                 raise _refused(file, number, error) from error
-            self.roles = roles_of(types, keys, where)
+            self.roles = roles_of(types, keys, where, self.account, self._first_values(file, types))
+            self.why_unlabeled = self.roles.why_unlabeled
             pil = {part.name for part in self.parts if part.base == "pil"}
             if pil & self.roles.fields.keys():
                 raise SourceError(f"{where}: only the image may be a pil: name with --key what is wanted")
@@ -128,6 +132,22 @@ class OffsetShards(Container):
                     raise _refused(file, number, error) from error
         self.fields, self.label_type = tuple(self.roles.fields.values()), self.roles.label_type
         self.notes += self.roles.notes
+
+    def _first_values(self, file: Reading, types: Mapping[str, ColumnType]) -> dict[str, list[Any]]:
+        """Return the numbers and short texts of the first samples of a shard, by the names of their parts."""
+        found: dict[str, list[Any]] = {}
+        for _, start, stop in itertools.islice(samples(file), LOOKED_AT):
+            try:
+                places = _places(file, start, stop, [part.size for part in self.parts])
+                for part, place in zip(self.parts, places, strict=True):
+                    if types[part.name].kind in ("scalar", "text", "bytes") and place[1] <= _SHORT:
+                        value = part.value(file, Piece(0, *place))
+                        label = short_text(file.read(*place)) if isinstance(value, Piece) else value
+                        if label is not None:
+                            found.setdefault(part.name, []).append(label)
+            except (ValueError, struct.error):  # whoever lists the sample says so
+                continue
+        return found
 
 
 def _refused(file: Reading, number: int, error: Exception) -> SourceError:

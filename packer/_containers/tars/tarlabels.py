@@ -97,7 +97,7 @@ def find_label(values: Values, account: Account) -> TarLabel | None:
         _add_candidates({name: of for name, of in values.items() if name not in refused}, account)
         return None
     account.taken("member", "the label", [f".{key}"])
-    account.taken("member", f"fields beside .{key}, which is the label", [f".{one}" for one in able if one != key])
+    account.taken("member", f"a field beside .{key}, which is the label", [f".{one}" for one in able if one != key])
     return able[key]
 
 
