@@ -8,7 +8,7 @@ from typing import Any
 
 from packer._account import Account, is_label_name
 
-__all__ = ["add_candidates", "label_key", "one_hot", "rivals", "whole"]
+__all__ = ["add_candidates", "is_named", "label_key", "one_hot", "whole"]
 
 _BY_RANK = ("label", "class", "cls", "target", "category", "labels", "targets", "y")
 _OF_LABELS = frozenset({"class", "cls", "label", "labels", "lbl", "target", "targets", "category"})
@@ -147,13 +147,13 @@ def label_key(keys: Iterable[str], known: Sequence[str] = ()) -> str | None:
     """
     there = list(keys)
     found = [key for key in known if key in there]
-    found += sorted((key for key in there if is_label_name(key)), key=_rank)
+    found += sorted((key for key in there if is_named(key)), key=_rank)
     return next(iter(found), None)
 
 
-def rivals(label: str | None, keys: Iterable[str]) -> list[str]:
-    """Return the other keys that have a name of labels."""
-    return [key for key in keys if key != label and is_label_name(key)]
+def is_named(key: str) -> bool:
+    """Tell whether a key has a name of labels; of one with dots or slashes, by its last part."""
+    return is_label_name(key.replace(".", "/"))
 
 
 def add_candidates(
@@ -172,7 +172,7 @@ def add_candidates(
         The option that takes a key, with ``{}`` in its place.
     """
     for key, found in values.items():
-        if found and (_OF_LABELS & _words(key) or is_label_name(key) or _repeat(key, found)):
+        if found and (_OF_LABELS & _words(key) or is_named(key) or _repeat(key, found)):
             account.looks_like_labels(what, key, option.format(key))
 
 
@@ -189,7 +189,7 @@ def whole(value: float) -> int | float:
 
 
 def _rank(key: str) -> int:
-    return _BY_RANK.index(key.rpartition("/")[2].lower())
+    return _BY_RANK.index(key.replace(".", "/").rpartition("/")[2].lower())
 
 
 def _words(key: str) -> frozenset[str]:

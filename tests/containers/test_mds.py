@@ -99,7 +99,7 @@ def test_grey_pixels_of_pillow_are_repeated_and_other_modes_refused(tmp_path: Pa
     assert everywhere(directory, tmp_path, pixels=True).data == [grey.convert("RGB").tobytes()]
     for images in ([grey, grey.convert("RGB")], [grey.convert("RGBA")], [grey.convert("I;16")]):
         one(tmp_path, {"image": ("pil", None)}, [[pil(image)] for image in images])
-        with pytest.raises(SourceError, match=r"shard\.00000\.mds: sample [01]: its pixels are of mode"):
+        with pytest.raises(SourceError, match=r"shard\.00000\.mds: .*sample [01]: its pixels are of mode"):
             listed(directory)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from packer._account import Account, is_label_name
+from packer._account import Account
 from packer._containers.chosen import Chosen
-from packer._containers.labelkeys import add_candidates, label_key
+from packer._containers.labelkeys import add_candidates, is_named, label_key
 from packer._containers.records.example import BYTES, FLOATS, INTS
 from packer._containers.records.features import Column, Seen, field_of, is_of_objects
 from packer._containers.records.message import MessageError
@@ -166,7 +166,7 @@ class _Chooser:
         seen, account = self._seen, self._account
         able = [key for key in keys if seen[key].is_label]
         self._label = label_key(able, _LABELS)
-        named = [key for key in keys if key in _LABELS or is_label_name(key)]
+        named = [key for key in keys if key in _LABELS or is_named(key)]
         several = [key for key in named if key not in able and seen[key].most > 1]
         account.taken("feature", "a field, as samples have several values", several)
         if self._label is not None:

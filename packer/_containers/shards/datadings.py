@@ -138,10 +138,8 @@ def _type(file: Reading, value: Any) -> ColumnType | None:
 def _short(file: Reading, value: Any) -> list[Any]:
     """Return a value that may be a label; nothing of any other."""
     if isinstance(value, Span):
-        text = (
-            short_text(file.read(value.offset, value.size)) if value.kind != "array" and value.size <= _SHORT else None
-        )
-        return [] if text is None else [text]
+        is_short = value.kind != "array" and value.size <= _SHORT
+        value = short_text(file.read(value.offset, value.size)) if is_short else None
     return [] if value is None else [value]
 
 

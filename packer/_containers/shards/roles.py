@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from packer._account import LEFT_OUT, Account, is_label_name
+from packer._account import LEFT_OUT, Account
 from packer._containers.chosen import Chosen, ChosenField, field_name
 from packer._containers.contract import Entry, Piece
 from packer._containers.imagenames import image_name, suffix_of
-from packer._containers.labelkeys import add_candidates, label_key
+from packer._containers.labelkeys import add_candidates, is_named, label_key
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
@@ -209,7 +209,8 @@ def roles_of(
 
 def _image(columns: Mapping[str, ColumnType], where: str) -> str:
     images = [column for column, type in columns.items() if type.kind == "image"]
-    likely = [column for column in _IMAGES if columns.get(column, ColumnType("")).kind in ("image", "bytes")]
+    names = [name for image in _IMAGES for name in (image, f"{image}.bytes")]
+    likely = [name for name in names if columns.get(name, ColumnType("")).kind in ("image", "bytes")]
     found = [column for column in likely if column in images] or images or likely
     if not found:
         raise SourceError(f"{where}: no column of images: say which with --key image=COLUMN, of {_listed(columns)}")
@@ -220,7 +221,7 @@ def _label(columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]
     """Return the column of the labels, by its name; else say which columns look like labels."""
     able = [column for column, type in columns.items() if _is_label(type, values.get(column, ()))]
     label = label_key(able, _LABELS)
-    named = [column for column in columns if column in _LABELS or is_label_name(column)]
+    named = [column for column in columns if column in _LABELS or is_named(column)]
     several = [column for column in named if columns[column].kind in ("array", "json")]
     account.taken("column", "a field, as its values are no single labels", several)
     if label is not None:
@@ -228,8 +229,9 @@ def _label(columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]
         others = [column for column in named if column in able and column != label]
         account.taken("column", f"a field beside {printable(label)}, which is the label", others)
     elif not several:
-        unread = {column: [0] for column in named if not columns[column].kind}
-        add_candidates(account, "column", {column: values.get(column, ()) for column in able} | unread)
+        add_candidates(account, "column", {column: values.get(column, ()) for column in able})
+        for column in (column for column in named if not columns[column].kind):
+            account.looks_like_labels("column", column, f"--key label={column}, though it {columns[column].why}")
     return label
 
 
