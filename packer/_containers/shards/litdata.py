@@ -2,8 +2,8 @@
 
 ``index.json`` names the chunks in their order, the type of each part, and how parts make a sample. A chunk has a table
 of offsets (see `offsets`), and the samples. A sample has the sizes of its parts, u32 each, and the parts. Or all
-samples are a table of Arrow (see `litdataarrow`). Parts of a dict are known by their keys; those of a list or a tuple by their
-places.
+samples are a table of Arrow (see `litdataarrow`). Parts of a dict are known by their keys; those of a list or a tuple
+by their places.
 """
 
 from __future__ import annotations
