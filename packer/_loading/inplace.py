@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from packer._account import NOT_LOOKED_AT, TAKEN, Account
 from packer._containers import Container, files_to_name, named_paths, open_container
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import IndexReader
@@ -145,10 +144,9 @@ def _made(
 
 def _warn_of_losses(source: Source) -> None:
     """Say what was left out or has no label, before anybody trains without it. Files of other types are no loss."""
-    account = source.account or Account()
-    lost = [item.line() for item in account if item.fate not in (TAKEN, NOT_LOOKED_AT)]
-    if said := [*lost, *(note for note in source.notes if note != source.others.note())]:
-        warn("\n  ".join([f"{printable(source.root)} is read as it lies there, but for this:", *said]))
+    losses = [] if source.account is None else [item.line() for item in source.account.losses()]
+    if said := [*losses, *(note for note in source.notes if note != source.others.note())]:
+        warn("\n  ".join([f"What is read of {printable(source.root)}:", *said]))
 
 
 def _build(source: Source, directory: Path, place: Path, wanted: Wanted, progress: ProgressCallback | None) -> None:

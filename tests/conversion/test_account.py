@@ -10,6 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -100,8 +104,60 @@ def tar_with_two_labels_missing(directory: Path) -> Built:
     return tar(directory, sorted(members), 2)
 
 
+PIXELS = np.zeros((6, 12, 16, 3), np.uint8)
+CLASSES = [0, 1, 0, 1, 0, 1]
+
+
+def hdf5(directory: Path, lost: int, **datasets: Any) -> Built:
+    with h5py.File(directory / "images.h5", "w") as file:
+        for name, data in {"images": PIXELS, **datasets}.items():
+            file[name] = data
+    return Built(directory / "images.h5", {}, lost)
+
+
+def parquet(directory: Path, lost: int, **columns: Any) -> Built:
+    made = pa.table({"image": pa.array(IMAGES, pa.binary()), **{name: pa.array(one) for name, one in columns.items()}})
+    pq.write_table(made, directory / "images.parquet", compression="none", use_dictionary=False)
+    return Built(directory / "images.parquet", {}, lost)
+
+
+def arrow(directory: Path, lost: int, **columns: Any) -> Built:
+    made = pa.table({"image": pa.array(IMAGES, pa.binary()), **{name: pa.array(one) for name, one in columns.items()}})
+    with pa.ipc.new_file(str(directory / "images.arrow"), made.schema) as file:
+        file.write_table(made)
+    return Built(directory / "images.arrow", {}, lost)
+
+
+def npy(directory: Path, lost: int, **arrays: Any) -> Built:
+    for name, data in {"images": PIXELS, **arrays}.items():
+        np.save(directory / f"{name}.npy", np.array(data))
+    return Built(directory / "images.npy", {}, lost)
+
+
+GAPS = [0.0, 1.0, float("nan"), 1.0, 0.0, float("nan")]
+
 KINDS = [
     Kind("imagefolder", left_out=tree_with_an_image_outside),
+    Kind(
+        "hdf5",
+        unlabeled=lambda directory: hdf5(directory, 2, labels=GAPS),
+        all_unlabeled=lambda directory: hdf5(directory, 6, labels=[0, 1, 0]),
+    ),
+    Kind(
+        "parquet",
+        unlabeled=lambda directory: parquet(directory, 2, label=GAPS),
+        all_unlabeled=lambda directory: parquet(directory, 6, target=CLASSES, category=CLASSES),
+    ),
+    Kind(
+        "arrow",
+        unlabeled=lambda directory: arrow(directory, 2, label=["a", None, "b", "a", "", "b"]),
+        all_unlabeled=lambda directory: arrow(directory, 6, class_id=CLASSES),
+    ),
+    Kind(
+        "npy",
+        unlabeled=lambda directory: npy(directory, 2, labels=GAPS),
+        all_unlabeled=lambda directory: npy(directory, 6, other_labels=CLASSES),
+    ),
     Kind("tar", unlabeled=tar_with_two_labels_missing),
 ]
 """Every kind of source and container has a row here."""
