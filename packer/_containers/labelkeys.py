@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from packer._account import Account, is_label_name
+from packer._account import Account, has_label_name, is_label_name
 
 __all__ = ["add_candidates", "is_named", "label_key", "one_hot", "whole"]
 
 _BY_RANK = ("label", "class", "cls", "target", "category", "labels", "targets", "y")
-_OF_LABELS = frozenset({"class", "cls", "label", "labels", "lbl", "target", "targets", "category"})
 _OF_OTHERS = frozenset(
     [
         "alpha",
@@ -172,7 +171,7 @@ def add_candidates(
         The option that takes a key, with ``{}`` in its place.
     """
     for key, found in values.items():
-        if found and (_OF_LABELS & _words(key) or is_named(key) or _repeat(key, found)):
+        if found and (has_label_name(key) or _repeat(key, found)):
             account.looks_like_labels(what, key, option.format(key))
 
 

@@ -51,5 +51,5 @@ class ImageLMDB(LMDBContainer):
         if value.size > _LONGEST or not (data.isascii() or data.startswith(b"\x80")):  # a pickle of a number
             raise ValueError("its value is no image, as those of the first keys are")
         if not self.account.candidates:
-            add_candidates(self.account, "key", {key: [0]}, "--labels once the images are files")
+            add_candidates(self.account, "key", {key: [0]}, "")
         self.account.left_out("key", "their values are texts or numbers, and no images", [key])

@@ -285,8 +285,8 @@ class _Machine:
 
 def _called(opcode: int) -> str:
     """Return what Python calls an opcode."""
-    known = pickletools.code2op.get(chr(opcode))
-    return f"{opcode:#04x}" if known is None else known.name
+    names = (known.name for known in pickletools.opcodes if known.code == chr(opcode))
+    return next(names, f"{opcode:#04x}")
 
 
 def _array(dtype: Any, shape: Any, elements: Any, fortran: bool) -> Array:

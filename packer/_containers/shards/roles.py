@@ -231,7 +231,7 @@ def _label(columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]
     elif not several:
         add_candidates(account, "column", {column: values.get(column, ()) for column in able})
         for column in (column for column in named if not columns[column].kind):
-            account.looks_like_labels("column", column, f"--key label={column}, though it {columns[column].why}")
+            account.looks_like_labels("column", column, "", columns[column].why)
     return label
 
 

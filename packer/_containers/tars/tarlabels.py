@@ -93,7 +93,7 @@ def find_label(values: Values, account: Account) -> TarLabel | None:
         account.taken("member", f"a field and no label: {printable(why)}", [f".{extension}"])
     if key is None:
         for extension, why in refused.items():
-            account.looks_like_labels("member", extension, f"--key label={extension} ({printable(why)})")
+            account.looks_like_labels("member", extension, f"--key label={extension}", printable(why))
         _add_candidates({name: of for name, of in values.items() if name not in refused}, account)
         return None
     account.taken("member", "the label", [f".{key}"])

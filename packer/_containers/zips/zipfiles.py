@@ -175,7 +175,7 @@ def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
     """Say of a file that it is no image; it may be a table of labels."""
     account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [name])
     if suffix in _TABLES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
-        account.looks_like_labels("file", name, f"--labels {base} once the archive is unpacked")
+        account.looks_like_labels("file", name, "", f"once the archive is unpacked, --labels {base} takes it")
 
 
 def _is_of_system(file: PackFile, member: Member, base: str) -> bool:
