@@ -112,7 +112,8 @@ def find_roles(where: str, looked_at: Sequence[Sample], keys: Mapping[str, str],
     if pickles := [extension for extension in rest if last_part(extension) in _PICKLES]:
         shown = f"has pickles, .{printable(pickles[0])}, which packer runs never"
         raise SourceError(f"{where}: {shown}. {_example(rest, roles)}")
-    roles.label = find_label(_values(looked_at, rest, peek), account)
+    others = [extension for extension in there if extension not in roles.images]  # of samples without an image, too
+    roles.label = find_label(_values(looked_at, others, peek), account)
     if roles.label is None:
         _look_at_directories(roles, looked_at, rest, account)
     taken: set[str] = set()
