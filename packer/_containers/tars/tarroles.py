@@ -155,8 +155,7 @@ def _look_at_directories(roles: Roles, looked_at: Sequence[Sample], rest: Sequen
     names = [member.name for sample in looked_at for extension, member in sample.items() if extension in roles.images]
     directories = {name.rpartition("/")[0] for name in names if "/" in name}
     if directories and not rest:
-        roles.directories = True
-        account.taken("directory", "the label", sorted(directories)[:3], count=len(directories))
+        roles.directories = True  # once all are listed, a note says which part of the paths is the class
     elif 1 < len(directories) <= len(names) // 2 and not all(one.rpartition("/")[2].isdigit() for one in directories):
         account.looks_like_labels("directory", min(directories), f"--key label={_DIRECTORIES}")
 
