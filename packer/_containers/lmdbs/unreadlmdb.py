@@ -40,12 +40,14 @@ class UnreadLMDB(LMDBContainer):
 
 def _guess(head: bytes) -> str:
     """Return what a value may be, by its first bytes."""
+    if not head:
+        return "empty"
     if head[:1] in (b"{", b"["):
         return "text, perhaps JSON"
     if head[:1] in (b"(", b"]", b"}", b"c") and b"\n" in head:
         return "perhaps a pickle of protocol 0, with Python objects that packer never makes"
-    if head[:1] and (0x80 <= head[0] < 0xA0 or 0xDC <= head[0] < 0xE0):
+    if 0x80 <= head[0] < 0xA0 or 0xDC <= head[0] < 0xE0:
         return "perhaps MessagePack"
     if head.isascii() and head.decode().isprintable():
         return f"the text {printable(head[:20].decode())!r}"
-    return f"unknown: it begins with the bytes {head[:8].hex(' ')}" if head else "empty"
+    return f"unknown: it begins with the bytes {head[:8].hex(' ')}"
