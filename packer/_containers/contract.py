@@ -22,8 +22,9 @@ from packer._account import Account
 from packer._containers.unpacking import Packed, Piece
 from packer._fields import Field, Stored
 from packer._sample import IMAGE_SUFFIXES
-from packer._storage.opening import PointerError, open_regular
+from packer._storage.opening import PointerError, StrangeFileError, cause_of, open_regular
 from packer._storage.packfile import PackFile
+from packer._storage.stamps import ABOUT_THE_FILE
 from packer._table import Buffer
 from packer.errors import OptionError, PackError, SourceError, printable
 
@@ -59,7 +60,11 @@ def head_of(path: Path) -> bytes:
             return file.read(HEAD)
     except PointerError as error:
         raise SourceError(f"{printable(path)}: {error.strerror}") from error
-    except OSError:
+    except StrangeFileError:
+        return b""
+    except OSError as error:
+        if error.errno not in ABOUT_THE_FILE:
+            raise SourceError(f"{printable(path)}: reading failed: {cause_of(error)}") from error
         return b""
 
 

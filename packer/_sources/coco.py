@@ -20,6 +20,7 @@ from packer._sources.derived import DerivedSource
 from packer._sources.imagefolder import class_directories
 from packer._sources.walking import ImageRule, Walk
 from packer._storage.paths import name_problem
+from packer._storage.stamps import NO_STAMP, stamp_at
 from packer._table import Names
 from packer.errors import ImageError, SourceError, printable
 
@@ -151,7 +152,7 @@ def _present(
     found = set(walk.images_in())
     for folder in folders:
         found.update(walk.images_below(folder))
-    there = {id: name in found or os.path.isfile(os.path.join(root, name)) for id, name in names.items()}
+    there = {id: name in found or stamp_at(os.path.join(root, name)) != NO_STAMP for id, name in names.items()}
     notes = walk.said()
     missing = [names[id] for id, is_there in there.items() if not is_there]
     if missing:
