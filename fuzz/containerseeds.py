@@ -257,6 +257,14 @@ def _lsun(root: Path) -> list[Seed]:
     return [*_golden(root, "lsun"), _within(root / "classes", classes)]
 
 
+def _text_recognition(root: Path) -> list[Seed]:
+    samples = [(f"{what}-{number:09d}".encode(), data) for number in range(1, 5) for what, data in _WORD]
+    return [_lmdb(root, "words", [], [*samples, (b"num-samples", b"4")])]
+
+
+_WORD = (("image", SMALL), ("label", b"word"))
+
+
 def _images(root: Path) -> list[Seed]:
     deep = [(b"%0200d" % number, SMALL) for number in range(60)]  # a tree of two levels
     return [_lmdb(root, "flat", [SMALL] * 4), _lmdb(root, "deep", [], deep)]
@@ -331,6 +339,7 @@ SEEDS: dict[str, Callable[[Path], list[Seed]]] = {
     "caffe": _caffe,
     "lsun": _lsun,
     "images": _images,
+    "text-recognition": _text_recognition,
     "pickled": _pickled,
     "pysodtoolbox": _pysodtoolbox,
     "n5": _n5,

@@ -51,6 +51,10 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     Path("faces/data.rec").rename("faces/train.rec")
     Path("faces/data.idx").rename("faces/train.idx")
     write_lmdb(Path("images_lmdb"), [(name.encode(), data) for name, data in IMAGES.items()], subdir=True)
+    words = [
+        (f"{what}-000000001".encode(), data) for what, data in (("image", next(iter(IMAGES.values()))), ("label", b"a"))
+    ]
+    write_lmdb(Path("words_lmdb"), [*words, (b"num-samples", b"1")], subdir=True)
     for make, name in ((cifar10, "cifar-10-batches-bin"), (mnist, "mnist"), (npy, "arrays"), (jpegs, "train.beton")):
         make(Path(name))
     said = re.findall(

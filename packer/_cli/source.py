@@ -97,7 +97,7 @@ _OF_FIELDS = [
         "keys",
         multiple=True,
         metavar="NAME[:KIND]=KEY",
-        help="What in a container of another tool is the image, the label or the name, or becomes a field: image=image/encoded, label=cls, caption:text=txt.  [default: by the container's own names]",
+        help="What in a container of another tool is the image, the label or the name, or becomes a field: image=image/encoded, label=cls, label=json:category (a member of the JSON in a tar), label=directory (of the images in a tar), caption:text=txt.  [default: by the container's own names]",
     ),
     click.option(
         "--no-metadata",

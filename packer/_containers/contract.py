@@ -22,7 +22,7 @@ from packer._account import Account
 from packer._containers.unpacking import Packed, Piece
 from packer._fields import Field, Stored
 from packer._sample import IMAGE_SUFFIXES
-from packer._storage.opening import StrangeFileError, cause_of, open_regular
+from packer._storage.opening import PointerError, StrangeFileError, cause_of, open_regular
 from packer._storage.packfile import PackFile
 from packer._storage.stamps import ABOUT_THE_FILE
 from packer._table import Buffer
@@ -51,10 +51,15 @@ HEAD = 4096
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, to recognise it by; none of what is no file, or cannot be read."""
+    """Return the first bytes of a file, to recognise it by; none of what is no file, or cannot be read.
+
+    SourceError where the file is a pointer of Git LFS: nobody could say what it is.
+    """
     try:
         with open(open_regular(path), "rb") as file:
             return file.read(HEAD)
+    except PointerError as error:
+        raise SourceError(f"{printable(path)}: {error.strerror}") from error
     except StrangeFileError:
         return b""
     except OSError as error:
@@ -192,6 +197,8 @@ class Container(abc.ABC):
         What a person should know.
     about : tuple of dict
         The manifest's `about`.
+    directories_are_classes : bool
+        Whether labels are the directories of images: these become classes as ImageFolder has them, once all are known.
     doubts : dict of str to str
         By the name of a file of which samples may be missing: why. `entries` adds what it finds.
     account : Account
@@ -220,6 +227,7 @@ class Container(abc.ABC):
     pixels: PixelLayout | None = None
     notes: list[str] = field(default_factory=list)
     about: tuple[Mapping[str, Any], ...] = ()
+    directories_are_classes: bool = False
     doubts: dict[str, str] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
     why_unlabeled: str = "they have no label"

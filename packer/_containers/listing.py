@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
+from packer._containers.classdirectories import above_classes, splits_among
 from packer._containers.contract import Container, Entry, Named, Packed, Piece, Seal
 from packer._containers.ranges import Ranges, Seals
 from packer._containers.repeats import numbered, repeat, require_distinct_files
@@ -309,11 +310,12 @@ class _Rows:
         if self._named and self._numbered:
             raise SourceError(f"{_shown(container)}: some labels are numbers, and others names of classes")
         if self._named:
-            known = sorted(self._class_names) if known is None else known
+            names = self._of_directories(notes) if container.directories_are_classes else [*self._class_names]
+            known = sorted(set(names)) if known is None else known
             ids = {name: number for number, name in enumerate(known)}
-            if unknown := sorted(self._class_names.keys() - ids.keys()):
+            if unknown := sorted(set(names) - ids.keys()):
                 raise SourceError(f"{_shown(container)}: {_unknown(unknown)}")
-            table = np.array([*(ids[name] for name in self._class_names), UNLABELED], np.int64)
+            table = np.array([*(ids[name] for name in names), UNLABELED], np.int64)
             return table[labels], list(known), "class", notes
         most = int(labels.max(initial=UNLABELED))
         if known is None and self._names_of_ids:
@@ -326,6 +328,17 @@ class _Rows:
         if most >= len(known):
             raise SourceError(f"{_shown(container)}: a label is {most}, and there are {len(known)} classes")
         return labels, list(known), "class", notes
+
+    def _of_directories(self, notes: list[str]) -> list[str]:
+        """Return the class that each directory of images belongs to."""
+        above = above_classes([directory.split("/") for directory in self._class_names])
+        below = [f"{directory}/"[len(above) :] for directory in self._class_names]
+        if splits := splits_among([directory.rstrip("/") for directory in below]):
+            raise SourceError(
+                f"{_shown(self._container)}: has several splits: {', '.join(splits)}. Unpack it, and take one"
+            )
+        notes.append(f"classes are the directories{f' in {printable(above)}' if above else ''}")
+        return [directory.partition("/")[0] for directory in below]
 
     def _said_names(self, most: int, notes: list[str]) -> list[str] | None:
         """Return the names of the classes that samples say; the ids of those that none has are their names."""
@@ -386,6 +399,8 @@ def _unknown(names: Sequence[str]) -> str:
 
 
 def _shown(container: Container, unit: int | None = None) -> str:
-    files = container.files
-    file = files[unit] if unit is not None and container.units == len(files) else files[0] if len(files) == 1 else ""
+    """Return a part of a container as messages name it; of no part the container, which may be a single file."""
+    if unit is None and container.units == 1 and container.units_are_files:
+        unit = 0
+    file = container.files[unit] if unit is not None and unit < len(container.files) else ""
     return printable(container.root / file)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from packer._images.directories import require_modest, require_modest_exif
+from packer._storage.lfs import IS_POINTER, is_pointer
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
@@ -130,6 +131,8 @@ def _complaint(error: Exception, data: Buffer) -> str:
     """Say what Pillow complains about."""
     if not len(data):
         return "empty file"
+    if is_pointer(data):
+        return IS_POINTER
     if not isinstance(error, UnidentifiedImageError):
         return f"cannot be decoded: {error}"
     name = _refused(bytes(data[:16]))

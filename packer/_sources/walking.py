@@ -14,7 +14,7 @@ from pathlib import Path
 from packer._images.signatures import is_image
 from packer._sample import IMAGE_SUFFIXES
 from packer._sources.others import OtherFiles
-from packer._storage.opening import StrangeFileError, open_regular
+from packer._storage.opening import PointerError, StrangeFileError, open_regular
 from packer.errors import SourceError, printable
 
 __all__ = ["ImageRule", "Walk", "is_directory"]
@@ -63,6 +63,8 @@ class ImageRule:
         try:
             with open(open_regular(entry.path), "rb", buffering=0) as file:
                 return is_image(file)
+        except PointerError:  # of Git LFS: whoever reads it says so
+            return True
         except StrangeFileError:
             return False
         except OSError:

@@ -11,9 +11,18 @@ import errno
 import os
 import stat
 
+from packer._storage.lfs import IS_POINTER, LARGEST_POINTER, is_pointer
 from packer._storage.paths import name_problem
 
-__all__ = ["NO_LINK", "TOO_MANY_OPEN", "StrangeFileError", "cause_of", "open_regular", "require_no_link"]
+__all__ = [
+    "NO_LINK",
+    "TOO_MANY_OPEN",
+    "PointerError",
+    "StrangeFileError",
+    "cause_of",
+    "open_regular",
+    "require_no_link",
+]
 
 TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
 """Errors of a process, or a machine, that has as many files open as it may; they say nothing about the file."""
@@ -48,6 +57,10 @@ class StrangeFileError(OSError):
     """Under a name lies something else than a regular file, or a link leads there; `strerror` says what."""
 
 
+class PointerError(StrangeFileError):
+    """Under a name lies a pointer of Git LFS, in place of the file."""
+
+
 def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
     """Open a regular file, without waiting for anything, and return its descriptor.
 
@@ -63,7 +76,8 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
     Raises
     ------
     StrangeFileError
-        If there is something else than a regular file, or a link on the way.
+        If there is something else than a regular file, or a link on the way; PointerError where a file that is opened
+        for reading alone is a pointer of Git LFS.
     OSError
         If it cannot be opened.
     """
@@ -75,11 +89,25 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
         if error.errno == errno.ENXIO:
             raise StrangeFileError(error.errno, "is a socket or a device, and no regular file") from error
         raise
-    kind = stat.S_IFMT(os.fstat(fd).st_mode)
+    status = os.fstat(fd)
+    kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         os.close(fd)
         raise StrangeFileError(errno.EINVAL, f"is {_KINDS.get(kind, 'something special')}, and no regular file")
+    if 0 < status.st_size <= LARGEST_POINTER and not flags & (os.O_WRONLY | os.O_RDWR) and _is_pointer(fd):
+        os.close(fd)
+        raise PointerError(errno.EINVAL, IS_POINTER)
     return fd
+
+
+def _is_pointer(fd: int) -> bool:
+    """Tell whether a file that was just opened is a pointer of Git LFS; its position stays at the beginning."""
+    try:
+        head = os.read(fd, LARGEST_POINTER)
+        os.lseek(fd, 0, os.SEEK_SET)
+    except OSError:  # whoever reads the file says so
+        return False
+    return is_pointer(head)
 
 
 def require_no_link(path: str | os.PathLike[str], inside: str) -> None:

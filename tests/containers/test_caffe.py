@@ -167,7 +167,7 @@ def test_values_that_are_no_encoded_image_are_named(tmp_path: Path, second: byte
     path = write_lmdb(tmp_path / "train", [*((key, first) for key in KEYS[:4]), (KEYS[4], second)])
     with pytest.raises(SourceError, match=reason) as caught:
         packer.index(path, tmp_path / "out.index")
-    assert f"{path}: key {KEYS[4].decode()!r}: " in str(caught.value)
+    assert f"{path}: {KEYS[4].decode()}: " in str(caught.value)
 
 
 @pytest.mark.parametrize(

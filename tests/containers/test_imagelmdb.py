@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,9 @@ def test_one_directory_of_lsun(tmp_path: Path, name: str, label: int) -> None:
     assert dict(zip(names, data, strict=True)) == {
         ("bedroom/" if label == 0 else "") + f"{key.decode()}.webp": value for key, value in entries_of(path)
     }
-    assert len(packer.open_dataset(path)) == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(packer.open_dataset(path)) == 3
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
@@ -97,9 +100,13 @@ def test_keys_that_are_no_text_and_keys_with_suffixes(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_no_image_is_named(tmp_path: Path) -> None:
-    path = write_lmdb(tmp_path / "images", [*zip(KEYS, WEBP, strict=True), (b"zzz", b"9")])
-    with pytest.raises(SourceError, match="images: key 'zzz': its value is no image"):
+    path = write_lmdb(tmp_path / "images", [*zip(KEYS, WEBP, strict=True), (b"zzz", bytes(range(256)))])
+    with pytest.raises(SourceError, match="images: zzz: its value is no image"):
         packer.index(path, tmp_path / "out.index")
+    packer.index(path, tmp_path / "out.index", on_error="skip")
+    with open_pack(tmp_path / "out.index") as reader:
+        assert len(reader) == len(KEYS)
+        assert [skipped["name"] for skipped in reader.manifest.skipped] == ["zzz"]
 
 
 def pysod(path: Path, arrays: dict[str, np.ndarray[Any, Any]], protocol: int = 4, **changed: Any) -> Path:
@@ -141,7 +148,7 @@ def test_pixels_of_pysodtoolbox_of_one_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "changed", "reason"),
     [
-        ({"a.png": np.zeros((4, 6, 3), np.uint16)}, {}, "key 'a.png': 144 bytes for 6 x 4 are pixels of 16 bits"),
+        ({"a.png": np.zeros((4, 6, 3), np.uint16)}, {}, "a.png: 144 bytes for 6 x 4 are pixels of 16 bits"),
         ({"a.png": np.zeros((4, 6, 4), np.uint8)}, {}, "has images of 4 channels"),
         ({"a.png": np.zeros((4, 6, 3), np.uint8), "b.png": np.zeros((4, 6), np.uint8)}, {}, "of 1, 3 channels"),
         ({"a.png": np.zeros((4, 6, 3), np.uint8)}, {"resolution": ["3_4_7"]}, "not so many pixels"),
@@ -224,3 +231,80 @@ def test_a_file_that_is_cut_short_before_is_refused(tmp_path: Path, cut: int) ->
     os.truncate(path, path.stat().st_size * cut // 10)
     with pytest.raises(PackerError, match=r"images\.lmdb"):
         packer.index(path, tmp_path / "out.index")
+
+
+def words(count: int, said: bytes, *others: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    """Return what tools of text recognition write."""
+    images = [(b"image-%09d" % number, WEBP[number % 9]) for number in range(1, count + 1)]
+    texts = [(b"label-%09d" % number, f"wörd {number}".encode()) for number in range(1, count + 1)]
+    return [*images, *texts, (b"num-samples", said), *others]
+
+
+@pytest.mark.parametrize("subdir", [False, True])
+def test_texts_of_text_recognition_are_a_field(tmp_path: Path, subdir: bool) -> None:
+    path = write_lmdb(tmp_path / "words", words(12, b"12"), subdir=subdir)
+    names, labels, data = listed(path)
+    assert names == [f"image-{number:09d}.webp" for number in range(1, 13)]
+    assert (labels, data) == (
+        [-1] * 12,
+        [dict(entries_of(path))[name.removesuffix(".webp").encode()] for name in names],
+    )
+    with open_pack(path.with_suffix(".index")) as reader:
+        texts = [bytes(reader.value(number, "text") or b"").decode() for number in range(12)]
+    assert texts == [f"wörd {number}" for number in range(1, 13)]
+
+
+def test_samples_that_are_not_counted_or_not_there_are_said(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "words", words(4, b"3", (b"meta", b"x")))
+    notes = packer.index(path, tmp_path / "a.index").notes
+    assert "left out: 3 keys (image-000000004, label-000000004, meta): " in notes[1]
+    path = write_lmdb(tmp_path / "more", words(4, b"5"))
+    with pytest.raises(SourceError, match=r"image-000000005: it has no image.*skip"):
+        packer.index(path, tmp_path / "b.index")
+    assert packer.index(path, tmp_path / "b.index", on_error="skip").manifest.count == 4
+    for said in (b"", b"x", b"99", b"-1"):
+        path = write_lmdb(tmp_path / f"odd{said.decode()}", words(2, said))
+        with pytest.raises(SourceError, match=r"num-samples is .*no count of samples"):
+            packer.index(path, tmp_path / "c.index")
+
+
+@pytest.mark.parametrize(
+    ("value", "guess"),
+    [
+        (b"\x82\xa5image\xc4\x02\xff\xd8\xa5label\x01", "MessagePack"),
+        (b"\x92\xc4\x02\xff\xd8\x01", "MessagePack"),
+        (b'{"image": "aGVsbG8=", "label": 1}', "JSON"),
+        (b"some text", "the text 'some text'"),
+        (pickle.dumps((Image.new("RGB", (2, 2)), 1), 0), "pickle of protocol 0"),
+        (b"\x0a\x05\xff\xfe", "0a 05 ff fe"),
+        (b"", "empty"),
+    ],
+)
+@pytest.mark.parametrize("subdir", [False, True])
+def test_an_lmdb_file_of_other_values_is_named_as_one(tmp_path: Path, value: bytes, guess: str, subdir: bool) -> None:
+    path = write_lmdb(tmp_path / "values", [(b"%d" % number, value) for number in range(3)], subdir=subdir)
+    for attempt in (packer.open_dataset, lambda src: packer.convert(src, tmp_path / "out.lmdb")):
+        with pytest.raises(PackerError, match=rf"values.*is an LMDB file, and the value of its key '0' is .*{guess}"):
+            attempt(path)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickled_object_is_named_by_its_class(tmp_path: Path, protocol: int) -> None:
+    for value, name in ((Image.new("RGB", (2, 2)), "PIL.Image.Image"), (Path("x"), "Path")):
+        path = write_lmdb(tmp_path / name / "pil", [(b"0", pickle.dumps((value, 1), protocol))])
+        with pytest.raises(SourceError, match=rf"instance of a class, .*{name}|calls '.*Path'"):
+            packer.index(path, tmp_path / "out.index")
+
+
+def test_texts_beside_images_are_said_and_labels_asked_for(tmp_path: Path) -> None:
+    images = [(b"img%d" % number, data) for number, data in enumerate(WEBP)]
+    counts = [(b"__len__", b"9"), (b"length", pickle.dumps(9)), (b"num-samples", b"9")]
+    path = write_lmdb(tmp_path / "noted", [*images, *counts, (b"note", b"by me")])
+    assert packer.index(path, tmp_path / "a.index").notes[1:] == [
+        "left out: 1 key (note): their values are texts or numbers, and no images",
+        "not looked at: 3 keys (__len__, length, num-samples): it counts the samples",
+    ]
+    path = write_lmdb(tmp_path / "labelled", [*images, *((b"label%d" % number, b"1") for number in range(9))])
+    with pytest.raises(SourceError, match=r"key 'label0' looks like labels.*unlabeled"):
+        packer.index(path, tmp_path / "b.index")
+    assert packer.index(path, tmp_path / "b.index", unlabeled=True).manifest.count == 9

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 
+from packer._containers import Piece
 from packer.errors import SourceError
 from tests.containers.everywhere import GOLDEN, IMAGES, everywhere, listed
 
@@ -104,3 +106,84 @@ def test_chunks_with_names_that_lead_out_are_refused(tmp_path: Path) -> None:
     index.write_text(index.read_text().replace("chunk-0-1.bin", "../chunk-0-1.bin"))
     with pytest.raises(SourceError, match=r"chunk 1, \.\./chunk-0-1\.bin: its name is not a plain relative path"):
         listed(tmp_path / "set")
+
+
+def arrow_chunks(directory: Path, rows: list[dict[str, Any]], per_chunk: int = 2, **config: Any) -> Path:
+    """Write chunks as litdata 0.2.76 does of dicts where pyarrow is installed: a table of offsets, and one of Arrow."""
+    chunks = []
+    for number, start in enumerate(range(0, len(rows), per_chunk)):
+        part = rows[start : start + per_chunk]
+        sink = pa.BufferOutputStream()
+        table = pa.Table.from_pylist(part)
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            for batch in table.to_batches(max_chunksize=1):
+                writer.write_batch(batch)
+        table_bytes = sink.getvalue().to_pybytes()
+        offsets = np.array([len(part), *[4 * (len(part) + 2)] * (len(part) + 1)], "<u4").tobytes()
+        end = struct.pack("<I", len(table_bytes)) + b"LDARW01\0"
+        (directory / f"chunk-0-{number}.bin").write_bytes(offsets + table_bytes + end)
+        chunks.append({"chunk_size": len(part), "filename": f"chunk-0-{number}.bin"})
+    said = {"compression": None, "item_loader": "PyTreeLoader", **config}
+    (directory / "index.json").write_text(json.dumps({"chunks": chunks, "config": said}))
+    return directory
+
+
+def spec(kinds: dict[str, Any]) -> str:
+    def node(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            return LEAF
+        return {
+            "type": "builtins.dict",
+            "context": json.dumps(list(value)),
+            "children_spec": [node(one) for one in value.values()],
+        }
+
+    return json.dumps([1, node(kinds)])
+
+
+def test_chunks_that_are_a_table_of_arrow_are_read_where_they_lie(tmp_path: Path) -> None:
+    rows = [{"image": data, "label": n, "caption": f"ö{n}", "score": n / 2} for n, data in enumerate(DATA)]
+    kinds = {"image": "bytes", "label": "int", "caption": "str", "score": "float"}
+    seen = everywhere(
+        arrow_chunks(tmp_path, rows, data_format=list(kinds.values()), data_spec=spec(kinds)), tmp_path.parent
+    )
+    assert (seen.data, seen.labels) == (DATA, [0, 1, 2])
+    assert seen.fields == {"caption": ["ö0", "ö1", "ö2"], "score": [0.0, 0.5, 1.0]}
+    container = listed(tmp_path).container
+    assert isinstance(next(iter(container.entries(0))).image, Piece)
+
+
+def test_structures_in_a_table_of_arrow_have_joined_names(tmp_path: Path) -> None:
+    rows = [
+        {"image": {"bytes": data, "path": f"{n}.x"}, "meta": {"class": n if n else None, "tags": ["a", "b"]}}
+        for n, data in enumerate(DATA)
+    ]
+    kinds = {"image": {"bytes": "bytes", "path": "str"}, "meta": {"class": "int", "tags": "json"}}
+    arrow_chunks(tmp_path, rows, data_format=["bytes", "str", "int", "json"], data_spec=spec(kinds))
+    seen = everywhere(tmp_path, tmp_path.parent)
+    assert (seen.data, seen.labels) == (DATA, [-1, 1, 2])
+    assert seen.fields == {"image_path": ["0.x", "1.x", "2.x"], "meta_tags": [["a", "b"]] * 3}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data[:-12] + b"\xff\xff\xff\x7f" + data[-8:], "does not lie in it"),
+        (lambda data: data[:-8] + b"LDARW02\0", "too short for the sizes of its parts"),
+        (lambda data: data[:40] + b"\xff" * 200 + data[240:], "damaged|too large|cut short"),
+    ],
+)
+def test_damaged_tables_of_arrow_are_refused(tmp_path: Path, change: Callable[[bytes], bytes], message: str) -> None:
+    rows = [{"image": data, "label": n} for n, data in enumerate(DATA)]
+    arrow_chunks(tmp_path, rows, data_format=["bytes", "int"], data_spec=spec({"image": "", "label": ""}))
+    (tmp_path / "chunk-0-0.bin").write_bytes(change((tmp_path / "chunk-0-0.bin").read_bytes()))
+    with pytest.raises(SourceError, match=message):
+        listed(tmp_path)
+
+
+def test_compressed_tables_of_arrow_are_refused(tmp_path: Path) -> None:
+    arrow_chunks(
+        tmp_path, [{"image": DATA[0]}], data_format=["bytes"], data_spec=spec({"image": ""}), ipc_compression="zstd"
+    )
+    with pytest.raises(SourceError, match=r"compressed \(zstd\)"):
+        listed(tmp_path)

@@ -99,7 +99,7 @@ def test_grey_pixels_of_pillow_are_repeated_and_other_modes_refused(tmp_path: Pa
     assert everywhere(directory, tmp_path, pixels=True).data == [grey.convert("RGB").tobytes()]
     for images in ([grey, grey.convert("RGB")], [grey.convert("RGBA")], [grey.convert("I;16")]):
         one(tmp_path, {"image": ("pil", None)}, [[pil(image)] for image in images])
-        with pytest.raises(SourceError, match=r"shard\.00000\.mds: sample [01]: its pixels are of mode"):
+        with pytest.raises(SourceError, match=r"shard\.00000\.mds: .*sample [01]: its pixels are of mode"):
             listed(directory)
 
 
@@ -227,3 +227,42 @@ def test_a_shard_that_an_index_lists_twice_is_refused(tmp_path: Path, name: str,
     (tmp_path / "set/index.json").write_text(json.dumps(index))
     with pytest.raises(SourceError, match=r"set/(shard|chunk).*: is listed twice"):
         listed(tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "values", "expected"),
+    [
+        ("Label", "str_int", [b"3", b"1"], [3, 1]),
+        ("target", "str", [b"cat", b"dog"], ["cat", "dog"]),
+        ("category", "bytes", [b"cat", b"dog"], ["cat", "dog"]),
+        ("y", "str_float", [b"0.5", b"1.25"], [0.5, 1.25]),
+    ],
+)
+def test_a_column_with_a_name_of_labels_is_the_label(
+    tmp_path: Path, name: str, encoding: str, values: list[bytes], expected: list[Any]
+) -> None:
+    rows = list(zip(DATA[:2], values, strict=True))
+    listing = listed(one(tmp_path, {"image": ("jpeg", None), name: (encoding, None)}, rows))
+    labels = listing.labels.tolist()
+    assert [listing.classes[label] if encoding in ("str", "bytes") else label for label in labels] == expected
+    assert [item.line() for item in listing.container.account] == [f"taken: 1 column ({name}): the label"]
+
+
+def test_a_column_of_several_labels_is_a_field_and_one_that_is_not_read_is_said(tmp_path: Path) -> None:
+    rows = [(data, b"[1, 2]", b"?") for data in DATA[:2]]
+    columns = {"image": ("jpeg", None), "labels": ("json", None), "class": ("pkl", None)}
+    listing = listed(one(tmp_path, columns, rows))
+    assert [field.name for field in listing.container.fields] == ["labels"]
+    assert [item.line() for item in listing.container.account] == [
+        "left out: 1 column (class): it holds pickles, which can run any code",
+        "taken: 1 column (labels): a field, as its values are no single labels",
+    ]
+
+
+def test_a_sample_without_an_image_or_a_label_can_be_skipped(tmp_path: Path) -> None:
+    rows = [(DATA[0], b"1"), (DATA[1], b"nan"), (DATA[2], b"2.5")]
+    path = one(tmp_path, {"image": ("jpeg", None), "y": ("str_float", None)}, rows)
+    with pytest.raises(SourceError, match=r"sample 1: its label is NaN.*skip"):
+        packer.index(path, tmp_path / "a.index")
+    packer.index(path, tmp_path / "a.index", on_error="skip")
+    assert list(packer.open_dataset(tmp_path / "a.index").targets) == [1.0, 2.5]

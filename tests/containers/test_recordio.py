@@ -252,3 +252,16 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
             listed(tmp_path / "a.rec")
         assert said in str(raised.value)
         assert "a.rec" in str(raised.value)
+
+
+def test_a_record_without_an_image_or_with_another_label_can_be_skipped(tmp_path: Path) -> None:
+    records = [image_record(photo(0), 1), image_record(b"", 2), image_record(photo(1), 0.5), image_record(photo(2), 3)]
+    (tmp_path / "a.rec").write_bytes(b"".join(map(rec, [*records[:1] * 300, *records[1:]])))
+    with pytest.raises(SourceError, match=r"record at byte \d+: it has no image.*skip"):
+        packer.index(tmp_path / "a.rec", tmp_path / "a.index")
+    packer.index(tmp_path / "a.rec", tmp_path / "a.index", on_error="skip")
+    dataset = packer.open_dataset(tmp_path / "a.index")
+    assert (len(dataset), list(dataset.targets[-2:])) == (301, [1, 3])
+    with packer.open_pack(tmp_path / "a.index") as reader:
+        reasons = [skipped["reason"] for skipped in reader.manifest.skipped]
+    assert ["no image" in reasons[0], "its label is 0.5" in reasons[1]] == [True, True]

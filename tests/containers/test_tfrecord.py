@@ -259,7 +259,7 @@ def test_boxes_are_in_pixels_where_the_size_is_known(tmp_path: Path) -> None:
     assert values(without, "image_object_bbox_xmax")[0].tolist() == [0.5, 1.0]
     assert "arrays of floats" in without.notes[0]
     wrong = written(tmp_path / "c.tfrecord", [detection(0, [(0.5, 0, 0.25, 1)], **size)])
-    with pytest.raises(SourceError, match=r"c.tfrecord: record 0, at byte 0: the box 0.5 0.0 0.25 1.0 ends before"):
+    with pytest.raises(SourceError, match=r"c.tfrecord: .*record 0, at byte 0: the box 0.5 0.0 0.25 1.0 ends before"):
         listed(wrong)
 
 
@@ -284,7 +284,13 @@ def test_keys_name_what_is_wanted(tmp_path: Path) -> None:
     kinds = {field.name: field.kind for field in listing.container.fields}
     assert kinds == {"caption": "text", "other": "image", "number": "class"}
     assert values(listing, "number") == [3]
-    assert "left out, as --key does not name them: b, class" in listed(path, keys={"image": "a"}).notes[0]
+    (left,) = listed(path, keys={"image": "a"}).container.account
+    assert (left.what, left.why, left.names[:2], left.chosen) == (
+        "feature",
+        "--key does not name them",
+        ["b", "class"],
+        True,
+    )
     for wrong, error, said in [
         ({"image": "c"}, SourceError, "no feature is called c, which --key image names. There are a, b, class"),
         ({"image": "n"}, SourceError, "feature n is no image"),
@@ -379,7 +385,7 @@ def test_what_turns_up_late_is_named(tmp_path: Path) -> None:
         at = 64 * (len(usual) + 16)
         with pytest.raises(SourceError) as raised:
             listed(path)
-        assert f"a.tfrecord: record 64, at byte {at}: {said}" in str(raised.value)
+        assert f"a.tfrecord: a/00000064: record 64, at byte {at}: {said}" in str(raised.value)
     listing = listed(written(tmp_path / "a.tfrecord", [usual, imagenet(1, extra=int_list(1))]))
     assert values(listing, "extra") == [None, 1]
     keys = {"label": "image/class/label", "image": "image/encoded"}
@@ -479,3 +485,71 @@ def test_other_files_are_no_tfrecords(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
         assert find_container([tmp_path / name]) is None
     assert find_container([tmp_path]) is None
+
+
+def of_feature(path: Path, name: str, *lists: bytes | None) -> Path:
+    """Write a file of images, whose records have one more feature; None where it is missing."""
+    return written(
+        path,
+        [
+            example({"image": bytes_list(photo(n)), **({} if one is None else {name: one})})
+            for n, one in enumerate(lists)
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["class", "cls", "label", "Label", "labels", "target", "targets", "y", "category", "a/class"]
+)
+def test_a_label_is_taken_by_its_name(tmp_path: Path, name: str) -> None:
+    numbers = of_feature(tmp_path / "a.tfrecord", name, *(int_list(n % 3) for n in range(6)))
+    assert listed(numbers).labels.tolist() == [0, 1, 2, 0, 1, 2]
+    texts = listed(of_feature(tmp_path / "a.tfrecord", name, *(bytes_list(b"cat" if n else b"dog") for n in (0, 1, 1))))
+    assert (texts.labels.tolist(), texts.classes) == ([1, 0, 0], ["cat", "dog"])
+    hot = of_feature(tmp_path / "a.tfrecord", name, *(float_list(*np.eye(3)[n]) for n in (2, 0, 1)))
+    assert listed(hot).labels.tolist() == [2, 0, 1]
+    (item,) = listed(numbers).container.account
+    assert (item.line()) == f"taken: 1 feature ({name}): the label"
+
+
+def test_a_label_that_is_missing_or_an_empty_list_is_none(tmp_path: Path) -> None:
+    path = of_feature(tmp_path / "a.tfrecord", "label", int_list(1), int_list(), None, int_list(0))
+    assert listed(path).labels.tolist() == [1, -1, -1, 0]
+    floats = of_feature(tmp_path / "a.tfrecord", "class", float_list(1.0), float_list(3.0))
+    assert (listed(floats).labels.tolist(), listed(floats).label_type) == ([1, 3], "class")
+    halves = of_feature(tmp_path / "a.tfrecord", "label", float_list(1.5), float_list(3.0))
+    assert (listed(halves).labels.tolist(), listed(halves).label_type) == ([1.5, 3.0], "float")
+
+
+def test_several_labels_of_a_sample_are_a_field_and_that_is_said(tmp_path: Path) -> None:
+    listing = listed(of_feature(tmp_path / "a.tfrecord", "labels", int_list(1, 2), int_list(3)))
+    assert [field.name for field in listing.container.fields] == ["labels"]
+    (item,) = listing.container.account
+    assert item.line() == "taken: 1 feature (labels): a field, as samples have several values"
+    assert listing.container.why_unlabeled == "they have several labels, which are the field labels"
+
+
+@pytest.mark.parametrize(
+    ("name", "lists"),
+    [
+        ("class_id", [int_list(n) for n in range(6)]),
+        ("species", [bytes_list(b"ab"[n % 2 : n % 2 + 1]) for n in range(6)]),
+        ("one_hot_class", [float_list(*np.eye(3)[n % 3]) for n in range(6)]),
+    ],
+)
+def test_what_looks_like_labels_is_asked_for(tmp_path: Path, name: str, lists: list[bytes]) -> None:
+    path = of_feature(tmp_path / "a.tfrecord", name, *lists)
+    with pytest.raises(SourceError, match=rf"feature '{name}' looks like labels.*--key label={name}"):
+        packer.index(path, tmp_path / "a.index")
+    packer.index(path, tmp_path / "a.index", keys=[f"label={name}"])
+    packer.index(path, tmp_path / "a.index", unlabeled=True, overwrite=True)
+    assert set(packer.open_dataset(tmp_path / "a.index").targets) == {-1}
+
+
+def test_a_record_without_an_image_can_be_skipped(tmp_path: Path) -> None:
+    records = [example({"image": bytes_list(photo(n)), "class": int_list(n)}) for n in range(4)]
+    path = written(tmp_path / "a.tfrecord", [*records[:2], example({"class": int_list(1)}), *records[2:]])
+    with pytest.raises(SourceError, match=r"a/00000002: record 2, .*it has no image.*skip"):
+        packer.index(path, tmp_path / "a.index")
+    packer.index(path, tmp_path / "a.index", on_error="skip")
+    assert list(packer.open_dataset(tmp_path / "a.index").targets) == [0, 1, 2, 3]

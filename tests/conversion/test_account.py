@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import tarfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +24,8 @@ from packer._account import Account
 from packer._formats import open_pack
 from packer._sources import imagefolder_source, write_listing
 from packer.errors import OptionError, SourceError
+from tests.containers import records, test_beton, test_datadings, test_mds
+from tests.containers.lmdbs import write_lmdb
 from tests.making import packer as run_packer
 
 
@@ -134,6 +138,50 @@ def npy(directory: Path, lost: int, **arrays: Any) -> Built:
     return Built(directory / "images.npy", {}, lost)
 
 
+def zipped(directory: Path, lost: int, *names: str) -> Built:
+    with zipfile.ZipFile(directory / "images.zip", "w") as file:
+        for name, data in zip(names, IMAGES, strict=True):
+            file.writestr(name, data)
+        file.writestr("labels.csv", "path,label")
+    return Built(directory / "images.zip", {}, lost)
+
+
+def examples(directory: Path, lost: int, name: str, labels: list[int | None]) -> Built:
+    """A TFRecord whose label is a feature of some name."""
+    features = [
+        {"image": records.bytes_list(data), **({} if label is None else {name: records.int_list(label)})}
+        for data, label in zip(IMAGES, labels, strict=True)
+    ]
+    (directory / "images.tfrecord").write_bytes(records.tfrecord(map(records.example, features)))
+    return Built(directory / "images.tfrecord", {}, lost)
+
+
+def mds(directory: Path, lost: int, name: str, encoding: str, labels: list[bytes]) -> Built:
+    rows = list(zip(IMAGES, labels, strict=True))
+    return Built(test_mds.one(directory, {"image": ("jpeg", None), name: (encoding, None)}, rows), {}, lost)
+
+
+def datadings(directory: Path, lost: int, *samples: dict[str, Any]) -> Built:
+    rows = [{"image": data, **sample} for data, sample in zip(IMAGES, samples, strict=True)]
+    return Built(test_datadings.write(directory / "images.msgpack", *rows), {}, lost)
+
+
+def beton(directory: Path, lost: int, name: str) -> Built:
+    rows = [{"image": data, name: label} for data, label in zip(IMAGES, CLASSES, strict=True)]
+    return Built(test_beton.beton(directory / "images.beton", {"image": 2, name: 1}, rows), {}, lost)
+
+
+def lmdb(directory: Path, lost: int, items: list[tuple[str, bytes]]) -> Built:
+    return Built(write_lmdb(directory / "images_lmdb", [(key.encode(), data) for key, data in items]), {}, lost)
+
+
+def pickled(directory: Path, lost: int, samples: list[Any]) -> Built:
+    return lmdb(directory, lost, [(str(number), pickle.dumps(sample)) for number, sample in enumerate(samples)])
+
+
+WORDS = [item for n, data in enumerate(IMAGES, 1) for item in ((f"image-{n:09d}", data), (f"label-{n:09d}", b"word"))]
+SOME = [0, 1, None, 1, 0, None]
+
 GAPS = [0.0, 1.0, float("nan"), 1.0, 0.0, float("nan")]
 
 KINDS = [
@@ -158,7 +206,57 @@ KINDS = [
         unlabeled=lambda directory: npy(directory, 2, labels=GAPS),
         all_unlabeled=lambda directory: npy(directory, 6, other_labels=CLASSES),
     ),
-    Kind("tar", unlabeled=tar_with_two_labels_missing),
+    Kind(
+        "tar",
+        left_out=lambda directory: tar(directory, [("0.cls", b"1"), ("1.jpg", IMAGES[1]), ("1.cls", b"1")], 1),
+        unlabeled=tar_with_two_labels_missing,
+        all_unlabeled=lambda directory: tar(
+            directory,
+            [(f"{n}.{end}", one) for n in range(6) for end, one in (("jpg", IMAGES[n]), ("class_id", b"1"))],
+            6,
+        ),
+    ),
+    Kind(
+        "zip",
+        left_out=lambda directory: zipped(directory, 1, "a/0.jpg", "1.jpg", *(f"b/{n}.jpg" for n in range(4))),
+        all_unlabeled=lambda directory: zipped(directory, 6, *(f"{n}.jpg" for n in range(6))),
+    ),
+    Kind(
+        "tfrecord",
+        unlabeled=lambda directory: examples(directory, 2, "target", SOME),
+        all_unlabeled=lambda directory: examples(directory, 6, "species", CLASSES),
+    ),
+    Kind(
+        "mds",
+        unlabeled=lambda directory: mds(directory, 2, "Label", "str_int", [b"0", b"-1", b"1", b"0", b"-1", b"1"]),
+        all_unlabeled=lambda directory: mds(directory, 6, "label", "pkl", [b"?"] * 6),
+    ),
+    Kind(
+        "datadings",
+        unlabeled=lambda directory: datadings(
+            directory, 2, *({"key": str(n), **({} if one is None else {"class": one})} for n, one in enumerate(SOME))
+        ),
+        all_unlabeled=lambda directory: datadings(
+            directory, 6, *({"key": str(n), "kind": one} for n, one in enumerate(CLASSES))
+        ),
+    ),
+    Kind("beton", all_unlabeled=lambda directory: beton(directory, 6, "class_index")),
+    Kind(
+        "lmdb of images",
+        all_unlabeled=lambda directory: lmdb(
+            directory,
+            6,
+            [*((f"img{n}", data) for n, data in enumerate(IMAGES)), *((f"label{n}", b"1") for n in range(6))],
+        ),
+    ),
+    Kind("lmdb of text recognition", unlabeled=lambda directory: lmdb(directory, 6, [*WORDS, ("num-samples", b"6")])),
+    Kind(
+        "pickled lmdb",
+        unlabeled=lambda directory: pickled(directory, 2, list(zip(IMAGES, SOME, strict=True))),
+        all_unlabeled=lambda directory: pickled(
+            directory, 6, [{"image": data, "class_id": one} for data, one in zip(IMAGES, CLASSES, strict=True)]
+        ),
+    ),
 ]
 """Every kind of source and container has a row here."""
 

@@ -17,6 +17,7 @@ from packer._storage.packfile import PackFile
 from packer.errors import CorruptPackError, PackError, SourceError, printable
 
 __all__ = [
+    "COUNTS",
     "DATA",
     "First",
     "LMDBContainer",
@@ -28,11 +29,14 @@ __all__ = [
     "text_of",
 ]
 
+COUNTS = frozenset({b"__keys__", b"__len__", b"num-samples", b"length", b"__meta__"})
+"""Keys whose values say which samples there are, and how many."""
+
 DATA = "data.mdb"
 """The file of an LMDB that is a directory."""
 
 _OWN = b"packer/"  # with which the keys begin that only packer's own packs have
-_FEW = 3
+_FEW = 8
 _HEAD = 64
 _MAGIC = MAGIC.to_bytes(4, "little")
 
@@ -108,8 +112,9 @@ class LMDBContainer(Container):
                 try:
                     entry = self.entry(value)
                 except ValueError as error:
-                    raise SourceError(f"{printable(file.path)}: {shown_key(value.key)}: {printable(error)}") from error
-                yield entry
+                    entry = Entry(text_of(value.key), b"", problem=printable(error))
+                if entry is not None:
+                    yield entry
 
     def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
         """Yield the values of the samples of one file in their order: by default all, in the order of the keys."""
@@ -118,8 +123,8 @@ class LMDBContainer(Container):
             yield Value(unit, file, key, offset, size)
 
     @abc.abstractmethod
-    def entry(self, value: Value) -> Entry:
-        """Return the sample that a value is; ValueError where it is none."""
+    def entry(self, value: Value) -> Entry | None:
+        """Return the sample that a value is; None where it is left out; ValueError where it is none."""
 
 
 def is_lmdb(path: Path, head: bytes) -> bool:

@@ -58,9 +58,9 @@ class LSUN(ImageLMDB):
             raise SourceError(f"{printable(paths[0].parent.parent)}: a class has several directories, or one has none")
         return cls.of_files(paths, classes=classes or None)
 
-    def entry(self, value: Value) -> Entry:
+    def entry(self, value: Value) -> Entry | None:
         entry = super().entry(value)
         match = _DIRECTORY.fullmatch(Path(value.file.path).parent.name)
-        if self.classes is None or match is None:
+        if entry is None or self.classes is None or match is None:
             return entry
         return entry._replace(name=f"{match['name']}/{entry.name}", label=match["name"])

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packer._account import Account
 from packer._containers.budget import Budget
 from packer._containers.chosen import Chosen, field_name
 from packer._containers.contract import Piece
 from packer._containers.imagenames import suffix_of
+from packer._containers.labelkeys import add_candidates, is_named, label_key
 from packer._containers.lmdbs.located import Array, Blob
 from packer._fields import DTYPES, Field, Stored
 from packer._storage.packfile import PackFile
@@ -24,7 +26,8 @@ from packer.errors import OptionError, SourceError, printable
 __all__ = ["Members", "image_of", "members_of"]
 
 _IMAGES = ("img", "image", "jpg", "jpeg", "png")
-_LABELS = ("label", "target", "cls", "class", "y", "1")
+_LABELS = ("label", "target", "cls", "class", "y")
+_PLACE = "1"  # of the label in a tuple
 _MASKS = re.compile("mask|seg", re.IGNORECASE)
 _MOST_DEPTH = 50  # of what becomes JSON
 _MOST_TEXT = 1 << 24  # bytes of such
@@ -43,7 +46,10 @@ class Members:
     of_fields : dict of str to str
         The key of each field's member, by the field's name.
     label_type : {"class", "float"}
-    notes : list of str
+    account : Account
+        What became of the members.
+    all_taken : bool
+        Whether all members were taken, as nobody named some.
     """
 
     image: str
@@ -51,7 +57,7 @@ class Members:
     fields: tuple[Field, ...]
     of_fields: dict[str, str]
     label_type: str
-    notes: list[str]
+    account: Account
     all_taken: bool
 
     @classmethod
@@ -81,15 +87,16 @@ class Members:
         image = chosen.image or next(iter(images), None)
         if image is None:
             raise SourceError(f"{printable(path)}: its samples have no member that is an encoded image: {_said(have)}")
-        labels = [key for key in _LABELS if key != image and _is_label(have.get(key))]
-        label = chosen.label if keys else next(iter(labels), None)
+        account = Account()
+        label = chosen.label if keys else _label({key: of for key, of in have.items() if key != image}, account)
         rest = {key: value for key, value in have.items() if key not in (image, label)}
         try:
             fields = _given(chosen, have) if keys else _guessed(rest)
         except ValueError as error:
             raise OptionError(f"{printable(path)}: {error}") from error
         left = [key for key in rest if key not in fields.values()]
-        notes = [f"left out of each sample: {_listed(map(printable, left))}"] if left else []
+        why = "--key does not name them" if keys else "they are of no kind that a field has"
+        account.left_out("member", why, left, chosen=bool(keys))
         is_float = label is not None and isinstance(have[label], float)
         return cls(
             image,
@@ -97,7 +104,7 @@ class Members:
             tuple(fields),
             {of.name: key for of, key in fields.items()},
             "float" if is_float else "class",
-            notes,
+            account,
             not keys,
         )
 
@@ -169,6 +176,29 @@ def _alone(value: Any) -> Any:
     if isinstance(value, (tuple, list)) and not isinstance(value, (Blob, Array)) and len(value) == 1:
         return value[0] if image_of(value[0]) is not None else value
     return value
+
+
+def _label(have: Mapping[str, Any], account: Account) -> str | None:
+    """Return the member that is the label, by its name; else say which members look like labels."""
+    able = [key for key, value in have.items() if _is_label(value)]
+    label = label_key(able, _LABELS) or (_PLACE if _PLACE in able else None)
+    several = [key for key, value in have.items() if is_named(key) and _is_list(value)]
+    account.taken("member", "a field, as samples have several values", several)
+    if label is None:
+        if not several:
+            add_candidates(account, "member", {key: [0] for key in have if key in able or is_named(key)})
+        return None
+    if label != _PLACE:
+        account.taken("member", "the label", [label])
+    others = [key for key in able if key != label and is_named(key)]
+    account.taken("member", f"a field beside {printable(label)}, which is the label", others)
+    return label
+
+
+def _is_list(value: Any) -> bool:
+    if isinstance(value, Array):
+        return any(side != 1 for side in value.shape)
+    return isinstance(value, (list, tuple)) and not isinstance(value, Blob)
 
 
 def _is_label(value: Any) -> bool:

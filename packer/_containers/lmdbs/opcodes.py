@@ -8,14 +8,16 @@ are those of Python's `pickletools`, which describes them.
 from __future__ import annotations
 
 import codecs
+import pickletools
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from packer._containers.budget import MOST_THINGS, Budget
 from packer._containers.lmdbs.located import HELD, Array, Blob, array_of
 from packer._containers.lmdbs.rangereader import RangeReader
 from packer._storage.packfile import PackFile
+from packer.errors import printable
 
 __all__ = ["is_pickle", "unpickled"]
 
@@ -111,7 +113,7 @@ class _Machine:
                 return stack.pop()
             action = _ACTIONS.get(opcode)
             if action is None:
-                raise ValueError(f"a pickle with the opcode {opcode:#04x}, which packer does not read")
+                raise ValueError(f"a pickle with the opcode {_called(opcode)}, which packer does not read")
             action(self)
         raise ValueError("a pickle of too many opcodes")
 
@@ -223,12 +225,27 @@ class _Machine:
         """Make what a pickle would call a function for."""
         arguments, function = self._stack.pop(), self._stack.pop()
         maker = _MAKERS.get(function.text) if isinstance(function, _Name) else None
+        if isinstance(function, _Name) and function.text in _RECONSTRUCTORS:
+            classes = [one.text for one in arguments if isinstance(one, _Name)] if isinstance(arguments, tuple) else []
+            self._refuse_instance(classes[0] if classes else "")
         if maker is None:
             named = f"{function.text[:100]!r}" if isinstance(function, _Name) else "what is no name"
             raise ValueError(f"a pickle that calls {named}, which packer does not do")
         if not isinstance(arguments, tuple) or len(arguments) > _MOST_ARGUMENTS:
             raise ValueError("a damaged pickle")
         self._stack.append(maker(self, *arguments))
+
+    def make_instance(self) -> NoReturn:
+        """Refuse an instance of a class, with the class's name."""
+        names = [value.text for value in reversed(self._stack[-3:]) if isinstance(value, _Name)]
+        self._refuse_instance(names[0] if names else "")
+
+    def _refuse_instance(self, name: str) -> NoReturn:
+        shown = f", {printable(name[:100])}," if name else ""
+        raise ValueError(
+            f"a pickle with an instance of a class{shown} which is a Python object that packer never makes. "
+            "Write the bytes of an image's file, and numbers and texts"
+        )
 
     def build(self) -> None:
         """Fill a dtype or an array."""
@@ -277,6 +294,12 @@ class _Machine:
         return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
 
 
+def _called(opcode: int) -> str:
+    """Return what Python calls an opcode."""
+    names = (known.name for known in pickletools.opcodes if known.code == chr(opcode))
+    return next(names, f"{opcode:#04x}")
+
+
 def _array(dtype: Any, shape: Any, elements: Any, fortran: bool) -> Array:
     if not isinstance(dtype, _DType):
         raise ValueError("a damaged pickle")
@@ -295,6 +318,8 @@ for _module in ("numpy.core", "numpy._core"):
     _MAKERS[f"{_module}.multiarray.scalar"] = _Machine.scalar
     _MAKERS[f"{_module}.multiarray._reconstruct"] = _Machine.unfilled
     _MAKERS[f"{_module}.numeric._frombuffer"] = _Machine.from_buffer
+
+_RECONSTRUCTORS = ("copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__", "copyreg.__newobj_ex__")
 
 _ACTIONS: dict[int, Callable[[_Machine], Any]] = {
     0x80: lambda m: m.number(1),  # PROTO
@@ -349,5 +374,6 @@ _ACTIONS: dict[int, Callable[[_Machine], Any]] = {
     0x93: _Machine.push_stack_global,
     ord("R"): _Machine.call,
     ord("b"): _Machine.build,
+    **dict.fromkeys((0x81, 0x92, ord("i"), ord("o")), _Machine.make_instance),  # NEWOBJ, NEWOBJ_EX, INST, OBJ
 }
 """What each opcode does."""

@@ -17,6 +17,7 @@ from packer._containers.contract import Entry, Piece
 from packer._containers.imagenames import image_name, suffix_of
 from packer._containers.lmdbs.arrowrecords import deserialized, is_serialized
 from packer._containers.lmdbs.lmdbfiles import (
+    COUNTS,
     DATA,
     First,
     LMDBContainer,
@@ -51,7 +52,7 @@ class PickledLMDB(LMDBContainer):
 
     @classmethod
     def is_of(cls, first: First) -> bool:
-        values = [value for value in first.values if value.key not in (_KEYS, _LEN)]
+        values = [value for value in first.values if value.key not in COUNTS]
         heads = [value.head() for value in values]
         if any(is_serialized(head) or (is_pickle(head) and head.startswith(b"\x80")) for head in heads):
             return True
@@ -72,15 +73,14 @@ class PickledLMDB(LMDBContainer):
                 for number in sorted({0, order.count // 2, max(0, order.count - 1)}):
                     found.append(_sample(order.value(0, number)))
         members = Members.of(found, keys, paths[0])
-        container = cls.of_files(paths, fields=members.fields, label_type=members.label_type, notes=members.notes)
+        container = cls.of_files(paths, fields=members.fields, label_type=members.label_type, account=members.account)
         container.members = members
         return container
 
     def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
         order = _Order(blank.file, tree)
-        samples = sum(1 for key, _, _ in tree.walk() if key not in (_KEYS, _LEN))
-        if order.count != samples:
-            self.notes.append(f"{printable(path)}: lists {order.count} of {samples} keys; others are left out")
+        samples = sum(1 for key, _, _ in tree.walk() if key not in COUNTS)
+        self.account.left_out("key", f"{text_of(_KEYS)} does not list them", count=samples - order.count)
         self.names = _names_beside(path, order.count)
         for number in range(order.count):
             yield order.value(blank.unit, number)
@@ -109,7 +109,7 @@ class _Order:
         self._file, self._tree = file, tree
         held = tree.find(_KEYS)
         self._keys = None if held is None else self._listed(*held)
-        meta = sum(tree.find(key) is not None for key in (_KEYS, _LEN))
+        meta = sum(tree.find(key) is not None for key in COUNTS)
         self.count = tree.entries - meta if self._keys is None else len(self._keys)
         if self.count < 1:
             raise SourceError(f"{printable(file.path)}: no samples in it")
@@ -118,7 +118,7 @@ class _Order:
             first = next(tree.walk())[0]
             self._layout = b"%%0%dd" % len(first) if len(first) > 1 else b"%d"
             if any(tree.find(self._layout % number) is None for number in (0, self.count - 1)):
-                self._keys = [key for key, _, _ in tree.walk() if key not in (_KEYS, _LEN)]
+                self._keys = [key for key, _, _ in tree.walk() if key not in COUNTS]
                 self.count = len(self._keys)
 
     def value(self, unit: int, number: int) -> Value:

@@ -60,7 +60,7 @@ class PySODToolBox(LMDBContainer):
                 raise SourceError(f"{printable(path)}: {shown_key(key)}: is not there, and {_SIDECAR} lists it")
             yield Value(blank.unit, blank.file, key, *place)
         if tree.entries != len(found):
-            self.notes.append(f"{printable(path)}: {_SIDECAR} lists {len(found)} of {tree.entries} keys")
+            self.account.left_out("key", f"{_SIDECAR} does not list them", count=tree.entries - len(found))
 
     def entry(self, value: Value) -> Entry:
         assert self.pixels is not None

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from packer._account import Account
 from packer._containers.chosen import Chosen
+from packer._containers.labelkeys import add_candidates, is_named, label_key
 from packer._containers.records.example import BYTES, FLOATS, INTS
-from packer._containers.records.features import Column, Seen, field_of
+from packer._containers.records.features import Column, Seen, field_of, is_of_objects
 from packer._containers.records.message import MessageError
 from packer._fields import MOST_FIELDS, Field
 from packer.errors import SourceError, printable
@@ -22,6 +24,7 @@ __all__ = ["Boxes", "Roles", "choose"]
 
 _IMAGES = ("image/encoded", "image", "jpg", "jpeg", "png", "webp", "image_raw")
 _LABELS = ("image/class/label", "label", "cls")
+_IDS = ("class", "cls", "category")  # which name ids, also where they are floats
 _NAMES = ("image/filename", "file_name", "filename", "__key__", "key")
 _CLASS_NAMES = ("image/class/synset", "image/class/text")  # of the first of the labels
 _BOXES = "image/object/bbox"
@@ -79,6 +82,8 @@ class Roles:
     strict : bool
         Whether a feature that is in no column is an error.
     notes : list of str
+    why_unlabeled : str
+        Why samples without a label have none.
     """
 
     columns: Mapping[bytes, tuple[Column, ...]]
@@ -88,9 +93,10 @@ class Roles:
     boxes: Boxes | None = None
     strict: bool = True
     notes: list[str] = field(default_factory=list)
+    why_unlabeled: str = "they have no label"
 
 
-def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes) -> Roles:
+def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes, account: Account) -> Roles:
     """Choose what the features become.
 
     Parameters
@@ -101,6 +107,8 @@ def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes) 
         See `Container.open`.
     classes : callable
         Returns the names of the classes whose ids a feature has, by its key; None where nobody says them.
+    account : Account
+        What became of the features.
 
     Raises
     ------
@@ -109,12 +117,15 @@ def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes) 
     OptionError
         As `Chosen.of`.
     """
-    return (_Chooser(seen, classes).named(Chosen.of(keys)) if keys else _Chooser(seen, classes).all()).roles()
+    chooser = _Chooser(seen, classes, account)
+    return (chooser.named(Chosen.of(keys)) if keys else chooser.all()).roles()
 
 
 class _Chooser:
-    def __init__(self, seen: Mapping[str, Seen], classes: Classes) -> None:
-        self._seen, self._classes_of = seen, classes
+    def __init__(self, seen: Mapping[str, Seen], classes: Classes, account: Account) -> None:
+        self._seen, self._classes_of, self._account = seen, classes, account
+        self._why_unlabeled = "they have no feature that is a label"
+        self._whole = False  # whether labels are class ids, though they are floats
         self._columns: dict[bytes, list[Column]] = {}
         self._fields: list[Field] = []
         self._taken: set[str] = set()
@@ -128,12 +139,10 @@ class _Chooser:
         seen = self._seen
         image = self._image()
         self._put(image, Column.image())
-        self._label = next((key for key in _LABELS if key in seen and seen[key].type and not seen[key].several), None)
-        if self._label is not None:
-            self._put(self._label, Column.label(seen[self._label]))
         name = next((key for key in _NAMES if key in seen and seen[key].text and not seen[key].several), None)
         if name is not None and seen[name].type == BYTES:
             self._put(name, Column.text("name"))
+        self._take_label([key for key in seen if key.encode() not in self._columns and not is_of_objects(key)])
         if all(self._is(f"{_BOXES}/{edge}", FLOATS) for edge in _EDGES):
             if self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS):
                 self._add_boxes("boxes")
@@ -152,6 +161,29 @@ class _Chooser:
             self._add_size()
         return self
 
+    def _take_label(self, keys: Sequence[str]) -> None:
+        """Take the label that names tell, of features that are nothing else; else say what looks like it."""
+        seen, account = self._seen, self._account
+        able = [key for key in keys if seen[key].is_label]
+        self._label = label_key(able, _LABELS)
+        named = [key for key in keys if key in _LABELS or is_named(key)]
+        several = [key for key in named if key not in able and seen[key].most > 1]
+        account.taken("feature", "a field, as samples have several values", several)
+        if self._label is not None:
+            self._put(self._label, self._label_column(self._label))
+            account.taken("feature", "the label", [self._label])
+            others = [key for key in able if key in named and key != self._label]
+            account.taken("feature", f"a field beside {printable(self._label)}, which is the label", others)
+        elif several:
+            self._why_unlabeled = f"they have several labels, which are the field {printable(several[0])}"
+        else:
+            add_candidates(account, "feature", {key: seen[key].values or [0] for key in able})
+
+    def _label_column(self, key: str) -> Column:
+        seen = self._seen[key]
+        self._whole = key.rpartition("/")[2].lower() in _IDS and seen.type == FLOATS and seen.most == 1 and seen.are_ids
+        return Column.whole_label() if self._whole else Column.label(seen)
+
     def named(self, chosen: Chosen) -> _Chooser:
         """Take what a person names."""
         self._strict = False
@@ -164,9 +196,7 @@ class _Chooser:
         if self._boxes is not None:
             self._add_size()
         left = [key for key in self._seen if key.encode() not in self._columns]
-        if left:
-            more = ", …" if len(left) > 8 else ""
-            self._notes.append(f"left out, as --key does not name them: {', '.join(map(printable, left[:8]))}{more}")
+        self._account.left_out("feature", "--key does not name them", left, chosen=True)
         return self
 
     def roles(self) -> Roles:
@@ -179,11 +209,12 @@ class _Chooser:
         return Roles(
             {key: tuple(columns) for key, columns in self._columns.items()},
             tuple(self._fields),
-            "float" if of_label.type == FLOATS else "class",
+            "float" if of_label.type == FLOATS and of_label.most == 1 and not self._whole else "class",
             self._classes_of(self._label) if self._label is not None and of_label.type == INTS else None,
             self._boxes,
             self._strict,
             self._notes,
+            f"they have no {printable(self._label)}" if self._label is not None else self._why_unlabeled,
         )
 
     def _image(self) -> str:
@@ -216,7 +247,7 @@ class _Chooser:
             self._put(key, Column.text("name"))
         elif name == "label":
             self._label = key
-            self._put(key, Column.label(seen))
+            self._put(key, self._label_column(key))
         else:
             self._add_field(key, name, kind)
 

@@ -10,12 +10,13 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from packer._containers.chosen import field_name
 from packer._containers.contract import Piece
 from packer._containers.imagenames import suffix_of
+from packer._containers.labelkeys import one_hot
 from packer._containers.records.example import (
     BYTES,
     FLOATS,
@@ -32,14 +33,17 @@ from packer._containers.records.example import (
 from packer._containers.records.message import MessageError
 from packer._containers.records.window import Window
 from packer._fields import OF_SCALARS, Field, Stored
+from packer._sample import UNLABELED
 
-__all__ = ["TYPES", "Column", "Look", "Seen", "field_of", "text_of"]
+__all__ = ["TYPES", "Column", "Look", "Seen", "field_of", "is_of_objects", "text_of"]
 
 Read = Callable[[Window, int, int, int], Any]
 
 TYPES = {NOTHING: "nothing", BYTES: "byte strings", FLOATS: "floats", INTS: "ints"}
 _OF_OBJECTS = re.compile(r"(^|/)(objects?|bbox)/")
 _HEAD = 32  # bytes by which an image is known
+_SHORT = 256  # bytes of a text that may be a label
+_LONGEST_ONE_HOT = 1 << 16  # numbers
 _TEXT = 1 << 16  # bytes of a text that are looked at
 _HELD = 64  # values of one feature that are looked at
 _MOST_KEYS = 1 << 12
@@ -59,6 +63,12 @@ class Seen:
         Whether all byte strings were UTF-8, and images.
     ids : bool
         Whether no int was negative.
+    most : int
+        The most values that a list had.
+    one_hot : bool
+        Whether all numbers of each list were 0, but for one that was 1.
+    values : list
+        The first numbers and short texts that stood alone in their lists.
     """
 
     type: int = NOTHING
@@ -66,6 +76,23 @@ class Seen:
     text: bool = True
     image: bool = True
     ids: bool = True
+    most: int = 0
+    one_hot: bool = True
+    values: list[int | float | str] = field(default_factory=list)
+
+    @property
+    def is_label(self) -> bool:
+        """Whether each list is one label, or says by the place of a 1 which it is."""
+        if self.type == BYTES:
+            return self.most == 1 and self.text
+        return self.type != NOTHING and (self.most == 1 or (self.most > 1 and self.one_hot))
+
+    @property
+    def are_ids(self) -> bool:
+        """Whether all floats were whole numbers, as class ids are."""
+        return all(
+            not isinstance(value, str) and value >= UNLABELED and float(value).is_integer() for value in self.values
+        )
 
 
 class Look:
@@ -84,7 +111,7 @@ class Look:
         """Look at the Example that lies in some bytes of a file; MessageError where there is none."""
         for encoded, type_, start, stop in feature_lists(window, begin, end):
             key = text_of(encoded, start)
-            seen = self.seen.setdefault(key, Seen(several=_OF_OBJECTS.search(key) is not None))
+            seen = self.seen.setdefault(key, Seen(several=is_of_objects(key)))
             if NOTHING not in (type_, seen.type) and type_ != seen.type:
                 raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[seen.type]}")
             if len(self.seen) > _MOST_KEYS:
@@ -94,20 +121,34 @@ class Look:
 
     def _add_values(self, seen: Seen, window: Window, type_: int, begin: int, end: int) -> None:
         count = 1
+        alone: list[int | float | str] = []
         if type_ == BYTES:
             strings = byte_strings(window, begin, end)
             count = len(strings)
+            if count == 1 and strings[0][1] <= _SHORT:
+                alone = [window.read(*strings[0]).decode(errors="replace")]
             for offset, size in strings[:_HELD]:
                 is_image = bool(suffix_of(window.read(offset, min(size, _HEAD))))
                 seen.image = seen.image and is_image
                 seen.text = seen.text and not is_image and _is_text(window.read(offset, min(size, _TEXT)), size)
         elif type_ == INTS:
             numbers = ints(window, begin, end)
-            count = len(numbers)
+            count, alone = len(numbers), list(numbers[:1])
             seen.ids = seen.ids and min(numbers, default=0) >= 0
+            seen.one_hot = seen.one_hot and (not numbers or one_hot(numbers) is not None)
         elif type_ == FLOATS:
-            count = len(floats(window, begin, end)) // 4
+            data = floats(window, begin, end)
+            count, alone = len(data) // 4, list(struct.unpack_from("<f", data)) if data else []
+            parts = struct.unpack(f"<{count}f", data) if count <= _LONGEST_ONE_HOT else ()
+            seen.one_hot = seen.one_hot and (not count or one_hot(parts) is not None)
         seen.several = seen.several or (type_ != NOTHING and count != 1)
+        seen.most = max(seen.most, count if type_ != NOTHING else 0)
+        seen.values += alone if count == 1 else []
+
+
+def is_of_objects(key: str) -> bool:
+    """Tell whether a key says that a feature is of objects in the image."""
+    return _OF_OBJECTS.search(key) is not None
 
 
 def text_of(key: bytes, at: int) -> str:
@@ -146,8 +187,15 @@ class Column:
 
     @classmethod
     def label(cls, seen: Seen) -> Column:
-        """Return how a label is read: an int, a float, or the name of a class."""
+        """Return how a label is read: an int, a float, or the name of a class; of a list the place of the 1."""
+        if seen.most > 1 and seen.type != BYTES:
+            return cls("label", seen.type, _place_in_ints if seen.type == INTS else _place_in_floats)
         return cls("label", seen.type, {BYTES: _string, FLOATS: _float, INTS: _int}[seen.type])
+
+    @classmethod
+    def whole_label(cls) -> Column:
+        """Return how a class id is read that is a float."""
+        return cls("label", FLOATS, _whole)
 
     @classmethod
     def text(cls, slot: str) -> Column:
@@ -259,6 +307,30 @@ def _int(window: Window, unit: int, begin: int, end: int) -> int | None:
 def _float(window: Window, unit: int, begin: int, end: int) -> float | None:
     value = one_float(window, begin, end)
     return None if value is None or math.isnan(value) else value
+
+
+def _whole(window: Window, unit: int, begin: int, end: int) -> int | None:
+    value = _float(window, unit, begin, end)
+    if value is not None and not value.is_integer():
+        raise MessageError(f"its label is {value}, and no class id, at byte {begin}")
+    return None if value is None else int(value)
+
+
+def _place_in_ints(window: Window, unit: int, begin: int, end: int) -> int | None:
+    return _place_of_one(ints(window, begin, end), begin)
+
+
+def _place_in_floats(window: Window, unit: int, begin: int, end: int) -> int | None:
+    data = floats(window, begin, end)
+    return _place_of_one(struct.unpack(f"<{len(data) // 4}f", data), begin)
+
+
+def _place_of_one(values: Sequence[float], begin: int) -> int | None:
+    """Return the place of the only 1 among zeros; None of no numbers."""
+    place = one_hot(values)
+    if values and place is None:
+        raise MessageError(f"its label is no list of zeros and one 1, as those before are, at byte {begin}")
+    return place
 
 
 def _ids(window: Window, unit: int, begin: int, end: int) -> bytes:

@@ -106,6 +106,7 @@ class RecordIO(Container):
             container.label_type = "float"
         if several:
             container.fields = (_LABELS,)
+            container.account.taken("label", "the first of each record; all of them are the field labels", count=1)
         if container.label_type == "class":
             container.classes = class_names(paths) or numbered_classes(paths)
         return container
@@ -120,32 +121,32 @@ class RecordIO(Container):
                 of_faces = of_faces or (number == 0 and record.tells_of_faces)
                 if of_faces and record.tells_of_faces:
                     continue
-                if record.is_empty:
-                    raise _damaged(file, record.offset, "it has no image")
-                name = paths.of(key, record.labels[0]) if paths else f"{stem}/{key:08d}{suffix_of(record.head)}"
-                yield self._entry(file, record, name)
+                name = f"{stem}/{key:08d}{suffix_of(record.head)}"
+                try:
+                    if record.is_empty:
+                        raise ValueError("it has no image")
+                    entry = self._entry(record, paths.of(key, record.labels[0]) if paths else name)
+                except ValueError as error:
+                    entry = Entry(name, b"", problem=f"the record at byte {record.offset}: {error}")
+                yield entry
             if keys is not None:
                 keys.end()
 
-    def _entry(self, file: PackFile, record: Record, name: str) -> Entry:
+    def _entry(self, record: Record, name: str) -> Entry:
         label = record.labels[0]
         if self.label_type == "class":
             if not label.is_integer():
-                raise _damaged(
-                    file, record.offset, f"its label is {label}, and the first are whole: say --key label=float"
-                )
+                raise ValueError(f"its label is {label}, and the first are whole: say --key label=float")
             label = int(label)
             if label >= _EXACT and _ROUNDED not in self.notes:
                 self.notes.append(_ROUNDED)
         elif math.isnan(label):
-            raise _damaged(file, record.offset, "its label is no number")
+            raise ValueError("its label is no number")
         if self.fields:
             count = len(record.labels)
             return Entry(name, record.image, label, {"labels": struct.pack(f"<q{count}f", count, *record.labels)})
         if len(record.labels) > 1:
-            raise _damaged(
-                file, record.offset, f"it has {len(record.labels)} labels, and the first have one: say --key labels=all"
-            )
+            raise ValueError(f"it has {len(record.labels)} labels, and the first have one: say --key labels=all")
         return Entry(name, record.image, label)
 
     def _first_labels(self, unit: int) -> Iterator[tuple[float, ...]]:

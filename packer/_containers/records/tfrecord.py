@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import google_crc32c
 
@@ -100,11 +100,12 @@ class TFRecord(Container):
         if not look.seen:
             raise SourceError(f"{printable(paths[0])}: no record has a feature")
         try:
-            roles = choose(look.seen, keys, lambda key: _class_names(paths[0].parent, key))
+            roles = choose(look.seen, keys, lambda key: _class_names(paths[0].parent, key), container.account)
         except SourceError as error:
             raise SourceError(f"{printable(paths[0])}: {error}") from error
         container.roles, container.fields, container.label_type = roles, roles.fields, roles.label_type
         container.classes, container.notes = roles.classes, roles.notes
+        container.why_unlabeled = roles.why_unlabeled
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -112,12 +113,12 @@ class TFRecord(Container):
         with self.opened(unit) as file:
             window, stem = Window(file), re.sub(r"\.tfrec(ord)?s?$", "", self.files[unit], flags=re.IGNORECASE)
             for number, (begin, end) in enumerate(_records(file, window)):
+                name = f"{stem}/{number:08d}"
                 try:
-                    values = self._values(window, unit, begin, end)
-                    entry = self._entry(window, values, f"{stem}/{number:08d}")
+                    entry = self._entry(window, self._values(window, unit, begin, end), name)
                     yield entry._replace(seal=Seal(begin, end - begin, _checksum_at(window, end)))
                 except MessageError as error:
-                    _refuse(file, number, begin, error)
+                    yield Entry(name, b"", problem=_problem(number, begin, error))
 
     def _values(self, window: Window, unit: int, begin: int, end: int) -> dict[str, Any]:
         """Return what a record has, by the slots of the columns."""
@@ -164,7 +165,7 @@ class TFRecord(Container):
                 try:
                     look.add(window, begin, end)
                 except MessageError as error:
-                    _refuse(file, number, begin, error)
+                    raise SourceError(f"{printable(file.path)}: {_problem(number, begin, error)}") from error
 
     def _look_on(self, look: Look) -> None:
         """Look for the first file that has a record."""
@@ -174,11 +175,11 @@ class TFRecord(Container):
                 return
 
 
-def _refuse(file: PackFile, number: int, begin: int, error: MessageError) -> NoReturn:
+def _problem(number: int, begin: int, error: MessageError) -> str:
     remedy = ""
     if isinstance(error, SeveralError) or "feature" in str(error):
         remedy = ". Name the keys of what is wanted with --key NAME:KIND=KEY"
-    raise SourceError(f"{printable(file.path)}: record {number}, at byte {begin - 12}: {error}{remedy}") from error
+    return f"record {number}, at byte {begin - 12}: {error}{remedy}"
 
 
 def _records(file: PackFile, window: Window) -> Iterator[tuple[int, int]]:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from packer._containers.arrays.arrays import array_type
 from packer._containers.contract import Container, Entry, Piece, PixelLayout
 from packer._containers.shards.reading import Reading, reading
-from packer._containers.shards.roles import ColumnType, Roles, Value, roles_of
+from packer._containers.shards.roles import LOOKED_AT, ColumnType, Roles, Value, roles_of
 from packer.errors import SourceError, printable
 
 __all__ = ["Beton"]
@@ -89,7 +89,9 @@ class Beton(Container):
             if table.kinds != first.kinds or table.arrays != first.arrays:
                 raise SourceError(f"{printable(path)}: has other fields than {printable(paths[0])}")
         types = {name: _type(kind, first.arrays.get(name)) for name, kind in first.kinds.items()}
-        container.roles = roles = roles_of(types, keys, printable(paths[0]))
+        looked_at = _first_values(paths[0], first)
+        container.roles = roles = roles_of(types, keys, printable(paths[0]), container.account, looked_at)
+        container.why_unlabeled = roles.why_unlabeled
         if any(first.kinds[name] == "image" for name in roles.fields):
             raise SourceError(
                 f"{printable(paths[0])}: has several images a sample: say with --key which fields are wanted"
@@ -106,15 +108,16 @@ class Beton(Container):
         with reading(self.root / self.files[unit]) as file:
             stored = _Values(file, unit, table, _allocations(file, table))
             for number, row in _rows(file, table):
+                name = f"{stem}/{number:0{digits}d}"
                 try:
                     values = {name: stored.value(number, name, row[name]) for name in self.roles.wanted}
                     shape = None
                     if table.kinds[self.roles.image] == "image":
                         mode, width, height, _ = row[self.roles.image]
                         shape = (height, width) if mode == _RAW else None
-                    entry = self.roles.entry(f"{stem}/{number:0{digits}d}", values, file.read, shape)
+                    entry = self.roles.entry(name, values, file.read, shape)
                 except ValueError as error:
-                    raise SourceError(f"{file.path}: sample {number}: {printable(error)}") from error
+                    entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
                 yield entry
 
     def _has_pixels(self, unit: int) -> bool:
@@ -123,6 +126,14 @@ class Beton(Container):
         with reading(self.root / self.files[unit]) as file:
             blocks = _blocks(file, table)
             return any((block[self.roles.image]["mode"] == _RAW).any() for _, block in blocks)
+
+
+def _first_values(path: Path, table: _Table) -> dict[str, list[Any]]:
+    """Return the numbers of the first samples of a file, by their fields."""
+    numbers = [name for name, kind in table.kinds.items() if kind in ("int", "float")]
+    with reading(path) as file:
+        rows = [row for _, row in itertools.islice(_rows(file, table), LOOKED_AT)]
+    return {name: [row[name] for row in rows] for name in numbers}
 
 
 def _table(path: Path) -> _Table:

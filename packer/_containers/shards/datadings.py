@@ -18,7 +18,7 @@ import numpy as np
 from packer._containers.contract import Container, Entry, Piece
 from packer._containers.shards.msgpack import Span, read_map, unpacked
 from packer._containers.shards.reading import Reading, reading
-from packer._containers.shards.roles import ColumnType, Roles, Value, roles_of
+from packer._containers.shards.roles import ColumnType, Roles, Value, roles_of, short_text
 from packer._fields import Field
 from packer.errors import SourceError, printable
 
@@ -26,6 +26,7 @@ __all__ = ["Datadings"]
 
 _LOOKED_AT = 100  # samples of the first and of the last file, which say what samples have
 _BLOCK = 1 << 14  # samples
+_SHORT = 256  # bytes of a value that may be a label
 _KEY = "key"
 _JSON = Field("json", "json")
 
@@ -53,17 +54,19 @@ class Datadings(Container):
         offsets = [beside for path in paths if os.path.isfile(beside := path.with_name(path.name + ".offsets"))]
         container = cls.of_files([*paths, *offsets])
         container.data = len(paths)
-        found = dict[str, ColumnType | None]()
+        found, looked_at = dict[str, ColumnType | None](), dict[str, list[Any]]()
         for unit in {0, len(paths) - 1}:
             for file, values in itertools.islice(container._maps(unit), _LOOKED_AT):
                 for name, value in values.items():
                     found[name] = _joined(found.get(name), _type(file, value))
+                    looked_at.setdefault(name, []).extend(_short(file, value))
         types = {name: type or ColumnType("", why="has no value in the first samples") for name, type in found.items()}
         where = printable(paths[0])
         if not types:
             raise SourceError(f"{where}: no samples in it")
         named = _KEY if types.get(_KEY, ColumnType("")).kind == "text" else None
-        container.roles = roles_of(types, keys, where, name=named)
+        container.roles = roles_of(types, keys, where, container.account, looked_at, name=named)
+        container.why_unlabeled = container.roles.why_unlabeled
         container.known = frozenset(types)
         container.fields, container.label_type = tuple(container.roles.fields.values()), container.roles.label_type
         container.notes += container.roles.notes
@@ -76,14 +79,15 @@ class Datadings(Container):
     def entries(self, unit: int) -> Iterator[Entry]:
         stem, wanted = self.files[unit].removesuffix(".msgpack"), self.roles.wanted
         for number, (file, maps) in enumerate(self._maps(unit)):
+            name = f"{stem}/{number:06d}"
             try:
                 if not self.known >= maps.keys():
                     unknown = printable(sorted(maps.keys() - self.known)[0])
                     raise ValueError(f"{unknown} is in none of the first samples: say with --key what is wanted")
                 values = {name: _value(file, maps[name], unit, name, self.roles) for name in wanted & maps.keys()}
-                entry = self.roles.entry(f"{stem}/{number:06d}", values, file.read)
+                entry = self.roles.entry(name, values, file.read)
             except ValueError as error:
-                raise SourceError(f"{file.path}: sample {number}: {printable(error)}") from error
+                entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
             yield entry
 
     def _maps(self, unit: int) -> Iterator[tuple[Reading, dict[str, Any]]]:
@@ -129,6 +133,14 @@ def _type(file: Reading, value: Any) -> ColumnType | None:
     except ValueError as error:
         return ColumnType("", why=f"holds what JSON cannot say: {printable(error)}")
     return ColumnType("json")
+
+
+def _short(file: Reading, value: Any) -> list[Any]:
+    """Return a value that may be a label; nothing of any other."""
+    if isinstance(value, Span):
+        is_short = value.kind != "array" and value.size <= _SHORT
+        value = short_text(file.read(value.offset, value.size)) if is_short else None
+    return [] if value is None else [value]
 
 
 def _joined(first: ColumnType | None, second: ColumnType | None) -> ColumnType | None:

@@ -1,8 +1,9 @@
 """LitData's chunks (https://github.com/Lightning-AI/litData): samples whose parts have types, in ``chunk-*.bin``.
 
 ``index.json`` names the chunks in their order, the type of each part, and how parts make a sample. A chunk has a table
-of offsets (see `offsets`), and the samples. A sample has the sizes of its parts, u32 each, and the
-parts. Parts of a dict are known by their keys; those of a list or a tuple by their places.
+of offsets (see `offsets`), and the samples. A sample has the sizes of its parts, u32 each, and the parts. Or all
+samples are a table of Arrow (see `litdataarrow`). Parts of a dict are known by their keys; those of a list or a tuple
+by their places.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 
 from packer._containers.arrays.arrays import litdata_array, plain_dtype
 from packer._containers.contract import Piece, head_of
-from packer._containers.shards.offsets import OffsetShards, Part
+from packer._containers.shards.litdataarrow import arrow_rows, arrow_section
+from packer._containers.shards.offsets import OffsetShards, Part, samples
 from packer._containers.shards.reading import Reading, json_in
 from packer._containers.shards.roles import ColumnType, Value
 from packer._fields.values import parsed_json
@@ -85,6 +87,20 @@ class LitData(OffsetShards):
         container._choose(_with_unnamed(keys, container.parts), where)
         return container
 
+    def _values(
+        self, file: Reading, unit: int, wanted: Collection[str]
+    ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
+        section = arrow_section(file)
+        if section is None or any(stop > start for _, start, stop in samples(file, self.counts[unit])):
+            yield from super()._values(file, unit, wanted)
+            return
+        count = 0
+        for values in arrow_rows(section, unit, [part.name for part in self.parts if part.name in wanted]):
+            yield values
+            count += 1
+        if count != self.counts[unit]:
+            raise SourceError(f"{file.path}: its table has {count} samples, and the index says {self.counts[unit]}")
+
 
 def _with_unnamed(keys: Mapping[str, str], parts: Sequence[Part]) -> Mapping[str, str]:
     """Return keys; of a pair of an image and a number, without names, these are the image and its label."""
@@ -96,9 +112,9 @@ def _with_unnamed(keys: Mapping[str, str], parts: Sequence[Part]) -> Mapping[str
 
 def _require_plain(config: Mapping[str, Any], where: str) -> None:
     """Raise SourceError where chunks are compressed, encrypted, or hold no samples."""
-    if config.get("compression") is not None:
+    if (codec := config.get("compression") or config.get("ipc_compression")) is not None:
         raise SourceError(
-            f"{where}: its chunks are compressed ({printable(config['compression'])}). "
+            f"{where}: its chunks are compressed ({printable(codec)}). "
             "Write them with litdata.optimize(compression=None)"
         )
     if config.get("encryption") is not None:

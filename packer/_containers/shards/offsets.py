@@ -10,9 +10,10 @@ import abc
 import itertools
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +21,14 @@ from packer._containers.arrays.arrays import array_type
 from packer._containers.contract import Container, Entry, Piece
 from packer._containers.shards.pilpixels import pil_layout, pil_pixels
 from packer._containers.shards.reading import Reading, reading
-from packer._containers.shards.roles import ColumnType, Roles, Value, roles_of
+from packer._containers.shards.roles import LOOKED_AT, ColumnType, Roles, Value, roles_of, short_text
 from packer.errors import SourceError, printable
 
 __all__ = ["OffsetShards", "Part", "first_offset", "samples"]
 
 _COUNT = struct.Struct("<I")
 _BLOCK = 1 << 14  # samples
+_SHORT = 256  # bytes of a value that may be a label
 
 
 @dataclass(frozen=True)
@@ -88,46 +90,73 @@ class OffsetShards(Container):
         return reading(self.root / self.files[unit])
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        stem, sizes = self._stem(unit), [part.size for part in self.parts]
-        wanted = [(n, part) for n, part in enumerate(self.parts) if part.name in self.roles.wanted]
+        stem, wanted = self._stem(unit), self.roles.wanted
         with self._opened(unit) as file:
-            for number, start, stop in samples(file, self.counts[unit]):
+            for number, values in enumerate(self._values(file, unit, wanted)):
+                name = f"{stem}/{number:06d}"
                 try:
-                    places = _places(file, start, stop, sizes)
-                    values = {part.name: part.value(file, Piece(unit, *places[n])) for n, part in wanted}
+                    if isinstance(values, Exception):
+                        raise values
                     shape, image = None, values[self.roles.image]
                     if self.pixels is not None and isinstance(image, Piece):
                         values[self.roles.image], shape = pil_pixels(file.read, image, self.pixels)
-                    entry = self.roles.entry(f"{stem}/{number:06d}", values, file.read, shape)
+                    entry = self.roles.entry(name, values, file.read, shape)
                 except (ValueError, struct.error) as error:
-                    raise _refused(file, number, error) from error
+                    entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
                 yield entry
+
+    def _values(
+        self, file: Reading, unit: int, wanted: Collection[str]
+    ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
+        """Yield the values of each sample by the names of the parts that are wanted, or why there are none."""
+        sizes = [part.size for part in self.parts]
+        parts = [(place, part) for place, part in enumerate(self.parts) if part.name in wanted]
+        for _, start, stop in samples(file, self.counts[unit]):
+            try:
+                places = _places(file, start, stop, sizes)
+                yield {part.name: part.value(file, Piece(unit, *places[place])) for place, part in parts}
+            except (ValueError, struct.error) as error:
+                yield error
 
     def _choose(self, keys: Mapping[str, str], where: str) -> None:
         """Set what parts become: the axes of arrays and the mode of pixels are those of the first sample."""
+        names = [part.name for part in self.parts]
         with self._opened(0) as file:
-            number, start, stop = next(samples(file), (0, 0, 0))
             try:
                 types = {part.name: part.type() for part in self.parts}
-                places = _places(file, start, stop, [part.size for part in self.parts]) if stop else []
-                pieces = {part.name: Piece(0, *place) for part, place in zip(self.parts, places, strict=False)}
-                for part in self.parts:
-                    value = part.value(file, pieces[part.name]) if part.is_array and pieces else None
-                    if isinstance(value, np.ndarray):
-                        types[part.name] = array_type(value)
+                first = next(self._values(file, 0, names), {})
+                if isinstance(first, Exception):
+                    raise first
+                arrays = {name: value for name, value in first.items() if isinstance(value, np.ndarray)}
+                types |= {name: array_type(value) for name, value in arrays.items()}
             except (ValueError, struct.error) as error:
-                raise _refused(file, number, error) from error
-            self.roles = roles_of(types, keys, where)
+                raise _refused(file, 0, error) from error
+            looked_at = self._first_values(file, types)
+            self.roles = roles_of(types, keys, where, self.account, looked_at)
             pil = {part.name for part in self.parts if part.base == "pil"}
             if pil & self.roles.fields.keys():
                 raise SourceError(f"{where}: only the image may be a pil: name with --key what is wanted")
-            if self.roles.image in pil and pieces:
+            if self.roles.image in pil and isinstance(image := first.get(self.roles.image), Piece):
                 try:
-                    self.pixels = pil_layout(file.read, pieces[self.roles.image])
+                    self.pixels = pil_layout(file.read, image)
                 except ValueError as error:
-                    raise _refused(file, number, error) from error
+                    raise _refused(file, 0, error) from error
         self.fields, self.label_type = tuple(self.roles.fields.values()), self.roles.label_type
+        self.why_unlabeled = self.roles.why_unlabeled
         self.notes += self.roles.notes
+
+    def _first_values(self, file: Reading, types: Mapping[str, ColumnType]) -> dict[str, list[Any]]:
+        """Return the numbers and short texts of the first samples, by the names of their parts."""
+        names = [name for name, type in types.items() if type.kind in ("scalar", "text", "bytes")]
+        found: dict[str, list[Any]] = {}
+        for values in itertools.islice(self._values(file, 0, names), LOOKED_AT):
+            for name, value in {} if isinstance(values, Exception) else values.items():
+                if isinstance(value, Piece):
+                    value = file.read(value.offset, value.size) if value.size <= _SHORT else b""
+                label = short_text(value) if isinstance(value, bytes) else value
+                if label is not None:
+                    found.setdefault(name, []).append(label)
+        return found
 
 
 def _refused(file: Reading, number: int, error: Exception) -> SourceError:

@@ -6,24 +6,30 @@ For containers whose columns have names and types that hold for all samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from packer._account import LEFT_OUT, Account
 from packer._containers.chosen import Chosen, ChosenField, field_name
 from packer._containers.contract import Entry, Piece
 from packer._containers.imagenames import image_name, suffix_of
+from packer._containers.labelkeys import add_candidates, is_named, label_key
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
-__all__ = ["ColumnType", "Roles", "Value", "roles_of"]
+__all__ = ["LOOKED_AT", "ColumnType", "Roles", "Value", "roles_of", "short_text"]
 
 _IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp", "x", "0")
 _LABELS = ("label", "cls", "class", "class_id", "target", "y")
 _BLOBS = ("image", "mask", "bytes", "text", "json")
 _HEAD = 32
+
+LOOKED_AT = 64
+"""Samples by whose values labels are known."""
 
 Value = Piece | bytes | int | float | np.ndarray[Any, Any] | None
 """A value of a column: where its bytes lie, or these; or a number, or an array."""
@@ -73,6 +79,11 @@ class Roles:
     fields: Mapping[str, Field]
     label_type: str = "class"
     notes: tuple[str, ...] = ()
+
+    @property
+    def why_unlabeled(self) -> str:
+        """Why samples without a label have none."""
+        return "they have no column that is a label" if self.label is None else f"they have no {printable(self.label)}"
 
     @property
     def wanted(self) -> set[str]:
@@ -130,6 +141,8 @@ def roles_of(
     columns: Mapping[str, ColumnType],
     keys: Mapping[str, str],
     where: str,
+    account: Account | None = None,
+    values: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     *,
     name: str | None = None,
     label: str | None = None,
@@ -143,6 +156,10 @@ def roles_of(
         As `Container.open` takes them.
     where : str
         The file that has the columns, for messages.
+    account : Account, optional
+        What became of the columns; else `Roles.notes` say what is left out.
+    values : mapping of str to sequence
+        By column, the numbers and short texts of the first samples.
     name : str, optional
         The column of names, where no key names another.
     label : str, optional
@@ -155,7 +172,7 @@ def roles_of(
     OptionError
         If a column is not of the kind that is asked for.
     """
-    chosen = Chosen.of(keys)
+    chosen, said = Chosen.of(keys), Account() if account is None else account
     for column in chosen.all_keys():
         if column not in columns:
             raise SourceError(f"{where}: no column {printable(column)!r}: there are {_listed(columns)}")
@@ -164,39 +181,63 @@ def roles_of(
     image = chosen.image or _image(columns, where)
     if columns[image].kind not in ("image", "bytes"):
         raise OptionError(f"--key image={image}: the column holds {columns[image].kind}, and no images")
-    label = chosen.label if keys else label or _label(columns)
-    if label is not None and columns[label].kind not in ("scalar", "text"):
-        raise OptionError(f"--key label={label}: the column holds {columns[label].kind}, which is no label")
     name = chosen.name or name
     if name is not None and columns[name].kind not in ("text", "bytes"):
         raise OptionError(f"--key name={name}: the column holds {columns[name].kind}, and no names")
+    others = {column: type for column, type in columns.items() if column not in (image, name)}
+    label = chosen.label if keys else label or _label(others, values, said)
+    if label is not None and not _is_label(columns[label], values.get(label, ())):
+        raise OptionError(f"--key label={label}: the column holds {columns[label].kind}, which is no label")
     used, fields, notes = {image, label, name}, dict[str, Field](), list[str]()
     if keys:
         fields = {column: _field(field, columns[column]) for column, field in chosen.by_key().items()}
-        used |= fields.keys()
-        left = [column for column in columns if column not in used]
+        left = [column for column in columns if column not in used and column not in fields]
+        said.left_out("column", "--key does not name them", left, chosen=True)
     else:
-        left = [column for column in columns if column not in used and not columns[column].kind]
+        for column in columns:
+            if column not in used and not columns[column].kind:
+                said.left_out("column", f"it {columns[column].why}", [column])
         taken = [column for column in columns if column not in used and columns[column].kind]
         fields = _named(taken, columns, notes)
     if len(fields) > MOST_FIELDS:
         raise SourceError(f"{where}: {len(fields)} columns are too many: say with --key which of them are wanted")
-    notes += (f"left out: {printable(column)}, which {columns[column].why or 'no --key names'}" for column in left)
+    if account is None:
+        notes += (item.line() for item in said if item.fate == LEFT_OUT)
     is_float = label is not None and columns[label].dtype.startswith("float")
     return Roles(image, label, name, fields, "float" if is_float else "class", tuple(notes))
 
 
 def _image(columns: Mapping[str, ColumnType], where: str) -> str:
     images = [column for column, type in columns.items() if type.kind == "image"]
-    likely = [column for column in _IMAGES if columns.get(column, ColumnType("")).kind in ("image", "bytes")]
+    names = [name for image in _IMAGES for name in (image, f"{image}.bytes")]
+    likely = [name for name in names if columns.get(name, ColumnType("")).kind in ("image", "bytes")]
     found = [column for column in likely if column in images] or images or likely
     if not found:
         raise SourceError(f"{where}: no column of images: say which with --key image=COLUMN, of {_listed(columns)}")
     return found[0]
 
 
-def _label(columns: Mapping[str, ColumnType]) -> str | None:
-    return next((name for name in _LABELS if columns.get(name, ColumnType("")).kind in ("scalar", "text")), None)
+def _label(columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]], account: Account) -> str | None:
+    """Return the column of the labels, by its name; else say which columns look like labels."""
+    able = [column for column, type in columns.items() if _is_label(type, values.get(column, ()))]
+    label = label_key(able, _LABELS)
+    named = [column for column in columns if column in _LABELS or is_named(column)]
+    several = [column for column in named if columns[column].kind in ("array", "json")]
+    account.taken("column", "a field, as its values are no single labels", several)
+    if label is not None:
+        account.taken("column", "the label", [label])
+        others = [column for column in named if column in able and column != label]
+        account.taken("column", f"a field beside {printable(label)}, which is the label", others)
+    elif not several:
+        add_candidates(account, "column", {column: values.get(column, ()) for column in able})
+        for column in (column for column in named if not columns[column].kind):
+            account.looks_like_labels("column", column, "", columns[column].why)
+    return label
+
+
+def _is_label(type: ColumnType, values: Sequence[Any]) -> bool:
+    """Tell whether a column may hold labels: numbers, texts, or bytes that are short texts."""
+    return type.kind in ("scalar", "text") or (type.kind == "bytes" and bool(values))
 
 
 def _field(chosen: ChosenField, type: ColumnType) -> Field:
@@ -246,6 +287,15 @@ def _text(value: Value, read: Callable[[int, int], bytes], column: str) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise ValueError(f"no UTF-8 in column {column!r}") from None
+
+
+def short_text(data: bytes) -> str | None:
+    """Return the text in a few bytes; None where they are none, so that they cannot be the name of a class."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text and text.isprintable() else None
 
 
 _LONGEST = 4096  # bytes of a name

@@ -34,7 +34,7 @@ _IN_ZIP64 = 0xFFFFFFFF
 _ZIP64 = 1  # the extra field with what does not fit into 32 bits
 _BLOCK = 1 << 20  # bytes of the directory at a time
 _LINK = 0o120000  # the kind of file, among the upper 16 bits of the attributes that Unix tools write
-_DOS, _UNIX = 0, 3
+_UNIX = 3
 
 
 class Member(NamedTuple):
@@ -43,7 +43,7 @@ class Member(NamedTuple):
     Attributes
     ----------
     name : str
-        With forward slashes, without ``./`` in front. That of a directory ends in one.
+        A relative path with forward slashes, also where backslashes were written. That of a directory ends in a slash.
     method, flags : int
     packed, size : int
         Bytes of the data as they lie, and of what they give.
@@ -168,9 +168,9 @@ def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Direc
             size, packed, offset, disk = _large(extra, [size, packed, offset], disk)
         except ValueError as error:
             raise _damaged(file, at + begin, str(error)) from error
-    name = _text(raw, flags).removeprefix("./")
-    if host == _DOS and "/" not in name:
-        name = name.replace("\\", "/")
+    name = _text(raw, flags).replace("\\", "/")  # of PowerShell 5, of .NET, of old tools: unzip does so, too
+    if name.startswith(("./", "/")) or "//" in name or "/./" in name:
+        name = "/".join(part for part in name.split("/") if part not in ("", ".")) + "/" * name.endswith("/")
     offset += directory.shift
     if disk or offset + _LOCAL.size + name_size + packed > directory.begin:
         raise _damaged(file, at + begin, f"{printable(name)} does not lie in the file")

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from packer._account import Account, counted, is_label_name
+from packer._containers.classdirectories import above_classes, splits_among
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys
+from packer._containers.imagenames import suffix_of
 from packer._containers.unpacking import MOST_UNPACKED, unpack
 from packer._containers.zips.zipdirectory import ENCRYPTED, Member, data_of, members_of
 from packer._fields import Field
@@ -38,9 +40,12 @@ from packer.errors import SourceError, printable
 
 __all__ = ["Zip"]
 
-_CODECS = {8: "deflate", 93: "zstd"}
-_STORED = 0
-_SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
+_STORED, _DEFLATED = 0, 8
+_CODECS = {_DEFLATED: "deflate", 93: "zstd"}
+_BEGINNING = 64  # bytes by which a member is known
+_APPLE_DOUBLE = b"\0\5\x16\7"
+_TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 _MOST_TEXT = 1 << 28  # bytes of labels
 _FEW, _RATIO = 1 << 24, 64  # what few compressed bytes give at most: JSON takes up to 30 times its text in memory
 _STYLEGAN, _MAP = "dataset.json", "_map.txt"
@@ -85,11 +90,11 @@ class Zip(Container):
         made, classes = cls.of_files(paths), set[str]()
         for path in paths:
             with PackFile(path) as file:
-                archive, folders = _archive(file, made.notes)
+                archive, folders = _archive(file, made.notes, made.account)
             made.archives.append(archive)
             classes |= folders
         if all(archive.labels is None for archive in made.archives):
-            made.classes = sorted(classes)
+            made.classes, made.why_unlabeled = sorted(classes), "they lie in no class directory"
         elif any(isinstance(label, list) for archive in made.archives for label in (archive.labels or {}).values()):
             made.fields = (_VECTOR,)
         return made
@@ -111,51 +116,84 @@ class Zip(Container):
                 yield Entry(name, image, label, values, seal=seal)
 
 
-def _archive(file: PackFile, notes: list[str]) -> tuple[_Archive, set[str]]:
+def _archive(file: PackFile, notes: list[str], account: Account) -> tuple[_Archive, set[str]]:
     """Read the structure of an archive; return its images and the names of its classes."""
-    images, folders, texts = _taken(file, notes)
+    images, folders, texts = _taken(file, notes, account)
     beside = Path(file.path).with_name(Path(file.path).stem + _MAP)
     if text := _only(file, [member for member in texts if member.name.endswith(_MAP)]):
-        return _swin(
-            file, images, _text_of(file, text), f"{printable(file.path)}, {printable(text.name)}", notes
-        ), set()
+        where = f"{printable(file.path)}, {printable(text.name)}"
+        return _swin(file, images, _text_of(file, text), where, account), set()
     if os.path.isfile(beside):
         with PackFile(beside) as named:
             listed = named.read(0, _few(file, beside.name, named.size))
         notes.append(f"labels and order are those of {printable(beside.name)}")
-        return _swin(file, images, listed, printable(beside), notes), set()
+        return _swin(file, images, listed, printable(beside), account), set()
     if text := _only(file, [member for member in texts if not member.name.endswith(_MAP)]):
         return _stylegan(file, images, text), set()
-    return _tree(file, images, folders, notes)
+    return _tree(file, images, folders, notes, account)
 
 
-def _taken(file: PackFile, notes: list[str]) -> tuple[list[Member], list[str], list[Member]]:
+def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[Member], list[str], list[Member]]:
     """Return the images of an archive, its directories, and its files of labels; say what else there is."""
     images: dict[str, Member] = {}
-    folders, texts, others = list[str](), list[Member](), Counter[str]()
+    folders, texts, archives = list[str](), list[Member](), list[str]()
+    backslashes = False
     for member in members_of(file):
+        backslashes |= b"\\" in member.raw_name
         base = member.name.rpartition("/")[2]
         suffix = os.path.splitext(base)[1].lower()
-        if member.name.startswith("__MACOSX/") or base.startswith("._") or base == ".DS_Store":
-            others["left by macOS"] += not member.name.endswith("/")
+        if _is_of_system(file, member, base):
+            account.not_looked_at("file", "left by macOS or Windows", [member.name] * (not member.name.endswith("/")))
         elif member.name.endswith("/"):
             folders.append(member.name)
         elif base == _STYLEGAN or base.endswith(_MAP):
             texts.append(member)
-        elif suffix not in IMAGE_SUFFIXES:
-            others[f"with the suffix {suffix}" if suffix else "without a suffix"] += 1
+        elif not (suffix in IMAGE_SUFFIXES or (not suffix and suffix_of(_head(file, member)))):
+            archives += [member.name] * (suffix in _ARCHIVES)
+            _pass_over(member.name, base, suffix, account)
         elif member.is_link:
-            others["that are links"] += 1
+            account.left_out("image", "they are links: make the archive again without zip -y", [member.name])
+        elif not suffix:
+            account.left_out("image", "their names have no suffix", [member.name])
         else:
             if problem := name_problem(member.name):
                 raise SourceError(f"{printable(file.path)}: {printable(member.name)}: {problem}")
             if member.name in images:
                 raise SourceError(f"{printable(file.path)}: {printable(member.name)}: is in it twice")
             images[member.name] = member
-    for what, count in others.most_common(5):
-        if count:
-            notes.append(f"{printable(Path(file.path).name)}: {count:,} files {printable(what)} are left out")
+    if backslashes:
+        notes.append(f"{printable(Path(file.path).name)}: names have backslashes, which are taken for slashes")
+    if archives and not images:
+        raise SourceError(
+            f"{printable(file.path)}: has no images, but {counted(len(archives), 'archive')} in it, such as "
+            f"{printable(archives[0])}, and packer reads none within another. Extract it, and convert these"
+        )
     return list(images.values()), folders, texts
+
+
+def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
+    """Say of a file that it is no image; it may be a table of labels."""
+    account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [name])
+    if suffix in _TABLES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
+        account.looks_like_labels("file", name, "", f"once the archive is unpacked, --labels {base} takes it")
+
+
+def _is_of_system(file: PackFile, member: Member, base: str) -> bool:
+    """Tell whether a member is what macOS or Windows leaves in directories, and no image whatever its name is."""
+    if member.name.startswith("__MACOSX/") or base in (".DS_Store", "Thumbs.db", "desktop.ini"):
+        return True
+    return base.startswith("._") and _head(file, member).startswith(_APPLE_DOUBLE)
+
+
+def _head(file: PackFile, member: Member) -> bytes:
+    """Return the first bytes of a member; none of one that cannot be read."""
+    if member.flags & ENCRYPTED or member.method not in (_STORED, _DEFLATED):
+        return b""
+    packed = file.read(data_of(file, member), min(member.packed, _BEGINNING))
+    try:
+        return packed if member.method == _STORED else zlib.decompressobj(-15).decompress(packed, _BEGINNING)
+    except zlib.error:
+        return b""
 
 
 def _only(file: PackFile, texts: Sequence[Member]) -> Member | None:
@@ -167,21 +205,23 @@ def _only(file: PackFile, texts: Sequence[Member]) -> Member | None:
     return texts[0] if texts else None
 
 
-def _tree(file: PackFile, images: list[Member], folders: Sequence[str], notes: list[str]) -> tuple[_Archive, set[str]]:
+def _tree(
+    file: PackFile, images: list[Member], folders: Sequence[str], notes: list[str], account: Account
+) -> tuple[_Archive, set[str]]:
     """Return images as ImageFolder lists them, and the classes, of which some may have no image."""
-    above = _above([member.name.split("/")[:-1] for member in images])
+    above = above_classes([member.name.split("/")[:-1] for member in images])
     if above:
         notes.append(
             f"{printable(Path(file.path).name)}: the directory {printable(above)} above all classes is left out"
         )
-    tops = {member.name[len(above) :].partition("/")[0] for member in images if "/" in member.name[len(above) :]}
-    splits = sorted(name for name in tops if name.lower() in _SPLITS)
-    if len(splits) > 1 and any(member.name[len(above) :].count("/") > 1 for member in images):
-        raise SourceError(f"{printable(file.path)}: has several splits: {', '.join(splits)}. Unpack it, and take one.")
-    outside = [member for member in images if "/" not in member.name[len(above) :]]
-    if tops and outside:
-        shown = printable(outside[0].name)
-        notes.append(f"{len(outside):,} images outside of any class are left out as ImageFolder does, such as {shown}")
+    below = [member.name[len(above) :] for member in images]
+    tops = {name.partition("/")[0] for name in below if "/" in name}
+    if splits := splits_among([name.rpartition("/")[0] for name in below]):
+        shown = ", ".join(map(printable, splits))
+        raise SourceError(f"{printable(file.path)}: has several splits: {shown}. Unpack it, and take one.")
+    if tops:
+        outside = [member.name for member in images if "/" not in member.name[len(above) :]]
+        account.left_out("image", "they lie outside of any class, where ImageFolder has none", outside)
         images = [member for member in images if "/" in member.name[len(above) :]]
     images.sort(key=lambda member: _in_tree(member.name[len(above) :]))
     if not tops:
@@ -189,14 +229,10 @@ def _tree(file: PackFile, images: list[Member], folders: Sequence[str], notes: l
     of_folders = {name[len(above) :].partition("/")[0] for name in folders if name.startswith(above) and name != above}
     if empty := sorted(of_folders - tops):
         notes.append(f"classes without images, which keep their ids: {', '.join(map(printable, empty[:5]))}")
+    if hidden := sorted(name for name in tops | of_folders if name.startswith(".")):
+        shown = ", ".join(map(printable, hidden[:5]))
+        notes.append(f"hidden directories that are classes, as ImageFolder has them: {shown}")
     return _Archive(images, len(above)), tops | of_folders
-
-
-def _above(directories: Sequence[list[str]]) -> str:
-    """Return the path that all directories of images begin with, where each has a further part after it."""
-    first, last = min(directories, default=[]), max(directories, default=[])
-    common = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
-    return "".join(f"{part}/" for part in first[: min(common, max(0, min(map(len, directories), default=0) - 1))])
 
 
 def _in_tree(name: str) -> str:
@@ -224,7 +260,7 @@ def _stylegan(file: PackFile, images: list[Member], text: Member) -> _Archive:
     return _Archive(sorted(images), _shared(images, above), labels)
 
 
-def _swin(file: PackFile, images: list[Member], listed: bytes, where: str, notes: list[str]) -> _Archive:
+def _swin(file: PackFile, images: list[Member], listed: bytes, where: str, account: Account) -> _Archive:
     """Return the images that a map names, in its order."""
     by_name = {member.name: member for member in images}
     chosen, labels = list[Member](), dict[str, int]()
@@ -240,8 +276,8 @@ def _swin(file: PackFile, images: list[Member], listed: bytes, where: str, notes
             raise SourceError(f"{where}, line {number}: {printable(name)} is named a second time")
         labels[name] = int(label)
         chosen.append(by_name[name])
-    if len(chosen) < len(images):
-        notes.append(f"{len(images) - len(chosen):,} images that {where} does not name are left out")
+    unnamed = [member.name for member in images if member.name not in labels]
+    account.left_out("image", f"{where.rpartition(', ')[2]} does not name them", unnamed)
     return _Archive(chosen, 0, labels)
 
 
