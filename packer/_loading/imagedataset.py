@@ -144,8 +144,8 @@ class ImageDataset(Batched):
     samples, imgs : sequence of (str, int)
         Name and label of every sample. The names are relative to the converted directory.
     targets : (N,) int64 or float64 array
-        The labels: class ids, -1 for an unlabeled sample; or numbers, where the pack has no classes. Other labels, as
-        many, may be assigned.
+        The labels: class ids, -1 for an unlabeled sample; or numbers, where the pack has no classes. Adding those of
+        another dataset, or a list, concatenates, as of ImageFolder's lists. Other labels, as many, may be assigned.
     columns : mapping of str to (N,) array
         The fields that are numbers, ids or texts, and packer's own columns, read-only.
     reader : packer.Reader

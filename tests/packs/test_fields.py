@@ -210,7 +210,7 @@ def test_a_size_that_leads_out_of_the_file_is_named_by_its_field_among_many(pack
         expected = reader.blobs_of(np.array([3]), before)
         for wrong in (1 << 40, 1 << 62, -7):
             sizes[3] = wrong
-            reader.table.more["field.caption.size"] = sizes
+            reader.table = replace(reader.table, more={**reader.table.more, "field.caption.size": sizes})
             with pytest.raises(CorruptPackError, match=r"sample 3 .*field 'caption'"):
                 reader.blobs_of(np.array([3]), names)
             assert reader.blobs_of(np.array([3]), before) == expected

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from packer._storage.packfile import FileBytes
 from packer._storage.remote import blocks, cache, client, fetcherprocess, tables
 from packer._storage.remote.remotefile import RemoteFile
 from packer._storage.remote.settings import Settings, choose
@@ -383,8 +384,9 @@ def test_a_lock_that_is_a_fifo_is_not_waited_for(server: ObjectServer, kept: str
     assert file._blocks.home is not None
     file._blocks.home.make()
     os.mkfifo(Path(file._blocks.home.directory) / "0-100000.lock")
-    data, begin = tables.mapped(file._blocks, 0, 100_000)
-    assert data[begin : begin + 100_000] == DATA[:100_000]
+    found, begin = tables.whole(file._blocks, 0, 100_000)
+    assert isinstance(found, FileBytes)
+    assert found.read(begin, 100_000) == DATA[:100_000]
 
 
 def test_a_lock_that_is_a_link_makes_nothing_elsewhere(server: ObjectServer, kept: str, tmp_path: Path) -> None:
@@ -392,8 +394,9 @@ def test_a_lock_that_is_a_link_makes_nothing_elsewhere(server: ObjectServer, kep
     assert file._blocks.home is not None
     file._blocks.home.make()
     (Path(file._blocks.home.directory) / "0-100000.lock").symlink_to(tmp_path / "elsewhere")
-    data, begin = tables.mapped(file._blocks, 0, 100_000)
-    assert data[begin : begin + 100_000] == DATA[:100_000]
+    found, begin = tables.whole(file._blocks, 0, 100_000)
+    assert isinstance(found, FileBytes)
+    assert found.read(begin, 100_000) == DATA[:100_000]
     assert not (tmp_path / "elsewhere").exists()
 
 
