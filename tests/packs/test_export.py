@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import packer
 import packer._table.pieces
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
@@ -336,3 +337,18 @@ def test_damage_is_not_exported(tree: Path, tmp_path: Path, format: str) -> None
     with pytest.raises(CorruptPackError, match="sample 3"):
         export(path, tmp_path / "out")
     assert not (tmp_path / "out" / name).exists()
+
+
+def test_names_that_a_spreadsheet_would_run_come_back(tmp_path: Path) -> None:
+    """`labels.csv` leaves them as they are, whatever they begin with: else the same pack could not be made again."""
+    names = ["=c()", "+1", "-1", "@x", "\tx", "'=c()", '"=c()"', "=1,2"]
+    image = solid(tmp_path / "a.png").read_bytes()
+    samples = [{"image": image, "label": place, "name": f"{name}.png"} for place, name in enumerate(names)]
+    made, again, tree = tmp_path / "a.lmdb", tmp_path / "b.lmdb", tmp_path / "tree"
+    packer.pack(iter(samples), made, classes=names)
+    packer.export(made, tree)
+    packer.convert(tree, again, labels=tree / "labels.csv", classes_from=made)
+    with open_pack(made) as first, open_pack(again) as second:
+        assert sorted(zip(first.names, first.table.label, strict=True)) == sorted(
+            zip(second.names, second.table.label, strict=True)
+        )
