@@ -15,6 +15,7 @@ import numpy as np
 from packer._conversion.request import ConversionRequest
 from packer._conversion.required import require_parts
 from packer._conversion.workspace import check_destination
+from packer._images.probe import is_beyond_8_bit
 from packer._measuring.estimating.alternatives import Alternative, try_alternatives
 from packer._measuring.estimating.caching import share_in_memory
 from packer._measuring.estimating.sampling import Interval, Population
@@ -163,8 +164,9 @@ def estimate_request(
         alternatives, left = list[Alternative](), list[str]()
         if others:
             first = trials.duration().first
+            to_8_bit = request.to_8_bit or ("type" if _has_excess(trials) else None)
             alternatives, left = try_alternatives(
-                request, source, population, ends=ends, before=before, first=first, how=how
+                request, source, population, ends=ends, before=before, first=first, to_8_bit=to_8_bit, how=how
             )
     return _estimate(
         request,
@@ -212,10 +214,23 @@ def _estimate(
         room=shutil.disk_usage(Path(os.path.abspath(request.dst)).parent).free,
         alternatives=alternatives,
         not_tried=left,
-        notes=list(source.notes),
+        notes=[*source.notes, *_refusals(trials)],
         command=command_of(request),
         part_command=None if parts is None else command_of(parts, "--part", "K"),
     )
+
+
+def _has_excess(trials: Trials) -> bool:
+    """Tell whether some images have more than 8-bit RGB holds."""
+    return bool(_refusals(trials)) or any(is_beyond_8_bit(finding) for finding in trials.findings())
+
+
+def _refusals(trials: Trials) -> list[str]:
+    """Say which option is to be chosen, where the conversion refuses images that 8-bit RGB does not hold."""
+    number = sum("--to-8-bit" in entry["reason"] for entry in trials.left_out())
+    if not number:
+        return []
+    return [f"{number} of {trials.tried} images do not fit 8-bit RGB: the command needs --to-8-bit clip, type or file"]
 
 
 def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> tuple[Population, float]:
