@@ -26,6 +26,7 @@ _COLOURS = (1, 2, 5)  # grey, RGB and CMYK
 _UNCOMPRESSED = (1, 32773)  # and PackBits
 _PREDICTED = (5, 8, 32946, 50000)  # LZW, Deflate and Zstandard, of which a predictor may be undone
 _DIFFERENCES = 2
+_ASSOCIATED = 1  # alpha by which the colours were multiplied, which Pillow undoes
 
 
 def decode(data: Buffer, directory: TIFF) -> npt.NDArray[Any] | None:
@@ -67,6 +68,7 @@ def _is_known(directory: TIFF) -> bool:
         (compression in _UNCOMPRESSED or predicted)
         and directory.value(tiff.PHOTOMETRIC, 0) in _COLOURS
         and directory.is_uniform
+        and not (directory.is_separate and _ASSOCIATED in tags.get(tiff.EXTRA_SAMPLES, ()))
         and {tiff.WIDTH, tiff.HEIGHT, tiff.BITS} <= tags.keys()
         and (tiff.TILE_OFFSETS not in tags or {tiff.TILE_WIDTH, tiff.TILE_HEIGHT} <= tags.keys())
         and bool(offsets)

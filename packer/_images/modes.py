@@ -214,11 +214,14 @@ def _turned(pixels: Pixels, image: Image.Image, exif: str) -> Pixels:
 
 
 def _all_bands(image: Image.Image, data: Buffer) -> Pixels | None:
-    """Return the numbers of an opened TIFF of which Pillow reads fewer than there are; None of others."""
-    if image.format != "TIFF" or is_whole(image, depth_of(image, data)):
+    """Return the numbers of an opened TIFF of which Pillow reads fewer than there are; None of others.
+
+    Of bands that stand by themselves Pillow also mistakes alpha.
+    """
+    directory = tiff.read(data) if image.format == "TIFF" else None
+    if directory is None or (is_whole(image, depth_of(image, data)) and not directory.is_separate):
         return None
-    directory = tiff.read(data)
-    return None if directory is None else bands.decode(data, directory)
+    return bands.decode(data, directory)
 
 
 def _numbers(image: Image.Image, data: Buffer) -> Pixels:
