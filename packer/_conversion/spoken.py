@@ -29,7 +29,7 @@ _COMMANDS = r"`[^`]*`|^  packer .*$"  # they are quoted, and stay
 _PREFIXES = re.compile(r"--prefix ('[^']*'|\S+)(?: --prefix ('[^']*'|\S+))+")
 _VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|[0-9]+|'[^']*'"
 _QUOTED = r"""(?<!\w)'[^'\n]*'(?!\w)|"[^"\n]*\""""  # names and values, which stay
-_OPTION = re.compile(rf"{_QUOTED}|(?<![^\s(\[])--(no-)?([a-z]+(?:-[a-z]+)*)(?![\w/.-]\w|/)(?: ({_VALUE})(?!\w))?")
+_OPTION = re.compile(rf"{_QUOTED}|(?<![^\s(\[])--(no-)?([a-z]+(?:-[a-z0-9]+)*)(?![\w/.-]\w|/)(?: ({_VALUE})(?!\w))?")
 
 
 def speaking_of_arguments(function: Callable[_P, _R], others: Callable[..., Any] | None = None) -> Callable[_P, _R]:

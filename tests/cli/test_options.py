@@ -131,8 +131,8 @@ ALONE = {
     "scan": "unlabeled labels classes-from limit overwrite quiet json-progress",
     "merge": "classes prefix finish workers overwrite fresh quiet json-progress cache-dir cache-size timeout",
     "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
-    "resize resize-mode upscale interpolation codec recode to-8-bit quality tiles no-tiles exif audit max-pixels on-error "
-    "report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes "
+    "resize resize-mode upscale interpolation codec recode to-8-bit quality tiles no-tiles exif audit max-pixels "
+    "on-error report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes "
     "no-metadata coco masks voc yolo key",  # as of convert
     "verify": "quick digest repair workers quiet json-progress with cache-dir cache-size timeout",
     "info": "json classes plot json-progress cache-dir cache-size timeout",
