@@ -11,13 +11,14 @@ import contextlib
 import functools
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
+from packer._images import libtiff
 from packer._images.depths import require_few_bands, unreadable
 from packer._images.directories import require_modest, require_modest_exif
 from packer._table import Buffer
@@ -68,19 +69,25 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
         If it is of another format, if its metadata would cost too much (see `packer._images.directories`), or if Pillow
         complains about it here or in the body of the ``with`` statement.
     """
-    try:
-        require_modest(data)
-        require_few_bands(data)
-        with Image.open(io.BytesIO(data), formats=_installed()) as image:
-            if max_pixels is not None:
-                require_pixels(image.height, image.width, max_pixels)
-            yield image
-    except ImageError:
-        raise
-    except Image.DecompressionBombError as error:
-        raise ImageTooLargeError(str(error)) from error
-    except Exception as error:  # Pillow's plugins raise OSError, SyntaxError, ValueError, struct.error, …
-        raise ImageError(_complaint(error, data)) from error
+    with _listening(data) as said:
+        try:
+            require_modest(data)
+            require_few_bands(data)
+            with Image.open(io.BytesIO(data), formats=_installed()) as image:
+                if max_pixels is not None:
+                    require_pixels(image.height, image.width, max_pixels)
+                yield image
+        except ImageError:
+            raise
+        except Image.DecompressionBombError as error:
+            raise ImageTooLargeError(str(error)) from error
+        except Exception as error:  # Pillow's plugins raise OSError, SyntaxError, ValueError, struct.error, …
+            raise ImageError(_complaint(error, data, said)) from error
+
+
+def _listening(data: Buffer) -> contextlib.AbstractContextManager[list[str]]:
+    """Keep what libtiff says of a TIFF."""
+    return libtiff.listening() if bytes(data[:2]) in (b"II", b"MM") else contextlib.nullcontext([])
 
 
 def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None) -> npt.NDArray[np.uint8]:
@@ -146,12 +153,12 @@ def _installed() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _complaint(error: Exception, data: Buffer) -> str:
+def _complaint(error: Exception, data: Buffer, said: Sequence[str]) -> str:
     """Say what Pillow complains about."""
     if not len(data):
         return "empty file"
     if not isinstance(error, UnidentifiedImageError):
-        return f"cannot be decoded: {error}"
+        return f"cannot be decoded: {error}" + (f" (libtiff: {said[0]})" if said else "")
     name = _refused(bytes(data[:16]))
     if name is None:
         return unreadable(data) or "not an image that Pillow can read"

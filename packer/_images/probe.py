@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
-from packer._images import bmp, png
+from packer._images import bmp, libtiff, png
 from packer._images.depths import Depth, depth_of
 from packer._images.directories import require_modest
 from packer._images.geometry import MAX_PIXELS
@@ -41,6 +41,7 @@ SIGNED = "signed numbers of 8 bits, of which negative ones are read as 128 to 25
 ROTATED = "EXIF-rotated"
 """Findings of which there is more to say."""
 
+_WHERE = re.compile(r" at |(?<![A-Za-z0-9])[0-9]")  # in a line of libtiff, which is counted with others of its kind
 _NOT_SHOWN = re.compile(r"[0-9]+ bands, of which [0-9]+ (?:is|are) read as RGB")
 
 _BYTE = 8
@@ -173,7 +174,7 @@ def _inspect_webp(data: Buffer) -> ImageInfo | None:
 
 def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageInfo:
     """Open and decode with Pillow."""
-    with opened(data, max_pixels) as image:
+    with libtiff.listening() as said, opened(data, max_pixels) as image:
         width, height = image.size
         depth = depth_of(image, data)
         image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded
@@ -193,6 +194,8 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
             findings.append("animated or many pages: the first is used")
         if turn != 1 and ROTATED not in findings:
             findings.append(ROTATED)
+        if said:
+            findings.append(f"damaged, and read as far as possible: {_WHERE.split(said[0])[0].strip()}")
         header = seen.header if seen else None
         return ImageInfo(kind, height, width, turn, tuple(findings), False, depth, header)
 

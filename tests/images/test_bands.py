@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cv2
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from packer._images import libtiff
 from packer._images.decode import decode
 from packer._images.modes import decode_as, decode_unchanged
 from packer._images.pillow import opened
@@ -183,6 +185,30 @@ def test_alpha_and_animations_of_other_formats() -> None:
         stream = io.BytesIO()
         pages[0].save(stream, kind, save_all=True, append_images=pages[1:])
         assert inspect(stream.getvalue()).findings == ("animated or many pages: the first is used",)
+
+
+def damaged_tiff(compression: str) -> bytes:
+    image = Image.fromarray(noise(3, "u1", (64, 64)))
+    data = bytearray(encoded(image.convert("1") if compression == "group4" else image, "TIFF", compression=compression))
+    middle = len(data) // 2
+    data[middle : middle + 200] = noise(1, "u1", (200, 1)).tobytes()
+    return bytes(data)
+
+
+@pytest.mark.skipif(libtiff._library() is None, reason="Pillow has libtiff inside of itself")
+def test_what_libtiff_says_is_said_of_the_file(capfd: pytest.CaptureFixture[str]) -> None:
+    """Also where Pillow takes the damaged image, of which nothing else tells; in many threads at once."""
+    with pytest.raises(ImageError, match=r"cannot be decoded: .* \(libtiff: .*\)"):
+        inspect(damaged_tiff("tiff_lzw"))
+    damaged, whole = damaged_tiff("group4"), tiff(noise(3, "u1"), deflated=True)
+    expected = ("damaged, and read as far as possible: Fax4Decode: Bad code word",)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda data: inspect(data).findings, [damaged, whole] * 40))
+    assert found == [expected, ()] * 40
+    assert decode(damaged).shape == (64, 64, 3)
+    assert not capfd.readouterr().err
+    Image.open(io.BytesIO(damaged)).load()  # of somebody else, who is told as before
+    assert "Fax4Decode: Bad code word" in capfd.readouterr().err
 
 
 def test_pillow_still_reads_big_endian_numbers_wrongly_by_itself() -> None:
