@@ -44,6 +44,7 @@ Packs = Callable[..., Path]
 # Where simplejpeg is missing, opening a dataset says so; the tests run there too.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:simplejpeg is not installed:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*16 bits or floats a pixel:UserWarning"),  # some odd images are such
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),  # fork, Python >= 3.12
 ]
 
