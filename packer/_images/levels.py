@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ FOUND = {
     "file": "more than 8 bits a channel: scaled to 8 bits by the lowest and the highest value of each file",
 }
 """What the findings of a pack say of an image that was reduced."""
+
+_BLOCK = 1 << 20  # numbers that are scaled at a time
 
 
 def require_8_bit(depth: Depth, codec: str) -> None:
@@ -105,26 +108,44 @@ def _colours(data: Buffer, depth: Depth, mode: str, exif: str, max_pixels: int) 
 
 def _by_type(numbers: npt.NDArray[Any], bits: int, kind: str) -> npt.NDArray[np.uint8]:
     if kind == "f":
-        present = np.where(np.isnan(numbers), numbers.dtype.type(0), numbers)
-        if present.min() < 0 or present.max() > 1:
-            raise ImageError(
-                f"it has floats from {present.min():g} to {present.max():g}, and --to-8-bit type scales those from 0 "
-                "to 1. Say --to-8-bit file, which scales by the lowest and the highest"
-            )
-        scaled = np.rint(present * numbers.dtype.type(255))
-    else:
-        scaled = numbers.astype(np.int64) * 256 >> bits - (kind == "i")
-    levels: npt.NDArray[np.uint8] = scaled.clip(0, 255).astype(np.uint8)
-    return levels
+        levels = np.empty(numbers.shape, np.uint8)
+        for part, to in _blocks(numbers, levels):
+            present = np.where(np.isnan(part), part.dtype.type(0), part)
+            if present.min() < 0 or present.max() > 1:
+                low, high = _limits(numbers)
+                raise ImageError(
+                    f"it has floats from {low:g} to {high:g}, and --to-8-bit type scales those from 0 to 1. Say "
+                    "--to-8-bit file, which scales by the lowest and the highest"
+                )
+            to[:] = np.rint(present * part.dtype.type(255))
+        return levels
+    positive, shift = (np.maximum(numbers, 0), bits - 9) if kind == "i" else (numbers, bits - 8)
+    scaled = positive.astype(np.int16) << -shift if shift < 0 else positive >> shift
+    cut: npt.NDArray[np.uint8] = np.minimum(scaled, 255).astype(np.uint8)
+    return cut
 
 
 def _by_file(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    values = numbers.astype(np.float64)
-    finite = values[np.isfinite(values)]
-    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
-    if low == high:
-        return np.zeros(numbers.shape, np.uint8)
-    with np.errstate(invalid="ignore"):
-        scaled = (values.clip(low, high) - low) * 255 / (high - low)
-    levels: npt.NDArray[np.uint8] = np.rint(np.nan_to_num(scaled)).astype(np.uint8)
+    low, high = _limits(numbers)
+    levels = np.zeros(numbers.shape, np.uint8)
+    if low < high:
+        for part, to in _blocks(numbers, levels):
+            to[:] = np.rint(np.nan_to_num((part.astype(np.float64).clip(low, high) - low) * 255 / (high - low)))
     return levels
+
+
+def _limits(numbers: npt.NDArray[Any]) -> tuple[float, float]:
+    """Return the lowest and the highest finite number; 0 and 0 where there is none."""
+    if numbers.dtype.kind != "f":
+        return float(numbers.min()), float(numbers.max())
+    finite = np.isfinite(numbers)
+    if not finite.any():
+        return 0.0, 0.0
+    return float(numbers.min(where=finite, initial=np.inf)), float(numbers.max(where=finite, initial=-np.inf))
+
+
+def _blocks(numbers: npt.NDArray[Any], levels: npt.NDArray[np.uint8]) -> Iterator[tuple[Any, Any]]:
+    """Yield some rows of numbers and the place of their levels: so that little memory is needed on the way."""
+    rows = max(1, _BLOCK // (numbers.shape[1] * numbers.shape[2]))
+    for top in range(0, len(numbers), rows):
+        yield numbers[top : top + rows], levels[top : top + rows]

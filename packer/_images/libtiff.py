@@ -59,6 +59,7 @@ def _listen() -> object:
 
     taking = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)(take)
     install.argtypes, install.restype = [type(taking)], ctypes.c_void_p
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(taking))  # a thread may decode until the very end of the process
     install(taking)
     return taking
 
