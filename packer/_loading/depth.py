@@ -10,14 +10,21 @@ from packer._images.probe import CLIPPED, bands_not_shown
 from packer._manifest import Manifest
 from packer.errors import printable, warn
 
-__all__ = ["remark", "warn_of_lost_numbers"]
+__all__ = ["LostNumbersWarning", "remark", "warn_of_lost_numbers"]
+
+
+class LostNumbersWarning(UserWarning):
+    """Images have more bits or bands than a dataset shows."""
 
 
 def warn_of_lost_numbers(reader: Reader, mode: str) -> None:
     """Warn where the findings of a pack name images that turn white or black in a mode, or lose bands."""
     told = remark(reader.manifest, mode)
     if told is not None:
-        warn(f"{printable(reader.base if isinstance(reader, IndexReader) else reader.place.given)}: {told}")
+        warn(
+            f"{printable(reader.base if isinstance(reader, IndexReader) else reader.place.given)}: {told}",
+            LostNumbersWarning,
+        )
 
 
 def remark(manifest: Manifest, mode: str) -> str | None:
