@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["CODECS", "IMAGE_SUFFIXES", "LABEL_TYPES", "LOSSY", "UNLABELED", "Codec"]
+__all__ = ["CODECS", "IMAGE_SUFFIXES", "LABEL_TYPES", "LOSSY", "TO_8_BIT", "UNLABELED", "Codec"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,9 @@ CODECS = {
 
 LOSSY = tuple(codec.name for codec in CODECS.values() if codec.lossy)
 """The codecs that have a quality."""
+
+TO_8_BIT = ("clip", "type", "file")
+"""How an image of more than 8 bits a channel is stored as 8-bit RGB; see `packer._images.levels.decode_to_8_bit`."""
 
 LABEL_TYPES: Mapping[str, str] = {"class": "<i8", "int": "<i8", "float": "<f8"}
 """The types of labels, as the manifest and ``--label-type`` call them, with the dtype of the table's column.

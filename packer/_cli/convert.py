@@ -20,7 +20,7 @@ from packer._cli.source import CommandOfSource, requested, require_one_class_map
 from packer._cli.uploading import convert_to_url
 from packer._cli.values import PackPath, Size, UserPath
 from packer._cli.writing import done_already, say, status_of
-from packer._sample import CODECS
+from packer._sample import CODECS, TO_8_BIT
 from packer._storage.remote.urls import is_url
 
 if TYPE_CHECKING:
@@ -75,6 +75,11 @@ __all__ = ["convert_command"]
     "--recode",
     is_flag=True,
     help="Encode files anew that are of the type of --codec already and need no resizing, as for a lower --quality.",
+)
+@click.option(
+    "--to-8-bit",
+    type=click.Choice(list(TO_8_BIT)),
+    help="How an image that has more than 8 bits a channel, or bands that RGB does not show, becomes 8-bit RGB where pixels are encoded: clip, as Pillow reads it, grey cut off at 255; type, scaled by the range of its type, 65535 to 255, floats from 0 to 1; file, by its own lowest and highest value. Without this option such an image is refused.",
 )
 @click.option("--quality", type=click.IntRange(1, 100), help="Quality of jpeg and webp.  [default: 90]")
 @click.option(

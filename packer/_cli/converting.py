@@ -47,6 +47,11 @@ def explaining(src: Path) -> Iterator[None]:
         again = "run `packer scan` again, and start over" if is_listing(src) else "start over"
         raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
     except ImageError as error:
+        if "--to-8-bit" in error.reason:
+            raise ImageError(
+                f"{error}. Say --on-error skip to leave such files out, and the same command continues; with another "
+                "option, start over with --fresh."
+            ) from error
         of_a_field = error.reason.startswith("field ")
         mend = "Correct the file" if of_a_field else "Put an image in its place"
         without = "Where a table or annotations change" if of_a_field else "If the source is to go without it"

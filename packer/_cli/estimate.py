@@ -117,10 +117,11 @@ def _described(found: Estimate, src: Path, dst: Path) -> Iterator[str]:
     yield from _told(found)
     if found.alternatives:
         yield ""
-        yield f"  {'with other options':<32}{'size':>10}   {'':<24}{'time':>10}"
+        width = max(32, *(len(other.options) + 2 for other in found.alternatives))
+        yield f"  {'with other options':<{width}}{'size':>10}   {'':<24}{'time':>10}"
         for other in found.alternatives:
             size = f"{_size(other.size):>10}   {_between(other.size, in_units):<24}"
-            yield f"  {other.options:<32}{size}{show.duration(other.seconds.value):>10}"
+            yield f"  {other.options:<{width}}{size}{show.duration(other.seconds.value):>10}"
     if found.not_tried:
         yield f"  not tried, for want of time or room: {', '.join(found.not_tried)}"
     yield ""

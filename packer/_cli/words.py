@@ -23,6 +23,9 @@ _TOLD = {
     ("check", "structure"): "images were checked by type, header, size and end",
     ("check", "decode"): "images were checked by decoding every pixel",
     ("recode", True): "every file encoded anew",
+    ("to_8_bit", "clip"): "more than 8 bits a channel cut to 8 as Pillow cuts them",
+    ("to_8_bit", "type"): "more than 8 bits a channel scaled to 8 by the range of the type",
+    ("to_8_bit", "file"): "more than 8 bits a channel scaled to 8 by the lowest and the highest value of each file",
 }
 
 

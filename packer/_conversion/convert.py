@@ -34,10 +34,11 @@ from packer._manifest import Manifest, schema_for
 from packer._sample import UNLABELED
 from packer._sources import Source, require_whole
 from packer._sources.base import listing_digest
+from packer._sources.indexed import none_readable
 from packer._sources.objects import AT_ONCE
 from packer._storage.files import disk_size
 from packer._table import column_checksums, column_types, with_offsets
-from packer.errors import DestinationError, ImageError, ResumeError, SourceError, printable
+from packer.errors import DestinationError, ImageError, ResumeError, printable
 
 __all__ = ["ConversionProgress", "Summary", "convert"]
 
@@ -205,7 +206,7 @@ def convert(
                 progress=progress,
             )
             if not len(ledger.rows) and not allow_empty:
-                raise SourceError(f"{printable(source.root)}: not one of its {ledger.count} images can be read")
+                raise none_readable(source.root, ledger.count, ledger.skipped)
             manifest, data = _complete(row.name, source, made_of, ledger, writer)
         check_readable(unfinished.pack, manifest)
         if report is not None:

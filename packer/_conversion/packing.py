@@ -36,6 +36,7 @@ def pack(
     quality: int | None = None,
     tiles: bool | None = None,
     recode: bool = False,
+    to_8_bit: str | None = None,
     exif: str = "ignore",
     audit: str = "structure",
     max_pixels: int | None = None,
@@ -82,7 +83,8 @@ def pack(
         `classes`, samples have no class labels: say ``label_type="int"`` for numbers that have no names.
     label_type : {"class", "int", "float"}
         Whether labels are class ids, or numbers without classes.
-    format, resize, resize_mode, upscale, interpolation, codec, quality, tiles, recode, exif, audit, max_pixels
+    format, resize, resize_mode, upscale, interpolation, codec, quality, tiles, recode, to_8_bit, exif, audit,
+    max_pixels
         As for `packer.convert`.
     on_error, report, shard_size, workers, overwrite, fresh, progress
         As for `packer.convert`; the `total` of the progress is 0, as nobody knows it.
@@ -127,6 +129,7 @@ def pack(
         quality=quality,
         tiles=tiles,
         recode=recode,
+        to_8_bit=to_8_bit,
         exif=exif,
         audit=audit,
         max_pixels=max_pixels,

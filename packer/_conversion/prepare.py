@@ -15,7 +15,8 @@ from packer._images import native
 from packer._images.decode import decode, fast_decoder
 from packer._images.encode import encode, encode_tiled
 from packer._images.jpeg.transcode import transcode
-from packer._images.probe import ImageInfo, inspect
+from packer._images.levels import FOUND, decode_to_8_bit, require_8_bit
+from packer._images.probe import CLIPPED, DEEP, SIGNED, ImageInfo, inspect
 from packer._images.resize import resize
 from packer._images.scratch import scratch
 from packer._manifest import TILED
@@ -126,6 +127,8 @@ def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
     ------
     ImageTooLargeError
         If the resized image would have far too many pixels.
+    ImageError
+        If the codec cannot hold all bits or bands of the image, and nothing says how it becomes 8-bit RGB.
     """
     height, width = info.size_shown(recipe.exif)
     findings, scaled, resize = _audit(info, suffix), (height, width), recipe.resize
@@ -134,6 +137,8 @@ def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
     if resize is not None and not resize.upscale and resize.enlarges(height, width):
         findings += ("smaller than --resize, and not enlarged",)
     kept = _kept(info, height, width, recipe)
+    if not kept and info.depth.excess:
+        findings = _reduced(info, findings, recipe)
     if resize is not None and not kept:
         resize.require_affordable(height, width)
         scaled = resize.scaled(height, width)
@@ -141,6 +146,15 @@ def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
     upright = recipe.exif == "ignore" or info.orientation == 1
     at_once = native.PREFERRED and info.plain and info.kind == "jpeg" and upright and bilinear
     return _Plan(findings, height, width, change, kept, scaled, at_once)
+
+
+def _reduced(info: ImageInfo, findings: tuple[str, ...], recipe: Recipe) -> tuple[str, ...]:
+    """Return the findings of an image that becomes 8-bit RGB; ImageError where nothing says how it does."""
+    if recipe.to_8_bit is None:
+        require_8_bit(info.depth, recipe.codec)
+        return findings
+    others = tuple(note for note in findings if note not in (CLIPPED, DEEP, SIGNED))
+    return (*others, FOUND[recipe.to_8_bit]) if info.depth.is_deep else others
 
 
 def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
@@ -160,7 +174,10 @@ def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.
         if pixels is not None:
             return pixels
         decoder, _ = fast_decoder()  # as packer's own has left the image to others
-    pixels = decode(data, exif=recipe.exif, decoder=decoder, max_pixels=recipe.max_pixels, header=info.header)
+    if info.depth.is_deep and recipe.to_8_bit is not None:
+        pixels = decode_to_8_bit(data, recipe.to_8_bit, info.depth, exif=recipe.exif, max_pixels=recipe.max_pixels)
+    else:
+        pixels = decode(data, exif=recipe.exif, decoder=decoder, max_pixels=recipe.max_pixels, header=info.header)
     return resize(pixels, *scaled, "bilinear" if recipe.resize is None else recipe.resize.interpolation)
 
 

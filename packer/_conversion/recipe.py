@@ -18,7 +18,7 @@ from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg.transcode import require_transcoder
 from packer._images.resize import require_kernel
 from packer._images.sizing import ResizeSpec
-from packer._sample import CODECS
+from packer._sample import CODECS, TO_8_BIT
 from packer.errors import OptionError
 
 __all__ = ["AUDITS", "EXIF_POLICIES", "Recipe"]
@@ -37,7 +37,7 @@ _LIBRARIES = {
 
 _RECORDED = {"audit": "check"}
 """What the manifest calls a field, where that is another name."""
-_YOUNGER = ("recode",)
+_YOUNGER = ("recode", "to_8_bit")
 """Fields that manifests of the schema did not have from the beginning."""
 _ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and name != "raw")
 
@@ -64,6 +64,9 @@ class Recipe:
         are encoded here are tiled, which costs next to nothing, and others are not.
     recode : bool
         Whether files are encoded anew that are of the codec's type already and keep their size.
+    to_8_bit : {"clip", "type", "file"}, optional
+        How an image becomes 8-bit RGB that has more than 8 bits a channel, or bands that RGB does not show; see
+        `packer._images.levels.decode_to_8_bit`. By default it is refused where pixels are encoded.
 
     Raises
     ------
@@ -81,21 +84,25 @@ class Recipe:
     max_pixels: int = MAX_PIXELS
     tiles: bool | None = None
     recode: bool = False
+    to_8_bit: str | None = None
 
     def __post_init__(self) -> None:
         for value, allowed, what in [
             (self.codec, tuple(CODECS), "codec"),
             (self.exif, EXIF_POLICIES, "exif"),
             (self.audit, AUDITS, "audit"),
+            (self.to_8_bit, (None, *TO_8_BIT), "to_8_bit"),
         ]:
             if value not in allowed:
-                raise ValueError(f"{what} is one of {', '.join(allowed)}, not {value!r}")
+                raise ValueError(f"{what} is one of {', '.join(filter(None, allowed))}, not {value!r}")
         if not 1 <= self.quality <= 100:
             raise ValueError(f"quality is 1 to 100, not {self.quality}")
         if self.codec == "keep" and self.resize is not None:
             raise OptionError(
                 "--codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp, bmp or raw"
             )
+        if self.to_8_bit is not None and self.codec == "keep":
+            raise OptionError("--to-8-bit is for pixels that are encoded, and files keep their own bytes")
         if self.tiles and self.codec not in ("keep", "jpeg"):
             raise OptionError(f"--tiles makes parts of JPEGs; --codec {self.codec} has none")
         if self.recode and self.codec not in _ENCODED:

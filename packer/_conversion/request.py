@@ -41,6 +41,7 @@ class ConversionRequest(SourceRequest):
     quality: int | None = None
     tiles: bool | None = None
     recode: bool = False
+    to_8_bit: str | None = None
     exif: str = "ignore"
     audit: str = "structure"
     max_pixels: int | None = None
@@ -85,6 +86,7 @@ class ConversionRequest(SourceRequest):
             max_pixels=self.max_pixels or MAX_PIXELS,
             tiles=self.tiles if self.tiles or codec == "jpeg" else None,  # only JPEGs that are encoded get tiles
             recode=self.recode,
+            to_8_bit=self.to_8_bit,
         )
 
     @cached_property

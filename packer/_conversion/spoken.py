@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from packer._containers import find_container, named_paths
-from packer._sample import CODECS
+from packer._sample import CODECS, TO_8_BIT
 from packer.errors import ImageError, OptionError, PackerError, SourceError, printable
 
 __all__ = ["as_arguments", "refuse_of_container", "speaking_of_arguments"]
@@ -24,12 +24,12 @@ __all__ = ["as_arguments", "refuse_of_container", "speaking_of_arguments"]
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_VALUES = ("skip", "fail", "null", "same", "union", "class", "int", "float", "tab", *CODECS)
+_VALUES = ("skip", "fail", "null", "same", "union", "class", "int", "float", "tab", *TO_8_BIT, *CODECS)
 _COMMANDS = r"`[^`]*`|^  packer .*$"  # they are quoted, and stay
 _PREFIXES = re.compile(r"--prefix ('[^']*'|\S+)(?: --prefix ('[^']*'|\S+))+")
 _VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|[0-9]+|'[^']*'"
 _QUOTED = r"""(?<!\w)'[^'\n]*'(?!\w)|"[^"\n]*\""""  # names and values, which stay
-_OPTION = re.compile(rf"{_QUOTED}|(?<![^\s(\[])--(no-)?([a-z]+(?:-[a-z]+)*)(?![\w/.-]\w|/)(?: ({_VALUE})(?!\w))?")
+_OPTION = re.compile(rf"{_QUOTED}|(?<![^\s(\[])--(no-)?([a-z]+(?:-[a-z0-9]+)*)(?![\w/.-]\w|/)(?: ({_VALUE})(?!\w))?")
 
 
 def speaking_of_arguments(function: Callable[_P, _R], others: Callable[..., Any] | None = None) -> Callable[_P, _R]:

@@ -159,7 +159,10 @@ def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
     """Encode pixels, losslessly; with the palette, or the single bits, of the image `like`."""
     array = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     if array.dtype.kind == "f" or array.dtype.itemsize > 2:
-        raise ImageError(f"pixels of {array.dtype} cannot be resized or turned: PNG has 8 or 16 bits. Store arrays")
+        raise ImageError(
+            f"pixels of {array.dtype} cannot be resized or turned: PNG has 8 or 16 bits. "
+            "Store such fields as arrays or as bytes, or keep the size of the images"
+        )
     if array.ndim == 3 and array.dtype == np.uint16:
         return encode_deep(array)
     image = Image.fromarray(array)

@@ -34,6 +34,7 @@ def convert(
     quality: int | None = None,
     tiles: bool | None = None,
     recode: bool = False,
+    to_8_bit: str | None = None,
     exif: str = "ignore",
     audit: str = "structure",
     max_pixels: int | None = None,
@@ -109,6 +110,11 @@ def convert(
     recode : bool
         Whether files are encoded anew that are of the type of `codec` already and need no resizing. By default they
         keep their bytes.
+    to_8_bit : {"clip", "type", "file"}, optional
+        How an image with more than 8 bits a channel, or with bands that RGB does not show, becomes 8-bit RGB where
+        pixels are encoded. By default it is refused. ``clip``: as Pillow reads it, which cuts grey off at 255.
+        ``type``: scaled by the range of its type, 65535 to 255, and floats from 0 to 1. ``file``: scaled by its own
+        lowest and highest value.
     exif : {"ignore", "apply"}
         Whether the EXIF orientation turns the image; ImageFolder ignores it.
     audit : {"structure", "decode"}
@@ -245,6 +251,7 @@ def convert(
         quality=quality,
         tiles=tiles,
         recode=recode,
+        to_8_bit=to_8_bit,
         exif=exif,
         audit=audit,
         max_pixels=max_pixels,

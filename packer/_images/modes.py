@@ -1,7 +1,8 @@
 """Pixels in other modes than RGB: grey, and as they are stored.
 
 The mode "unchanged" keeps what a file holds: grey, alpha, the indices of a palette, 16 bits, floats. Pillow decodes
-most of these images. An image of which Pillow would read fewer bits than there are is refused.
+most of these images. Where Pillow would read fewer bits or bands than there are, packer reads
+the image itself, or refuses it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from packer._images import native, pillow, png
+from packer._images import bands, native, pillow, png, tiff
 from packer._images.decode import apply_orientation, decode
-from packer._images.depths import require_all_bits
+from packer._images.depths import depth_of, is_whole, require_all_bits
 from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import header as jpeg
 from packer._images.probe import require_affordable
@@ -99,12 +100,13 @@ def decode_unchanged(
     grey of 9 to 16 bits           1         uint16; int32 of TIFFs with signed numbers
     grey of 32 bits                1         int32
     floats (TIFF, PFM)             1         float32
-    grey and alpha                 2         uint8; uint16 of PNGs with 16 bits
-    RGB                            3         uint8; uint16 of PNGs with 16 bits
-    RGB and alpha                  4         uint8; uint16 of PNGs with 16 bits
-    CMYK                           4         uint8, as Pillow gives it
+    grey and alpha                 2         uint8; uint16 of PNGs and TIFFs with 16 bits
+    RGB                            3         uint8; uint16 of PNGs and TIFFs with 16 bits
+    RGB and alpha                  4         uint8; uint16 of PNGs and TIFFs with 16 bits
+    CMYK                           4         uint8, as Pillow gives it; uint16 of TIFFs with 16 bits
     palette and alpha              2         uint8, the indices first
     YCbCr, LAB (TIFF)              3         uint8
+    TIFF of these, and more bands  all       uint8, uint16, int32, float32
     =============================  ========  ==================================================
 
     Parameters
@@ -125,8 +127,9 @@ def decode_unchanged(
     Raises
     ------
     ImageError
-        If the image has another size; if Pillow cannot read it, or reads fewer bits than there are: of AVIFs with more
-        than 8 bits; of TIFFs, JPEG 2000s and PPMs in colour with more than 8 bits; of TIFFs with more than 32 bits.
+        If the image has another size; if Pillow cannot read it, or reads fewer bits or bands than there are: of AVIFs
+        with more than 8 bits; of JPEG 2000s and PPMs in colour with more than 8 bits; of TIFFs in other colours than
+        grey, RGB and CMYK, or compressed as JPEG is.
     """
     header = _ordinary(data)
     if header is not None and header.components == 1:
@@ -146,6 +149,8 @@ def decode_unchanged(
             whole = png.decode(found)
             if whole is not None:
                 return _of_rows(_turned(whole, image, exif), size, rows)
+        if (numbers := _all_bands(image, data)) is not None:
+            return _of_rows(numbers, size, rows)
         return _of_rows(_turned(_numbers(image, data), image, exif), size, rows)
 
 
@@ -208,13 +213,24 @@ def _turned(pixels: Pixels, image: Image.Image, exif: str) -> Pixels:
     return apply_orientation(pixels, turn) if turn in range(2, 9) else pixels
 
 
+def _all_bands(image: Image.Image, data: Buffer) -> Pixels | None:
+    """Return the numbers of an opened TIFF of which Pillow reads fewer than there are; None of others.
+
+    Of bands that stand by themselves Pillow also mistakes alpha.
+    """
+    directory = tiff.read(data) if image.format == "TIFF" else None
+    if directory is None or (is_whole(image, depth_of(image, data)) and not directory.is_separate):
+        return None
+    return bands.decode(data, directory)
+
+
 def _numbers(image: Image.Image, data: Buffer) -> Pixels:
     """Return the numbers of an opened image, (height, width, channels)."""
     deep = image.mode.startswith("I;16")
     if not deep and image.mode not in _NUMBERS:
         raise ImageError(f"Pillow reads it in mode {image.mode}, which packer does not know")
-    require_all_bits(image, data)
-    numbers = np.asarray(image)  # before the orientation: a TIFF is turned when it is loaded
+    require_all_bits(image, depth_of(image, data))
+    numbers = np.asarray(pillow.in_machine_order(image))  # before the orientation: a TIFF is turned when it is loaded
     if deep or (image.mode == "I" and image.format in _UNSIGNED):
         numbers = numbers.astype(np.uint16)
     elif image.mode == "1":

@@ -10,19 +10,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
+from packer._images import libtiff
+from packer._images.depths import require_few_bands, unreadable
 from packer._images.directories import require_modest, require_modest_exif
 from packer._storage.lfs import IS_POINTER, is_pointer
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = ["FORMATS", "decode", "opened", "orientation", "require_pixels", "upright"]
+__all__ = ["FORMATS", "decode", "in_machine_order", "opened", "orientation", "require_pixels", "upright"]
 
 FORMATS = (
     *("BMP", "DIB", "GIF", "JPEG", "MPO", "PPM", "PNG"),
@@ -39,6 +42,9 @@ _UNKNOWN_TO_PILLOW = {
     "JPEG XL": (0, b"\xff\x0a"),
 }
 """Other formats: where in a file their signature stands, and the signature."""
+
+_MACHINE_ORDER = {"I;16BS": "I;16NS", "I;32B": "I;32N", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}
+"""Raw modes of numbers whose higher bytes come first, and of numbers in the machine's order."""
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -64,18 +70,25 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
         If it is of another format, if its metadata would cost too much (see `packer._images.directories`), or if Pillow
         complains about it here or in the body of the ``with`` statement.
     """
-    try:
-        require_modest(data)
-        with Image.open(io.BytesIO(data), formats=_installed()) as image:
-            if max_pixels is not None:
-                require_pixels(image.height, image.width, max_pixels)
-            yield image
-    except ImageError:
-        raise
-    except Image.DecompressionBombError as error:
-        raise ImageTooLargeError(str(error)) from error
-    except Exception as error:  # Pillow's plugins raise OSError, SyntaxError, ValueError, struct.error, …
-        raise ImageError(_complaint(error, data)) from error
+    with _listening(data) as said:
+        try:
+            require_modest(data)
+            require_few_bands(data)
+            with Image.open(io.BytesIO(data), formats=_installed()) as image:
+                if max_pixels is not None:
+                    require_pixels(image.height, image.width, max_pixels)
+                yield image
+        except ImageError:
+            raise
+        except Image.DecompressionBombError as error:
+            raise ImageTooLargeError(str(error)) from error
+        except Exception as error:  # Pillow's plugins raise OSError, SyntaxError, ValueError, struct.error, …
+            raise ImageError(_complaint(error, data, said)) from error
+
+
+def _listening(data: Buffer) -> contextlib.AbstractContextManager[list[str]]:
+    """Keep what libtiff says of a TIFF."""
+    return libtiff.listening() if bytes(data[:2]) in (b"II", b"MM") else contextlib.nullcontext([])
 
 
 def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None) -> npt.NDArray[np.uint8]:
@@ -88,6 +101,20 @@ def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None)
     """
     with opened(data, max_pixels) as image:
         return np.array(upright(image, "RGB") if exif == "apply" else image.convert("RGB"))
+
+
+def in_machine_order(image: Image.Image) -> Image.Image:
+    """Return an opened image, whose numbers are going to be those of the file.
+
+    libtiff gives Pillow the samples of a compressed TIFF in the machine's order of bytes. Of 16-bit grey Pillow knows
+    that; signed numbers and floats it takes in the order of the file.
+    """
+    tiles: list[Any] = getattr(image, "tile", [])
+    if len(tiles) == 1 and tiles[0][0] == "libtiff" and sys.byteorder == "little":
+        codec, extents, offset, (mode, *others) = tiles[0]
+        if mode in _MACHINE_ORDER:
+            image.tile = [type(tiles[0])(codec, extents, offset, (_MACHINE_ORDER[mode], *others))]  # type: ignore[attr-defined]
+    return image
 
 
 def upright(image: Image.Image, mode: str) -> Image.Image:
@@ -127,17 +154,17 @@ def _installed() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _complaint(error: Exception, data: Buffer) -> str:
+def _complaint(error: Exception, data: Buffer, said: Sequence[str]) -> str:
     """Say what Pillow complains about."""
     if not len(data):
         return "empty file"
     if is_pointer(data):
         return IS_POINTER
     if not isinstance(error, UnidentifiedImageError):
-        return f"cannot be decoded: {error}"
+        return f"cannot be decoded: {error}" + (f" (libtiff: {said[0]})" if said else "")
     name = _refused(bytes(data[:16]))
     if name is None:
-        return "not an image that Pillow can read"
+        return unreadable(data) or "not an image that Pillow can read"
     reason = f": it would start {_STARTS[name]}" if name in _STARTS else ""
     return f"{name} is not among the formats that packer opens{reason}"
 

@@ -7,13 +7,15 @@ Pillow cannot read are reported, and files that Pillow can read are accepted.
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass, field
 
 import numpy as np
 from PIL import Image
 
-from packer._images import bmp, png
+from packer._images import bmp, libtiff, png
+from packer._images.depths import Depth, depth_of
 from packer._images.directories import require_modest
 from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import header as jpeg
@@ -21,13 +23,28 @@ from packer._images.pillow import opened, orientation, require_pixels
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = ["CLIPPED", "DEEP", "ROTATED", "ImageInfo", "inspect", "require_affordable"]
+__all__ = [
+    "CLIPPED",
+    "DEEP",
+    "ROTATED",
+    "SIGNED",
+    "ImageInfo",
+    "bands_not_shown",
+    "inspect",
+    "is_beyond_8_bit",
+    "require_affordable",
+]
 
 CLIPPED = "16 bits or floats a pixel: white or black when read as 8-bit RGB"
 DEEP = "more than 8 bits a channel, read as 8"
+SIGNED = "signed numbers of 8 bits, of which negative ones are read as 128 to 255"
 ROTATED = "EXIF-rotated"
 """Findings of which there is more to say."""
 
+_WHERE = re.compile(r" at |(?<![A-Za-z0-9])[0-9]")  # in a line of libtiff, which is counted with others of its kind
+_NOT_SHOWN = re.compile(r"[0-9]+ bands, of which [0-9]+ (?:is|are) read as RGB")
+
+_BYTE = 8
 _SCANS = 16  # of an image of `MAX_PIXELS`; a smaller one may have more, as each costs a pass over all pixels
 
 _TURNED = (5, 6, 7, 8)
@@ -49,6 +66,8 @@ class ImageInfo:
         What is unusual about it, in words that the summary counts.
     plain : bool
         Whether any decoder may read it; else Pillow alone does.
+    depth : Depth
+        How many numbers a pixel has, and of how many bits.
     header : JPEGHeader, optional
         The header of a JPEG whose size is affordable; a decoder of the file need not read the header again.
     """
@@ -59,6 +78,7 @@ class ImageInfo:
     orientation: int = 1
     findings: tuple[str, ...] = ()
     plain: bool = True
+    depth: Depth = field(default_factory=Depth)
     header: jpeg.JPEGHeader | None = field(default=None, compare=False, repr=False)
 
     def size_shown(self, exif: str) -> tuple[int, int]:
@@ -124,7 +144,7 @@ def _inspect_jpeg(data: Buffer, max_pixels: int) -> ImageInfo | None:
     if end is not None and end < len(data):
         findings.append("bytes after its end")
     plain = end is not None and header.usual and (header.ordinary or header.components == 4)
-    return ImageInfo("jpeg", header.height, header.width, header.orientation, tuple(findings), plain, header)
+    return ImageInfo("jpeg", header.height, header.width, header.orientation, tuple(findings), plain, header=header)
 
 
 def _inspect_png(data: Buffer) -> ImageInfo | None:
@@ -154,8 +174,9 @@ def _inspect_webp(data: Buffer) -> ImageInfo | None:
 
 def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageInfo:
     """Open and decode with Pillow."""
-    with opened(data, max_pixels) as image:
+    with libtiff.listening() as said, opened(data, max_pixels) as image:
         width, height = image.size
+        depth = depth_of(image, data)
         image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded
         findings = list(seen.findings) if seen else []
         if image.mode in ("CMYK", "YCCK") and "CMYK" not in findings:
@@ -163,21 +184,35 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
         if image.mode.startswith(("I", "F")):
             findings = [note for note in findings if note != DEEP]
             findings.append(CLIPPED if _is_clipped(image) else DEEP)
-        elif DEEP not in findings and _is_deep_tiff(image):
-            findings.append(DEEP)
+        elif DEEP not in findings and depth.is_deep:
+            findings.append(DEEP if depth.bits > _BYTE else SIGNED)
+        if depth.hidden:
+            findings.append(_not_shown(depth))
         turn = _turn(image)
         kind = (image.format or "unknown").lower()
         if not any(note.startswith("animated") for note in findings) and _has_second_page(image, data):
             findings.append("animated or many pages: the first is used")
         if turn != 1 and ROTATED not in findings:
             findings.append(ROTATED)
-        return ImageInfo(kind, height, width, turn, tuple(findings), False, seen.header if seen else None)
+        if said:
+            findings.append(f"damaged, and read as far as possible: {_WHERE.split(said[0])[0].strip()}")
+        header = seen.header if seen else None
+        return ImageInfo(kind, height, width, turn, tuple(findings), False, depth, header)
 
 
-def _is_deep_tiff(image: Image.Image) -> bool:
-    """Tell whether Pillow reads 8 bits of a TIFF's more, which its mode does not show."""
-    bits = getattr(image, "tag_v2", {}).get(258, ())  # BitsPerSample
-    return any(isinstance(depth, int) and depth > 8 for depth in (bits if isinstance(bits, tuple) else (bits,)))
+def _not_shown(depth: Depth) -> str:
+    shown = depth.bands - depth.hidden
+    return f"{depth.bands} bands, of which {shown} {'is' if shown == 1 else 'are'} read as RGB"
+
+
+def bands_not_shown(finding: str) -> bool:
+    """Tell whether a finding says that an image has bands which reading as RGB leaves out."""
+    return _NOT_SHOWN.fullmatch(finding) is not None
+
+
+def is_beyond_8_bit(finding: str) -> bool:
+    """Tell whether a finding says that an image has more than 8-bit RGB holds."""
+    return finding in (CLIPPED, DEEP, SIGNED) or bands_not_shown(finding)
 
 
 def _is_clipped(image: Image.Image) -> bool:

@@ -14,6 +14,7 @@ from packer._formats import FORMATS, Reader, open_pack
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
 from packer._loading import staging
 from packer._loading.batched import Batched
+from packer._loading.depth import warn_of_lost_numbers
 from packer._loading.epochs import Epochs
 from packer._loading.folder import require_known_loader, valid_rows
 from packer._loading.parts import mode_of_images, parts_of, require_used, target_parts
@@ -251,6 +252,8 @@ class ImageDataset(Batched):
             self._rows = valid_rows(self.samples, self.classes, is_valid_file, allow_empty)
         if decoder == "auto" and output != "bytes":
             warn_of_slow_decoding()
+        if output != "bytes" and (self._parts is None or "image" in self._parts.names):
+            warn_of_lost_numbers(self.reader, self._mode)
 
     def _require_format(self) -> None:
         """Raise NotAPackError where the pack is of another format than this class reads."""

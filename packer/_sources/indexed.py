@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from packer._storage.spool import Spool, TableBuilder
 from packer._table import Buffer, Names, Table, column_types, decode_name
 from packer.errors import ImageError, OptionError, SourceError, printable
 
-__all__ = ["build_index"]
+__all__ = ["build_index", "none_readable"]
 
 _BLOCK, _SMALL_BLOCK = 1024, 64  # images; where values are copied, which wait in memory
 _PIECE = 1 << 24  # bytes
@@ -95,7 +95,7 @@ def build_index(
         if progress is not None:
             progress(found.rows.stop, len(source))
     if not len(builder):
-        raise SourceError(f"{printable(source.root)}: not one of its {len(source)} images can be read")
+        raise none_readable(source.root, len(source), rows.skipped)
     table = builder.build()
     _require_apart(table, places)
     account = source.complete_account()
@@ -135,6 +135,12 @@ def _require_apart(table: Table, places: Places) -> None:
             f"{printable(places.files.root)}: the bytes of {name} are another sample's, too, and an index lists none "
             "twice. Convert it, which writes them for each"
         )
+
+
+def none_readable(root: Path, count: int, skipped: Sequence[Mapping[str, str]]) -> SourceError:
+    """Return the error for a source of whose images each was left out, with the first reason."""
+    first = f", such as {printable(skipped[0]['name'])}: {printable(skipped[0]['reason'])}" if skipped else ""
+    return SourceError(f"{printable(root)}: not one of its {count} images can be read{first}")
 
 
 class _Rows:

@@ -76,6 +76,8 @@ NEEDS = {
         "--quality 80": "--quality is for jpeg and webp",
         "--codec png --quality 80": "--quality is for jpeg and webp",
         "--recode": "--recode encodes files anew, as jpeg, png, webp",
+        "--to-8-bit clip": "--to-8-bit is for pixels that are encoded",
+        "--codec keep --to-8-bit file": "--to-8-bit is for pixels that are encoded",
         "--codec raw --recode": "--recode encodes files anew, as jpeg, png, webp",
         "--codec png --tiles": "--tiles makes parts of JPEGs",
         "--codec keep --resize 8": "keep",
@@ -128,8 +130,8 @@ ALONE = {
     "scan": "unlabeled labels classes-from limit overwrite quiet json-progress",
     "merge": "classes prefix finish workers overwrite fresh quiet json-progress cache-dir cache-size timeout",
     "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
-    "resize resize-mode upscale interpolation codec recode quality tiles no-tiles exif audit max-pixels on-error "
-    "report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes "
+    "resize resize-mode upscale interpolation codec recode to-8-bit quality tiles no-tiles exif audit max-pixels "
+    "on-error report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes "
     "no-metadata coco masks voc yolo key",  # as of convert
     "verify": "quick digest repair workers quiet json-progress with cache-dir cache-size timeout",
     "info": "json classes plot json-progress cache-dir cache-size timeout",
@@ -138,7 +140,8 @@ ALONE = {
     "unstage": "all-versions quiet json-progress",
     "warm": "quiet json-progress cache-dir cache-size timeout",
     "estimate": "format unlabeled labels classes-from limit sample resize resize-mode upscale interpolation codec "
-    "recode quality tiles no-tiles exif audit max-pixels on-error report workers parts shard-size overwrite fresh "
+    "recode to-8-bit quality tiles no-tiles exif audit max-pixels on-error report workers parts shard-size overwrite "
+    "fresh "
     "where field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter "
     "label-type extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
     "cache info": "json json-progress",

@@ -161,7 +161,7 @@ def test_pixels_are_pillows(
 def test_raw_stores_pillows_pixels(
     tree: Path, reference: dict[str, npt.NDArray[np.uint8] | None], tmp_path: Path
 ) -> None:
-    recipe = Recipe(codec="raw")
+    recipe = Recipe(codec="raw", to_8_bit="clip")
     summary = convert(imagefolder_source(tree), tmp_path / "pack.lmdb", recipe=recipe, on_error="skip")
     assert sorted(skipped(summary)) == sorted(name for name, pixels in reference.items() if pixels is None)
     assert differing(summary.destination, tree, reference) == []
@@ -169,7 +169,7 @@ def test_raw_stores_pillows_pixels(
 
 def test_png_stores_pillows_pixels(generated_tree: Path, tmp_path: Path) -> None:
     source = imagefolder_source(generated_tree)
-    summary = convert(source, tmp_path / "pack.lmdb", recipe=Recipe(codec="png"), on_error="skip")
+    summary = convert(source, tmp_path / "pack.lmdb", recipe=Recipe(codec="png", to_8_bit="clip"), on_error="skip")
     expected = {name: pixels_of(generated_tree / name) for name in source.names}
     assert sorted(skipped(summary)) == sorted(name for name, pixels in expected.items() if pixels is None)
     assert differing(summary.destination, generated_tree, expected) == []
@@ -177,7 +177,7 @@ def test_png_stores_pillows_pixels(generated_tree: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("codec", ["png", "raw"])
 def test_resized(codec: str, tree: Path, reference: dict[str, npt.NDArray[np.uint8] | None], tmp_path: Path) -> None:
-    recipe = Recipe(codec=codec, resize=ResizeSpec(24, "crop"))
+    recipe = Recipe(codec=codec, resize=ResizeSpec(24, "crop"), to_8_bit="clip")
     summary = convert(imagefolder_source(tree), tmp_path / "pack.lmdb", recipe=recipe, on_error="skip")
     assert sorted(skipped(summary)) == sorted(name for name, pixels in reference.items() if pixels is None)
     dataset = open_dataset(summary.destination, output="numpy")
@@ -200,7 +200,7 @@ def test_resized(codec: str, tree: Path, reference: dict[str, npt.NDArray[np.uin
 @pytest.mark.parametrize("codec", ["keep", "raw"])
 def test_upright(codec: str, tree: Path, tmp_path: Path) -> None:
     """The three outputs agree with Pillow and with the table about which side is up."""
-    recipe = Recipe(codec=codec, exif="apply")
+    recipe = Recipe(codec=codec, exif="apply", to_8_bit=None if codec == "keep" else "clip")
     summary = convert(imagefolder_source(tree), tmp_path / "pack.lmdb", recipe=recipe, on_error="skip")
     dataset = open_dataset(summary.destination, output="pil")
     expected = {name: pixels_of(tree / name, upright=True) for name, _ in dataset.samples}

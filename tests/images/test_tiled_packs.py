@@ -74,7 +74,11 @@ def test_kept_jpegs_are_tiled_and_others_kept(tree: Path, tmp_path: Path, format
 
 @pytest.mark.parametrize("codec", ["keep", "jpeg"])
 def test_jpegs_keep_their_bytes_unless_asked(tree: Path, tmp_path: Path, codec: str) -> None:
-    summary = convert(imagefolder_source(tree), tmp_path / "x.lmdb", recipe=Recipe(codec))
+    summary = convert(
+        imagefolder_source(tree),
+        tmp_path / "x.lmdb",
+        recipe=Recipe(codec, to_8_bit=None if codec == "keep" else "clip"),
+    )
     with open_pack(summary.destination) as reader:
         for index, name in enumerate(reader.table.sample_names()):
             data = bytes(reader.read(index))
@@ -173,7 +177,7 @@ def test_what_the_commands_say(tree: Path, tmp_path: Path) -> None:
 
 
 @needs_c
-@pytest.mark.parametrize("recipe", [Recipe(), Recipe("jpeg", ResizeSpec(40))])
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe("jpeg", ResizeSpec(40), to_8_bit="clip")])
 def test_a_pack_is_tiled(tree: Path, tmp_path: Path, recipe: Recipe) -> None:
     """Its samples keep their pixels, and its manifest says what it said before."""
     before = convert(imagefolder_source(tree), tmp_path / "x.h5", recipe=recipe).manifest

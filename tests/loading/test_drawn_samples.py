@@ -36,11 +36,13 @@ from tests.making import SUFFIXES, write_pack
 CROPS = [RandomResizedCrop(24, flip=0.5), ResizeCenterCrop(20, 31), Resize((19, 19)), Compose([])]
 RECIPES = {
     "keep": Recipe(),
-    "raw": Recipe("raw", resize=ResizeSpec(40)),
-    "jpeg": Recipe("jpeg", tiles=True),
-    "png": Recipe("png"),
+    "raw": Recipe("raw", resize=ResizeSpec(40), to_8_bit="clip"),
+    "jpeg": Recipe("jpeg", tiles=True, to_8_bit="clip"),
+    "png": Recipe("png", to_8_bit="clip"),
     "exif applied": Recipe(exif="apply"),
 }
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*16 bits or floats a pixel:UserWarning")  # some odd images are such
 
 needs_c = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")
 

@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -293,7 +294,8 @@ def test_what_was_loaded_already_counts_for_whoever_needs_it(photos: Path, tmp_p
     population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
     how = {"directory": tmp_path, "show": lambda *what: None}
     ends = time.monotonic() + 10
-    tried, _ = try_alternatives(request, source, population, ends=ends, before=0.0, first=1000.0, how=how)
+    known: dict[str, Any] = {"ends": ends, "before": 0.0, "first": 1000.0, "to_8_bit": None}
+    tried, _ = try_alternatives(request, source, population, **known, how=how)
     seconds = {other.options: other.seconds.value for other in tried}
     assert seconds["--codec keep"] < 1000 < seconds["--tiles"]
 

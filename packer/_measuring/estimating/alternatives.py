@@ -45,16 +45,18 @@ def try_alternatives(
     ends: float,
     before: float,
     first: float,
+    to_8_bit: str | None,
     how: Mapping[str, Any],
 ) -> tuple[list[Alternative], list[str]]:
     """Try what other options would give, until the time ends; return that, and those that were not tried.
 
     Each would be converted by a process of its own, which loads what it needs. Here that is loaded by whoever needs it
-    first, which may have been what was asked for: it spent `first` seconds on it.
+    first, which may have been what was asked for: it spent `first` seconds on it. Where there are images that 8-bit RGB
+    does not hold, `to_8_bit` says how options that encode pixels make them 8-bit RGB.
     """
     found, left = [], []
     loaded = {bool(request.recipe.tiles): first}  # of what is loaded, only what tiles takes long
-    others = list(_others(request))
+    others = list(_others(request, to_8_bit))
     for number, (options, asked) in enumerate(others):
         now = time.monotonic()
         until = now + (ends - now) / (len(others) - number)
@@ -80,17 +82,20 @@ def try_alternatives(
     return found, left
 
 
-def _others(request: ConversionRequest) -> Iterator[tuple[str, ConversionRequest]]:
+def _others(request: ConversionRequest, to_8_bit: str | None) -> Iterator[tuple[str, ConversionRequest]]:
     """Yield what else one may ask for, each with its options, but for what was asked for."""
     resize = request.resize or 256
     plain: dict[str, Any] = {"codec": None, "resize": None, "tiles": None, "quality": None, "recode": False}
     plain |= {"resize_mode": None, "upscale": False, "interpolation": None}
     resized = {name: getattr(request, name) for name in ("resize_mode", "upscale", "interpolation")}
     for codec, tiles, size in _KINDS:
+        encodes = size or codec is not None
         changed = plain | ({"resize": resize, **resized} if size else {}) | {"codec": codec, "tiles": tiles}
+        changed["to_8_bit"] = to_8_bit if encodes else None
         words = [f"--resize {resize}"] if size else []
         words += [f"--codec {codec}"] if codec else []
         words += ["--tiles"] if tiles else ["--no-tiles"] if tiles is False else []
+        words += [f"--to-8-bit {to_8_bit}"] if to_8_bit and encodes else []
         try:
             asked = replace(request, **changed)
         except OptionError:

@@ -16,6 +16,7 @@ from packer._conversion.overhead import BESIDE_A_SAMPLE, note_on_overhead
 from packer._conversion.request import ConversionRequest
 from packer._conversion.required import require_parts
 from packer._conversion.workspace import check_place
+from packer._images.probe import is_beyond_8_bit
 from packer._measuring.estimating.alternatives import Alternative, try_alternatives
 from packer._measuring.estimating.caching import share_in_memory
 from packer._measuring.estimating.sampling import Interval, Population
@@ -164,8 +165,9 @@ def estimate_request(
         alternatives, left = list[Alternative](), list[str]()
         if others:
             first = trials.duration().first
+            to_8_bit = request.to_8_bit or ("type" if _has_excess(trials) else None)
             alternatives, left = try_alternatives(
-                request, source, population, ends=ends, before=before, first=first, how=how
+                request, source, population, ends=ends, before=before, first=first, to_8_bit=to_8_bit, how=how
             )
     return _estimate(
         request,
@@ -213,7 +215,7 @@ def _estimate(
         room=shutil.disk_usage(Path(os.path.abspath(request.dst)).parent).free,
         alternatives=alternatives,
         not_tried=left,
-        notes=[*_in_the_way(request), *source.remarks(), *_overhead(request, trials)],
+        notes=[*_in_the_way(request), *source.remarks(), *_refusals(trials), *_overhead(request, trials)],
         command=command_of(request),
         part_command=None if parts is None else command_of(parts, "--part", "K"),
     )
@@ -237,6 +239,19 @@ def _in_the_way(request: ConversionRequest) -> Iterator[str]:
         request.require_destination()
     except DestinationError as error:
         yield f"the command below needs a change: {error}"
+
+
+def _has_excess(trials: Trials) -> bool:
+    """Tell whether some images have more than 8-bit RGB holds."""
+    return bool(_refusals(trials)) or any(is_beyond_8_bit(finding) for finding in trials.findings())
+
+
+def _refusals(trials: Trials) -> list[str]:
+    """Say which option is to be chosen, where the conversion refuses images that 8-bit RGB does not hold."""
+    number = sum("--to-8-bit" in entry["reason"] for entry in trials.left_out())
+    if not number:
+        return []
+    return [f"{number} of {trials.tried} images do not fit 8-bit RGB: the command needs --to-8-bit clip, type or file"]
 
 
 def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> tuple[Population, float]:
