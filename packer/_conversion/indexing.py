@@ -48,6 +48,10 @@ class IndexRequest(SourceRequest):
         if self.exif not in ("ignore", "apply"):
             raise ValueError(f"exif is 'ignore' or 'apply', not {self.exif!r}")
 
+    @property
+    def allows_empty(self) -> bool:
+        return False
+
     def bad_samples(self) -> BadSamples:
         return BadSamples(skip=self.on_error == "skip")
 

@@ -7,7 +7,13 @@ from packer._sources.csv import csv_source
 from packer._sources.derived import refuse_derived
 from packer._sources.givenclasses import with_given_classes
 from packer._sources.grayfiles import notes_on_gray_files
-from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
+from packer._sources.imagefolder import (
+    class_directories,
+    imagefolder_source,
+    refuse_splits,
+    require_images_in_classes,
+    split_directories,
+)
 from packer._sources.indexed import build_index
 from packer._sources.labels import account_for_labels, without_labels
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
@@ -49,6 +55,7 @@ __all__ = [
     "prefix_source",
     "refuse_derived",
     "refuse_splits",
+    "require_images_in_classes",
     "require_whole",
     "split_directories",
     "unlabeled_source",

@@ -17,7 +17,6 @@ from packer._sample import UNLABELED
 from packer._sources.cococolumns import columns_of
 from packer._sources.cocofile import CocoImage, Joined, read_joined
 from packer._sources.derived import DerivedSource
-from packer._sources.imagefolder import class_directories
 from packer._sources.walking import ImageRule, Walk
 from packer._storage.paths import name_problem
 from packer._table import Names
@@ -146,11 +145,8 @@ def _present(
     root: Path, rule: ImageRule, names: Mapping[int, str], shown: str, on_missing: str
 ) -> tuple[dict[int, bool], Any, list[str]]:
     """Return which images are below `root`, the files that are no images, and what a person should know."""
-    folders = class_directories(root)
     walk = Walk(root, rule)
-    found = set(walk.images_in())
-    for folder in folders:
-        found.update(walk.images_below(folder))
+    found = set(walk.all_images())
     there = {id: name in found or os.path.isfile(os.path.join(root, name)) for id, name in names.items()}
     notes = walk.said()
     missing = [names[id] for id, is_there in there.items() if not is_there]

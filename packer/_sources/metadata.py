@@ -78,6 +78,7 @@ def metadata_source(
     has_classes: bool = True,
     on_missing: str = "error",
     files_of: FilesOf | None = None,
+    allow_empty: bool = False,
 ) -> Source:
     """List the images of a tree, with the fields that a table of metadata has of them.
 
@@ -99,6 +100,8 @@ def metadata_source(
         What becomes of images without a row, or without a file that their row names.
     files_of : callable, optional
         As for `imagefolder_source`, besides the files that the table names.
+    allow_empty : bool
+        As for `imagefolder_source`; where the table has the labels, directories are no classes, and may be empty.
 
     Raises
     ------
@@ -131,7 +134,9 @@ def metadata_source(
         listed = _without_files(unlabeled_source(root, rule), own)
     else:
         of = (lambda names: own) if files_of is None else (lambda names: {**own, **files_of(names)})
-        listed = imagefolder_source(root, None if label else classes, rule, of)
+        listed = imagefolder_source(
+            root, None if label else classes, rule, of, allow_empty=allow_empty or label is not None
+        )
     listed = _without_table(listed, table.path.name)
     source, places = _joined(listed, rows, on_missing)
     if label is not None:

@@ -100,6 +100,7 @@ def voc_source(
         [],
         notes,
         others=walk.others,
+        account=walk.account,
         fields=tuple(column.field for column in columns),
         columns=tuple(columns),
     )

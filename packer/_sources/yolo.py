@@ -17,7 +17,6 @@ from packer._images.probe import inspect
 from packer._sample import UNLABELED
 from packer._sources.derived import DerivedSource
 from packer._sources.fieldvalues import Blobs
-from packer._sources.imagefolder import class_directories
 from packer._sources.walking import ImageRule, Walk
 from packer._sources.yolofile import Label, read_label, require_inside, turned
 from packer._storage.opening import open_regular
@@ -98,11 +97,8 @@ def yolo_source(
     """
     rule = rule or ImageRule()
     described = _Description(data, split)
-    folders = class_directories(root)
     walk = Walk(root, rule)
-    names = walk.images_in()
-    for folder in folders:
-        names += walk.images_below(folder)
+    names = walk.all_images()
     notes = walk.said()
     if split is not None:
         names, missing = described.chosen(root, names)
@@ -133,6 +129,7 @@ def yolo_source(
         [],
         notes,
         others=walk.others,
+        account=walk.account,
         fields=(*derived, column.field),
         columns=(column,),
         derived=derived,

@@ -212,7 +212,7 @@ def _estimate(
         room=shutil.disk_usage(Path(os.path.abspath(request.dst)).parent).free,
         alternatives=alternatives,
         not_tried=left,
-        notes=source.remarks(),
+        notes=[*source.unusable(), *source.remarks()],
         command=command_of(request),
         part_command=None if parts is None else command_of(parts, "--part", "K"),
     )
