@@ -6,6 +6,7 @@ it lost. Files of other types, which may be millions, are counted by `packer._so
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ __all__ = [
     "LabelCandidate",
     "counted",
     "is_label_name",
+    "looks_like_label",
 ]
 
 LEFT_OUT, UNLABELED, RENUMBERED = "left out", "unlabeled", "renumbered"
@@ -44,6 +46,14 @@ _LABEL_NAMES = frozenset({"class", "cls", "label", "labels", "target", "targets"
 def is_label_name(name: str) -> bool:
     """Tell whether a key, column, member or dataset has a name of labels, in any case; of a path, by its last part."""
     return name.rpartition("/")[2].lower() in _LABEL_NAMES
+
+
+def looks_like_label(name: str) -> bool:
+    """Tell whether a name may be one of labels: it is one, or has one as a word, as ``class_id`` and ``LabelName``."""
+    if is_label_name(name):
+        return True
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name.rpartition("/")[2])
+    return any(word.lower() in _LABEL_NAMES and len(word) > 1 for word in words)
 
 
 def counted(number: int, what: str) -> str:
@@ -311,7 +321,7 @@ class BadSamples:
         self.skip = skip
         self.found: list[dict[str, str]] = []
 
-    def add(self, name: str, error: SourceError, *, remedy: bool = True) -> None:
+    def add(self, name: str, error: SourceError) -> dict[str, str]:
         """Leave a sample out, or raise `error`, whose message gets the option that leaves such samples out.
 
         Parameters
@@ -319,10 +329,14 @@ class BadSamples:
         name : str
             What a list of such samples calls it: its path in the source, or else the row that it stands in.
         error : SourceError
-        remedy : bool
-            Whether the option is a remedy; it is none where the message names a better one.
+
+        Returns
+        -------
+        dict
+            What `found` has of the sample.
         """
         if not self.skip:
             advice = f"{str(error).rstrip('.')}. To leave out such samples and list them: --on-error skip"
-            raise type(error)(advice if remedy else str(error)) from error.__cause__
+            raise type(error)(advice) from error.__cause__
         self.found.append({"name": name, "reason": str(error)})
+        return self.found[-1]

@@ -355,9 +355,11 @@ class SourceRequest(AnnotationRequest):
                 has_labels=not self.no_classes,
                 on_missing=self.on_missing or "error",
                 files_of=files_of,
+                has_header=not self.no_header,
+                bad=self.bad_samples(),
             )
         no_classes = self.unlabeled or self.no_classes
-        table = None if self.no_metadata else metadata_of(self.src)
+        table = None if self.no_metadata else metadata_of(self.src, self.bad_samples())
         if table is not None:
             return metadata_source(
                 self.src,

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import REPORTED, Account
 from packer._fields import Field
 from packer._sample import IMAGE_SUFFIXES
 from packer._sources.base import Source
@@ -193,6 +194,7 @@ class Missing:
         self._root = source.root
         self._on_missing = on_missing
         self._kept = np.ones(len(source), bool)
+        self._account = Account()
         self._notes: list[str] = []
 
     def note(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
@@ -212,15 +214,23 @@ class Missing:
                 f"{count} have not {what}: {shown}. Put it there, or say --on-missing null to keep such images "
                 "without, or --on-missing skip to leave them out."
             )
-        left = "are left out" if self._on_missing == "skip" else "have null in its place"
-        self._notes.append(f"{count} have not {what}, and {left}: {shown}")
         if self._on_missing == "skip":
+            names = [self._names[at] for at in lacking[:REPORTED].tolist()]
+            self._account.left_out(
+                "image", f"it has not {what}; --on-missing skip", names, count=len(lacking), chosen=True
+            )
             self._kept[lacking] = False
+        else:
+            self._notes.append(f"{count} have not {what}, and have null in its place: {shown}")
 
     def settled(self, source: Source) -> Source:
         """Return a source without the images to leave out, and with notes of what is missing."""
         if not self._kept.any():
-            raise SourceError(f"{printable(source.root)}: --on-missing skip leaves no image: {self._notes[-1]}")
+            raise SourceError(
+                f"{printable(source.root)}: --on-missing skip leaves no image: {self._account.lines()[0]}"
+            )
+        if source.account is not None:
+            source.account.update(self._account)
         source = replace(source, notes=[*source.notes, *self._notes])
         return source if self._kept.all() else source.taken(np.flatnonzero(self._kept))
 

@@ -199,17 +199,19 @@ class Walk:
         return [*self._notes, *([self.others.note()] if self.others.counts else [])]
 
     def _takes(self, entry: os.DirEntry[str], name: str, *, hidden: bool) -> bool:
+        takes = self._rule.takes(entry)
+        if takes and not is_hidden(entry.name):
+            return True
         if is_system_file(entry):
             self.account.not_looked_at("file", LEFT_BY_SYSTEM, [name])
             self._doubles += entry.name.startswith("._")
             return False
-        takes = self._rule.takes(entry)
         if not takes:
             self.others.add(name)
-        elif is_hidden(entry.name) and self._rule.skip_hidden:
+        elif self._rule.skip_hidden:
             self.account.left_out("image", _SKIPPED, [name], chosen=True)
             return False
-        elif is_hidden(entry.name) and not hidden:
+        elif not hidden:
             self.account.taken("image", HIDDEN_IMAGES, [name])
         return takes
 

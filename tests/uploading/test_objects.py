@@ -72,7 +72,7 @@ def test_hidden_objects_and_those_that_a_system_left(s3: Any, bucket: str, tree:
             for src, pack in zip((f"s3://{bucket}/train", tree), packs, strict=True)
         ]
         opened = [packer.open_dataset(pack) for pack in packs]
-        assert opened[0].samples == opened[1].samples
+        assert list(opened[0].samples) == list(opened[1].samples)
         assert opened[0].classes == opened[1].classes
         assert any(".ipynb_checkpoints" in note for note in summaries[0].notes)
 
