@@ -316,7 +316,7 @@ class SourceRequest(AnnotationRequest):
         if (container := self._of_container(own, classes)) is not None:
             return container
         if self.annotations:
-            return self.annotated_source(self.src, self.rule, self.on_missing)
+            return self.annotated_source(self.src, self.rule, self.on_missing, self.bad_samples())
         try:
             return self._of_directory(destination, classes, is_split)
         except SourceError as error:
