@@ -180,8 +180,6 @@ def test_xml_that_calls_its_encoding_otherwise(tmp_path: Path) -> None:
         f'<?xml version="1.0" encoding="utf-16"?>{text}'.encode(),  # as .NET says of the text that it saves as UTF-8
         f'<?xml version="1.0" encoding="utf-16"?>{text}'.encode("utf-16-le"),
         f'<?xml version="1.0" encoding="gb2312"?>{text}<!--鎔-->'.encode("gbk"),
-            "gbk"
-        ),
     ):
         path.write_bytes(data)
         assert read_annotation(path).names == ["猫"]
