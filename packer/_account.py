@@ -26,8 +26,8 @@ __all__ = [
     "Item",
     "LabelCandidate",
     "counted",
+    "has_label_name",
     "is_label_name",
-    "looks_like_label",
 ]
 
 LEFT_OUT, UNLABELED, RENUMBERED = "left out", "unlabeled", "renumbered"
@@ -48,12 +48,10 @@ def is_label_name(name: str) -> bool:
     return name.rpartition("/")[2].lower() in _LABEL_NAMES
 
 
-def looks_like_label(name: str) -> bool:
-    """Tell whether a name may be one of labels: it is one, or has one as a word, as ``class_id`` and ``LabelName``."""
-    if is_label_name(name):
-        return True
-    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name.rpartition("/")[2])
-    return any(word.lower() in _LABEL_NAMES and len(word) > 1 for word in words)
+def has_label_name(name: str) -> bool:
+    """Tell whether a name is one of labels, or has such a word in it: ``train_labels``, ``class_id``, ``LabelName``."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|y", name.rpartition("/")[2])
+    return is_label_name(name) or any(is_label_name(word) for word in words)
 
 
 def counted(number: int, what: str) -> str:
@@ -118,12 +116,15 @@ class LabelCandidate:
     what, name : str
         Its kind and name: ``column``, ``target``.
     option : str
-        The option that takes it: ``--key label=target``.
+        The option that takes it: ``--key label=target``; empty where none does.
+    why : str
+        Why it was not taken, such as ``is uint8 3, 3 rows for 4 images``.
     """
 
     what: str
     name: str
     option: str
+    why: str = ""
 
 
 class Account:
@@ -209,9 +210,9 @@ class Account:
         """Add things that may be anything: no loss; see `add`."""
         self.add(NOT_LOOKED_AT, what, why, names, **more)
 
-    def looks_like_labels(self, what: str, name: str, option: str) -> None:
-        """Add something that may be the labels, and was not taken for them."""
-        self.candidates.append(LabelCandidate(what, name, option))
+    def looks_like_labels(self, what: str, name: str, option: str, why: str = "") -> None:
+        """Add something that may be the labels, and was not taken for them; see `LabelCandidate`."""
+        self.candidates.append(LabelCandidate(what, name, option, why))
 
     def update(self, other: Account) -> None:
         """Add all that another account has."""
@@ -244,13 +245,21 @@ class Account:
         """Raise SourceError where something looks like labels; for callers all of whose `count` images have none."""
         if not self.candidates:
             return
-        first = self.candidates[0]
-        names = ", ".join(f"{one.what} {printable(one.name)!r}" for one in self.candidates[:5])
+        names = ", ".join(
+            f"{one.what} {printable(one.name)!r}{f' ({printable(one.why)})' if one.why else ''}"
+            for one in self.candidates[:5]
+        )
         images = "its only image" if count == 1 else f"all {count:,} images"
         look = "looks" if len(self.candidates) == 1 else "look"
+        options = [one.option for one in self.candidates if one.option]
+        way = (
+            f"Say which has the labels, such as {printable(options[0])}"
+            if options
+            else "That cannot be taken as it is: mend it"
+        )
         raise SourceError(
-            f"{printable(source)}: {images} would be unlabeled, and {names} {look} like labels. Say which has the "
-            f"labels, such as {printable(first.option)}; or --unlabeled for images without labels"
+            f"{printable(source)}: {images} would be unlabeled, and {names} {look} like labels. {way}; "
+            "or say --unlabeled for images without labels"
         )
 
     def report(self) -> Iterator[Mapping[str, Any]]:

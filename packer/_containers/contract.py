@@ -132,8 +132,8 @@ class PixelLayout:
 
     Attributes
     ----------
-    order : {"HWC", "CHW"}
-        Pixel by pixel, or plane by plane.
+    order : {"HWC", "CHW", "CWH"}
+        Pixel by pixel; plane by plane; or plane by plane, the columns of each one after the other, as MATLAB has it.
     channels : {"RGB", "BGR", "L"}
     """
 
@@ -141,7 +141,7 @@ class PixelLayout:
     channels: str = "RGB"
 
     def __post_init__(self) -> None:
-        if self.order not in ("HWC", "CHW") or self.channels not in ("RGB", "BGR", "L"):
+        if self.order not in ("HWC", "CHW", "CWH") or self.channels not in ("RGB", "BGR", "L"):
             raise ValueError(f"pixels do not lie as {self.order} {self.channels}")
 
     def size(self, height: int, width: int) -> int:
@@ -153,6 +153,8 @@ class PixelLayout:
         pixels = np.frombuffer(data, np.uint8)
         if self.order == "CHW":
             pixels = pixels.reshape(len(self.channels), height, width).transpose(1, 2, 0)
+        elif self.order == "CWH":
+            pixels = pixels.reshape(len(self.channels), width, height).transpose(2, 1, 0)
         pixels = pixels.reshape(height, width, len(self.channels))
         if self.channels == "L":
             return np.repeat(pixels, 3, axis=2)

@@ -138,7 +138,7 @@ class _Rows:
 
     def add(self, entries: Sequence[Entry], unit: int) -> None:
         """Add samples of a part of the container."""
-        entries, labels = self._usable(entries)
+        entries, labels = self._usable(entries, unit)
         if not entries:
             return
         rows = np.zeros(len(entries), self._type)
@@ -193,14 +193,14 @@ class _Rows:
             [*container.notes, *notes],
         )
 
-    def _usable(self, entries: Sequence[Entry]) -> tuple[list[Entry], list[int | float]]:
+    def _usable(self, entries: Sequence[Entry], unit: int) -> tuple[list[Entry], list[int | float]]:
         """Return the samples that can be used, with their labels."""
         usable, labels = list[Entry](), list[int | float]()
         for entry in entries:
             try:
                 if entry.problem:
-                    self._refuse(entry, entry.problem)
-                label = self._label(entry)
+                    self._refuse(entry, unit, entry.problem)
+                label = self._label(entry, unit)
             except SourceError as error:
                 self._bad.add(entry.name, error)
             else:
@@ -226,26 +226,26 @@ class _Rows:
         if not all(entry.values.keys() <= self._fields.keys() for entry in entries):
             raise AssertionError(f"{self._container.kind} lists a field that it does not have")
 
-    def _label(self, entry: Entry) -> int | float:
+    def _label(self, entry: Entry, unit: int) -> int | float:
         label = entry.label
         if label is None:
-            return UNLABELED if self._container.label_type == "class" else self._refuse(entry, "it has no label")
+            return UNLABELED if self._container.label_type == "class" else self._refuse(entry, unit, "it has no label")
         if isinstance(label, Named):
             label, name = label
             self._contradictory |= self._names_of_ids.setdefault(label, name) != name
         if self._container.label_type != "class":
             if isinstance(label, str) or not math.isfinite(label):
-                return self._refuse(entry, f"its label is {printable(label)[:80]}, and no number")
+                return self._refuse(entry, unit, f"its label is {printable(label)[:80]}, and no number")
             return label
         if isinstance(label, str):
             self._named = True
             return self._class_names.setdefault(label, len(self._class_names))
         self._numbered = True
         is_id = UNLABELED <= label < 1 << 62 and label == int(label)
-        return label if is_id else self._refuse(entry, f"its label is {label}")
+        return label if is_id else self._refuse(entry, unit, f"its label is {label}")
 
-    def _refuse(self, entry: Entry, why: str) -> int:
-        raise SourceError(f"{_shown(self._container)}: {printable(entry.name)}: {why}")
+    def _refuse(self, entry: Entry, unit: int, why: str) -> int:
+        raise SourceError(f"{_shown(self._container, unit)}: {printable(entry.name)}: {why}")
 
     def _pieces(self, values: Iterable[Any], unit: int) -> Iterator[tuple[int, int, int]]:
         """Yield where values lie; those that are bytes are copied."""

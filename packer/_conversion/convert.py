@@ -30,6 +30,7 @@ from packer._fields import Field
 from packer._formats import Format, Writer, check_readable, format_for
 from packer._formats.contract import Contents
 from packer._manifest import Manifest, schema_for
+from packer._sample import UNLABELED
 from packer._sources import Source, require_whole
 from packer._sources.base import listing_digest
 from packer._sources.objects import AT_ONCE
@@ -321,10 +322,12 @@ def _append(batch: Batch, writer: Writer, ledger: Ledger, fields: Sequence[Field
 def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, writer: Writer) -> Manifest:
     """Make a complete pack of what was written; return its manifest."""
     table = ledger.rows.build()
-    described = dict(made_of.source)
+    described, account = dict(made_of.source), made_of.account
     if described.get("sha256") == "":  # of samples that came one after the other
         names = table.sample_names()
         described["sha256"] = listing_digest(source.classes, names, table.label, source.label_type)
+        if account is not None and source.label_type == "class":
+            account.unlabeled("they were given without a label", count=int((table.label == UNLABELED).sum()))
     manifest = Manifest(
         format=format,
         count=len(table),
@@ -341,7 +344,7 @@ def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, 
         columns=column_checksums(table),
         layout=writer.layout(),
         schema=schema_for(source.label_type, table.label, source.fields),
-        account=None if made_of.account is None else made_of.account.to_json(),
+        account=None if account is None else account.to_json(),
     )
     writer.commit(manifest, table)
     return manifest

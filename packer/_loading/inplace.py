@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from packer._account import NOT_LOOKED_AT
+from packer._account import TAKEN
 from packer._containers import Container, files_to_name, named_paths, open_container
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import IndexReader
@@ -158,9 +158,10 @@ def _made(
 
 def _warn_of_losses(source: Source) -> None:
     """Say what was left out or has no label, before anybody trains without it. Files of other types are no loss."""
-    lines = [] if source.account is None else [item.line() for item in source.account if item.fate != NOT_LOOKED_AT]
-    if said := [*lines, *(note for note in source.notes if note != source.others.note())]:
-        warn("\n  ".join([f"{printable(source.root)} is read as it lies there, but for this:", *said]))
+    tree = source.kind == "imagefolder"  # in which hidden directories are taken
+    told = [item.line() for item in source.account or () if item.is_loss or (tree and item.fate == TAKEN)]
+    if said := [*told, *(note for note in source.notes if note != source.others.note())]:
+        warn("\n  ".join([f"What is read of {printable(source.root)}:", *said]))
 
 
 def _build(source: Source, directory: Path, place: Path, wanted: Wanted, progress: ProgressCallback | None) -> None:

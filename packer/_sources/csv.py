@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import Account, BadSamples, looks_like_label
+from packer._account import Account, BadSamples, has_label_name
 from packer._sample import IMAGE_SUFFIXES, UNLABELED
 from packer._sources.base import Source
 from packer._sources.beside import looked_up, paths_inside
@@ -319,7 +319,7 @@ class Rows:
         if any(self.labels):
             return
         for name in header:
-            if name != label_column and looks_like_label(name):
+            if name != label_column and has_label_name(name):
                 raise SourceError(
                     f"{printable(self.table.path)}: all labels in the column {printable(label_column)!r} are missing, "
                     f"and {printable(name)!r} looks like labels: say --label-column {shlex.quote(printable(name))}; or "
@@ -459,7 +459,7 @@ def _require_columns(table: Table, present: Sequence[str], own: Sequence[str], f
 def _such_as(present: Sequence[str], own: Sequence[str]) -> str:
     """Return an example of columns that may be meant: those that are named as paths and labels are."""
     paths = [name for name in present if name in own[:1] or _PATHS.fullmatch(name)]
-    labels = [name for name in present if name in own[1:] or looks_like_label(name)]
+    labels = [name for name in present if name in own[1:] or has_label_name(name)]
     labels = labels or [name for name in present if name not in paths[:1]] if len(present) == 2 else labels
     words = [f"--path-column {shlex.quote(paths[0])}"] if paths and paths[0] not in own else []
     if labels and len(own) > 1 and labels[0] not in own:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import BadSamples, looks_like_label
+from packer._account import BadSamples, has_label_name
 from packer._fields import MOST_FIELDS, Field
 from packer._fields.values import parsed_json
 from packer._sample import UNLABELED
@@ -199,7 +199,7 @@ def _tell_of_labels(source: Source, table: Table, kinds: Mapping[str, str]) -> N
     assert source.account is not None
     option = f"--labels {printable(table.path)} --path-column {_NAME} --label-column"
     for name, kind in kinds.items():
-        if looks_like_label(name) and kind in ("int64", "text", "bool"):
+        if has_label_name(name) and kind in ("int64", "text", "bool"):
             source.account.looks_like_labels("column", name, f"{option} {printable(name)}")
 
 

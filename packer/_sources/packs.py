@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from packer._account import Account
 from packer._formats import Reader, open_pack
 from packer._manifest import Manifest
 from packer._sources.classlist import class_ids, unknown_classes
@@ -93,8 +94,19 @@ def pack_source(
         label_type=readers[0].manifest.label_type,
         fields=fields,
         about=tuple(united.about),
+        account=_account(readers, classes),
     )
     return source if len(readers) == 1 else replace(source, united=replace(united, source=source.describe()))
+
+
+def _account(readers: Sequence[Reader], classes: Sequence[str]) -> Account:
+    """Return the account of packs: the classes that have other ids here, as options want it."""
+    account, ids = Account(), {name: number for number, name in enumerate(classes)}
+    for reader in readers:
+        own = enumerate(reader.manifest.classes)
+        moved = [name for number, name in own if ids.get(name) != number]
+        account.renumbered("class", f"their ids in {Path(reader.path).name} are others", moved, chosen=True)
+    return account
 
 
 def _require_same_meaning(readers: Sequence[Reader]) -> None:

@@ -144,9 +144,21 @@ def test_arrays_of_numpy_are_read_where_they_lie(tmp_path: Path, array: np.ndarr
 def test_images_without_labels_are_unlabeled_and_a_note_says_so(tmp_path: Path) -> None:
     np.save(tmp_path / "pictures.npy", RGB)
     np.save(tmp_path / "y.npy", np.array(LABELS))
-    seen = everywhere(tmp_path / "pictures.npy", tmp_path, pixels=True)
+    with pytest.raises(SourceError, match=r"'y\.npy' \(is taken where .* pictures_labels\.npy\) looks like labels"):
+        packer.convert(tmp_path / "pictures.npy", tmp_path / "made.lmdb")
+    seen = everywhere(tmp_path / "pictures.npy", tmp_path, pixels=True, unlabeled=True)
     assert seen.labels == [-1] * 7
-    assert seen.notes == ["pictures.npy: no labels beside it"]
+    assert seen.notes == [
+        "unlabeled: 7 images (pictures/0.png, pictures/1.png, pictures/2.png, …): they have no label",
+        "pictures.npy: no labels beside it",
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, bool])
+def test_labels_of_numpy_may_be_one_hot(tmp_path: Path, dtype: type) -> None:
+    np.save(tmp_path / "images.npy", RGB)
+    np.save(tmp_path / "labels.npy", np.eye(10, dtype=dtype)[LABELS])
+    assert everywhere(tmp_path / "images.npy", tmp_path, pixels=True).labels == LABELS
 
 
 @pytest.mark.parametrize(
@@ -212,7 +224,12 @@ def _other_labels(path: Path) -> None:
         (mnist, "train-images-idx3-ubyte", _other_labels, "has 7 images, and .* has 3 labels"),
         (npy, "images.npy", _cut, "it was cut short"),
         (npy, "labels.npy", _cut, r"labels\.npy: .* it was cut short"),
-        (npy, "labels.npy", lambda path: np.save(path, np.zeros(7)), "are no labels of 7 images"),
+        (
+            npy,
+            "labels.npy",
+            lambda path: np.save(path, np.full(7, 0.5)),
+            "are no class ids: numbers .* not whole",
+        ),
     ],
 )
 def test_damaged_files_are_named(

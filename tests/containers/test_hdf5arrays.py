@@ -53,9 +53,13 @@ def test_pixels_in_planes_are_read_where_they_lie(tmp_path: Path, options: dict[
 
 
 def test_pixels_with_channels_last_and_grey_ones(tmp_path: Path) -> None:
-    seen = everywhere(array(tmp_path / "x.h5", PIXELS, "a/images"), tmp_path, pixels=True)
+    grouped = array(tmp_path / "x.h5", PIXELS, "a/images")
+    with pytest.raises(SourceError, match="dataset 'labels' looks like labels"):  # of another group: nobody can tell
+        everywhere(grouped, tmp_path, pixels=True)
+    seen = everywhere(grouped, tmp_path, pixels=True, unlabeled=True)
     assert seen.data == [image.tobytes() for image in PIXELS]
-    assert seen.labels == [-1] * 11  # labels of another group are not theirs
+    assert seen.labels == [-1] * 11
+    assert everywhere(grouped, tmp_path, pixels=True, keys={"image": "a/images", "label": "labels"}).labels == LABELS
     seen = everywhere(array(tmp_path / "y.h5", PLANES[:, 0]), tmp_path, pixels=True)
     assert seen.data == [np.repeat(image[0][..., None], 3, 2).tobytes() for image in PLANES]
 
@@ -76,9 +80,11 @@ def test_encoded_images_of_fuel_are_read_in_the_heaps(tmp_path: Path, options: d
     seen = everywhere(path, tmp_path)
     assert seen.data == ENCODED
     assert seen.labels == [number % 4 for number in range(9)]
-    assert seen.fields == {"filenames": [f"n{number}.JPEG" for number in range(9)]}
+    assert seen.fields == {
+        "filenames": [f"n{number}.JPEG" for number in range(9)],
+        "features": [[0.0] * 5] * 9,
+    }
     assert any("split" in note for note in seen.notes)
-    assert any("features" in note for note in seen.notes)
     assert not len(listed(path).images.file[listed(path).images.file < 0])
     assert everywhere(path, tmp_path, keys={"name": "filenames", "t": "targets"}).names[0] == "n0.JPEG"
 
@@ -231,3 +237,110 @@ def test_more_samples_than_bytes_are_refused(tmp_path: Path, monkeypatch: pytest
         listed(path)
     path = array(tmp_path / "y.h5", np.zeros((200, 2, 2, 3), np.uint8))
     assert len(listed(path)) == 200
+
+
+NAMES = ["cat", "dog", "cat", "eel"]
+IDS = [2, 0, 1, 2]
+
+
+def labeled(path: Path, name: str = "labels", *, matlab: bool = False, count: int = 4, **options: Any) -> Path:
+    """Write four images with a dataset of labels."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("images", data=PIXELS[:count])
+        labels = file.create_dataset(name, **options)
+        if matlab:
+            for dataset in (file["images"], labels):
+                dataset.attrs["MATLAB_class"] = np.bytes_("double")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "labels"),
+    [
+        ({"data": NAMES}, [0, 1, 0, 2]),
+        ({"data": NAMES, "chunks": (3,)}, [0, 1, 0, 2]),
+        ({"data": NAMES, "compression": "gzip"}, [0, 1, 0, 2]),
+        ({"data": np.array(NAMES, "S3")}, [0, 1, 0, 2]),
+        ({"data": np.array(NAMES, "S3")[:, None]}, [0, 1, 0, 2]),
+        ({"data": np.array(IDS, np.uint8)}, IDS),
+        ({"data": np.array(IDS, np.uint8)[:, None, None, None]}, IDS),
+        ({"data": np.array(IDS, ">i2"), "chunks": (3,), "compression": "gzip"}, IDS),
+        ({"data": np.eye(3, dtype=np.uint8)[IDS]}, IDS),
+        ({"data": np.eye(3, dtype=np.float32)[IDS]}, IDS),
+        ({"data": np.eye(3, dtype=bool)[IDS]}, IDS),
+        ({"data": np.array([2, np.nan, 1, 2], np.float32)}, [2, -1, 1, 2]),
+        ({"data": np.array(IDS, np.float64)}, [2.0, 0.0, 1.0, 2.0]),
+        ({"data": np.array(IDS, np.float64)[None], "matlab": True}, IDS),
+    ],
+)
+@pytest.mark.parametrize("name", ["labels", "y", "Class", "train_labels"])
+def test_labels_of_every_shape_are_labels(
+    tmp_path: Path, name: str, options: dict[str, Any], labels: list[float]
+) -> None:
+    path = labeled(tmp_path / "x.h5", name, **options)
+    if options.get("matlab"):
+        with h5py.File(path, "a") as file:
+            del file["images"].attrs["MATLAB_class"]
+    packer.convert(path, tmp_path / "made.lmdb", strict=-1 not in labels)
+    assert packer.open_dataset(tmp_path / "made.lmdb").targets.tolist() == labels
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (np.array([2, 0, 1]), "int64 3, 3 rows for 4 images"),
+        (np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]]), "has arrays and no labels"),
+        (np.zeros(4, [("id", "i4"), ("x", "f4")]), r"is \[\('id'"),
+    ],
+)
+def test_labels_that_cannot_be_taken_are_an_error(tmp_path: Path, data: np.ndarray, why: str) -> None:
+    path = labeled(tmp_path / "x.h5", data=data)
+    with pytest.raises(SourceError, match=f"'labels' \\(.*{why}.*looks like labels.*unlabeled=True"):
+        packer.convert(path, tmp_path / "made.lmdb")
+    packer.convert(path, tmp_path / "made.lmdb", unlabeled=True)
+    assert packer.open_dataset(tmp_path / "made.lmdb").targets.tolist() == [-1] * 4
+
+
+@pytest.mark.parametrize("grey", [False, True])
+def test_pictures_of_matlab_are_not_transposed(tmp_path: Path, grey: bool) -> None:
+    """MATLAB writes H x W x C x N with its first axis the fastest, which HDF5 shows as N x C x W x H."""
+    shown = PLANES[:, 0] if grey else PIXELS
+    stored = PLANES[:, 0].transpose(0, 2, 1) if grey else PLANES.transpose(0, 1, 3, 2)
+    path = tmp_path / "x.mat"
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file.create_dataset("images", data=stored).attrs["MATLAB_class"] = np.bytes_("uint8")
+    seen = everywhere(path, tmp_path, pixels=True)
+    assert seen.data == [np.broadcast_to(image.reshape(6, 5, -1), (6, 5, 3)).tobytes() for image in shown]
+
+
+def test_four_grey_images_may_be_one_image(tmp_path: Path) -> None:
+    grey = np.random.default_rng(1).integers(0, 256, (4, 28, 28), np.uint8)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("images", data=grey)
+    assert len(listed(tmp_path / "x.h5", {"image": "images"})) == 4
+    with h5py.File(tmp_path / "y.h5", "w") as file:
+        file.create_dataset("images", data=grey.transpose(1, 2, 0))
+    with pytest.raises(SourceError, match=r"may be a single image with channels.*N x H x W x 1"):
+        listed(tmp_path / "y.h5", {"image": "images"})
+
+
+def test_one_dataset_for_each_image_is_named_as_that(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name, data in IMAGES.items():
+            file[f"all/{name}"] = np.frombuffer(data, np.uint8)
+    with pytest.raises(SourceError, match=r"has one dataset for each image.*packer\.pack"):
+        listed(tmp_path / "x.h5")
+
+
+def test_other_datasets_are_fields_or_accounted_for(tmp_path: Path) -> None:
+    boxes = np.arange(16, dtype=np.float32).reshape(4, 4)
+    path = labeled(tmp_path / "x.h5", data=np.array(IDS))
+    with h5py.File(path, "a") as file:
+        file["boxes"] = boxes
+        file["mean"] = np.zeros(3)
+        file["other/extra"] = np.zeros(4)
+    summary = packer.convert(path, tmp_path / "made.lmdb")
+    assert any(note.startswith("not looked at: 1 dataset (other/extra)") for note in summary.notes)
+    assert any("mean" in note for note in summary.notes)
+    dataset = packer.open_dataset(tmp_path / "made.lmdb", fields=("boxes",))
+    assert np.array_equal([dataset[number]["boxes"] for number in range(4)], boxes)

@@ -288,7 +288,7 @@ def test_arrays_of_as_many_rows_become_fields_and_others_are_named(tmp_path: Pat
     path = write(tmp_path / "f.n5", {"pose": (4, 1, 3)}, x=PIXELS, label=LABELS, **arrays)
     source = container_source([path])
     assert source is not None
-    assert source.notes == [f"mean: left out, as it has 3 rows, and not {COUNT}"]
+    assert source.remarks()[0] == f"left out: 1 array (mean): it has 3 rows for {COUNT} images"
     dataset = indexed(path)
     assert dict(dataset.reader.fields) == {
         "age": Field("age", "scalar", "int32"),
@@ -314,7 +314,7 @@ def test_keys_name_arrays_and_what_they_become(tmp_path: Path) -> None:
     assert dict(dataset.reader.fields) == {"around": Field("around", "boxes")}
     source = container_source([path], {"image": "b"})
     assert source is not None
-    assert source.notes == ["left out: a, box, kind, other"]
+    assert "left out: 4 arrays (a, box, kind, …): no --key names it" in source.remarks()
     for keys, error, message in [
         ({"image": "c"}, SourceError, r"--key image=c: there is no such array"),
         ({"image": "../k.n5/a"}, SourceError, r"there is no such array"),

@@ -134,7 +134,9 @@ def test_other_columns_become_fields(photos: dict[str, bytes], tmp_path: Path) -
     assert list(images(chosen).values()) == [row["bytes"] for row in rows]
     assert [field.name for field in chosen.container.fields] == ["caption"]
     assert (chosen.ranges["caption"].size[:2] == [-1, 7]).all()
-    assert "the column objects is left out, which no --key names" in chosen.notes
+    (left,) = (item for item in chosen.container.account if item.fate == "left out")
+    assert "objects" in left.names
+    assert left.chosen
     with pytest.raises(SourceError, match="has no column no"):
         listed(path, label="no")
 
@@ -153,7 +155,7 @@ def test_columns_with_a_dictionary_are_read_as_those_without(photos: dict[str, b
 def test_images_that_are_not_in_the_file_are_named(photos: dict[str, bytes], tmp_path: Path, row: Any) -> None:
     rows = [*({"bytes": data, "path": name} for name, data in photos.items()), row]
     path = written(tmp_path / "a.parquet", pa.table({"image": pa.array(rows, IMAGE)}))
-    with pytest.raises(SourceError, match=rf"a\.parquet, row {len(photos)}: its image is not in the file"):
+    with pytest.raises(SourceError, match=rf"a\.parquet: .*row {len(photos)}: its image is not in.*--on-error skip"):
         listed(path)
 
 
@@ -227,7 +229,7 @@ def test_a_column_names_the_images(photos: dict[str, bytes], tmp_path: Path, kin
     assert list(listing.names) == [f"{number}.jpg" for number in numbers]
     assert (listing.labels == -1).all()  # no key names the labels
     twice = written(tmp_path / "b.parquet", table(photos, id=pa.array([None] * len(photos), kind)))
-    with pytest.raises(SourceError, match=r"b\.parquet, row 0: None is no name"):
+    with pytest.raises(SourceError, match=r"b\.parquet: .*row 0: None is no name"):
         listed(twice, name="id")
 
 
@@ -254,3 +256,93 @@ def test_a_dictionary_of_far_more_values_than_rows_is_refused(
     monkeypatch.setattr(parquetpages, "_MOST_VALUES", 20)
     with pytest.raises(SourceError, match="values, for 2 rows"):
         listed(tmp_path / "x.parquet")
+
+
+def rows_of(photos: dict[str, bytes], **columns: pa.Array) -> pa.Table:
+    """Return a table as others make it: bytes in a column, and no metadata."""
+    return pa.table({"image": pa.array([*photos.values()][:4], pa.binary()), **columns})
+
+
+def in_both(tmp_path: Path, made: pa.Table) -> list[Path]:
+    """Write a table as Parquet and as Arrow."""
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), made.schema) as file:
+        file.write_table(made)
+    return [written(tmp_path / "a.parquet", made), tmp_path / "a.arrow"]
+
+
+@pytest.mark.parametrize(
+    ("column", "targets", "classes"),
+    [
+        (pa.array([0, 1, None, 1]), [0, 1, -1, 1], 2),
+        (pa.array([0.0, 1.0, None, 1.0]), [0, 1, -1, 1], 2),
+        (pa.array([0.0, 1.0, float("nan"), 1.0]), [0, 1, -1, 1], 2),
+        (pa.array([0.0, 1.0, None, 1.0], pa.float32()), [0, 1, -1, 1], 2),
+        (pa.array(["cat", None, " ", "dog"]), [0, -1, -1, 1], 2),
+        (pa.array(["cat", None, "dog", "dog"]).dictionary_encode(), [0, -1, 1, 1], 2),
+        (pa.array([0.5, 1.5, 2.0, 3.0]), [0.5, 1.5, 2.0, 3.0], 0),
+        (pa.array([0.0, 1.0, 2.0, 3.0]), [0.0, 1.0, 2.0, 3.0], 0),
+    ],
+)
+@pytest.mark.parametrize("name", ["label", "target", "Class", "y"])
+def test_labels_with_gaps_are_unlabeled_and_said(  # noqa: PLR0917
+    photos: dict[str, bytes], tmp_path: Path, name: str, column: pa.Array, targets: list[float], classes: int
+) -> None:
+    for path in in_both(tmp_path, rows_of(photos, **{name: column})):
+        if path.suffix == ".arrow" and pa.types.is_dictionary(column.type):
+            continue  # of which Arrow keeps the values in messages of their own
+        made = tmp_path / f"{path.suffix[1:]}.lmdb"
+        summary = packer.convert(path, made)
+        dataset = packer.open_dataset(made)
+        assert dataset.targets.tolist() == targets
+        assert len(dataset.classes) == classes
+        missing = targets.count(-1)
+        assert any(note.startswith(f"unlabeled: {missing} image") for note in summary.notes) == bool(missing)
+
+
+@pytest.mark.parametrize(
+    ("columns", "features", "named"),
+    [
+        ({"fine": pa.array([0, 1, 2, 0]), "coarse": pa.array([0, 0, 1, 1])}, ("fine", "coarse"), "'fine'.*'coarse'"),
+        ({"class_id": pa.array([0, 1, 2, 0])}, (), "'class_id'"),
+        ({"target": pa.array([0, 1, 2, 0]), "category": pa.array(["a", "b", "c", "a"])}, (), "'target'.*'category'"),
+        ({"label": pa.array([[0], [1], [2], [0]])}, (), r"'label' \(has values of list"),
+    ],
+)
+def test_columns_that_look_like_labels_are_never_passed_over(
+    photos: dict[str, bytes], tmp_path: Path, columns: dict[str, pa.Array], features: tuple[str, ...], named: str
+) -> None:
+    made = rows_of(photos, **columns)
+    if features:
+        said = {"image": {"_type": "Image"}, **dict.fromkeys(features, FEATURES["label"])}
+        made = made.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": said}})})
+    for path in in_both(tmp_path, made):
+        with pytest.raises(SourceError, match=rf"all 4 images would be .*column {named}.*looks? like labels"):
+            packer.convert(path, tmp_path / f"{path.name}.lmdb")
+        packer.convert(path, tmp_path / f"{path.name}.lmdb", unlabeled=True)
+        assert set(packer.open_dataset(tmp_path / f"{path.name}.lmdb").targets) == {-1}
+
+
+def test_a_null_image_is_skipped_on_wish(photos: dict[str, bytes], tmp_path: Path) -> None:
+    images = pa.array([*[*photos.values()][:3], None], pa.binary())
+    for path in in_both(tmp_path, pa.table({"image": images, "label": pa.array([0, 1, 0, 1])})):
+        with pytest.raises(SourceError, match=r"row 3: its image is not in the file.*on_error='skip'"):
+            packer.convert(path, tmp_path / f"{path.name}.lmdb")
+        summary = packer.convert(path, tmp_path / f"{path.name}.lmdb", on_error="skip")
+        assert summary.manifest.count == 3
+        assert len(summary.manifest.skipped) == 1
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.float32(), pa.list_(pa.int32()), pa.binary()])
+def test_columns_that_are_null_throughout_are_no_damage(
+    photos: dict[str, bytes], tmp_path: Path, kind: pa.DataType
+) -> None:
+    rows = [{"bytes": data, "path": None} for data in [*photos.values()][:4]]
+    made = pa.table({"image": pa.array(rows, IMAGE), "label": pa.array([0, 1, 0, 1]), "more": pa.nulls(4, kind)})
+    for path in in_both(tmp_path, made):
+        assert list_samples(_opened(path)).labels.tolist() == [0, 1, 0, 1]
+
+
+def _opened(path: Path) -> Any:
+    found = find_container([path])
+    assert found is not None
+    return found[0].open(found[1], {})

@@ -6,16 +6,21 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 import packer
 from packer._account import Account
 from packer._formats import open_pack
+from packer._sources import imagefolder_source, write_listing
 from packer.errors import OptionError, SourceError
 from tests.making import packer as run_packer
 
@@ -99,8 +104,60 @@ def tar_with_two_labels_missing(directory: Path) -> Built:
     return tar(directory, sorted(members), 2)
 
 
+PIXELS = np.zeros((6, 12, 16, 3), np.uint8)
+CLASSES = [0, 1, 0, 1, 0, 1]
+
+
+def hdf5(directory: Path, lost: int, **datasets: Any) -> Built:
+    with h5py.File(directory / "images.h5", "w") as file:
+        for name, data in {"images": PIXELS, **datasets}.items():
+            file[name] = data
+    return Built(directory / "images.h5", {}, lost)
+
+
+def parquet(directory: Path, lost: int, **columns: Any) -> Built:
+    made = pa.table({"image": pa.array(IMAGES, pa.binary()), **{name: pa.array(one) for name, one in columns.items()}})
+    pq.write_table(made, directory / "images.parquet", compression="none", use_dictionary=False)
+    return Built(directory / "images.parquet", {}, lost)
+
+
+def arrow(directory: Path, lost: int, **columns: Any) -> Built:
+    made = pa.table({"image": pa.array(IMAGES, pa.binary()), **{name: pa.array(one) for name, one in columns.items()}})
+    with pa.ipc.new_file(str(directory / "images.arrow"), made.schema) as file:
+        file.write_table(made)
+    return Built(directory / "images.arrow", {}, lost)
+
+
+def npy(directory: Path, lost: int, **arrays: Any) -> Built:
+    for name, data in {"images": PIXELS, **arrays}.items():
+        np.save(directory / f"{name}.npy", np.array(data))
+    return Built(directory / "images.npy", {}, lost)
+
+
+GAPS = [0.0, 1.0, float("nan"), 1.0, 0.0, float("nan")]
+
 KINDS = [
     Kind("imagefolder", left_out=tree_with_an_image_outside),
+    Kind(
+        "hdf5",
+        unlabeled=lambda directory: hdf5(directory, 2, labels=GAPS),
+        all_unlabeled=lambda directory: hdf5(directory, 6, labels=[0, 1, 0]),
+    ),
+    Kind(
+        "parquet",
+        unlabeled=lambda directory: parquet(directory, 2, label=GAPS),
+        all_unlabeled=lambda directory: parquet(directory, 6, target=CLASSES, category=CLASSES),
+    ),
+    Kind(
+        "arrow",
+        unlabeled=lambda directory: arrow(directory, 2, label=["a", None, "b", "a", "", "b"]),
+        all_unlabeled=lambda directory: arrow(directory, 6, class_id=CLASSES),
+    ),
+    Kind(
+        "npy",
+        unlabeled=lambda directory: npy(directory, 2, labels=GAPS),
+        all_unlabeled=lambda directory: npy(directory, 6, other_labels=CLASSES),
+    ),
     Kind("tar", unlabeled=tar_with_two_labels_missing),
 ]
 """Every kind of source and container has a row here."""
@@ -213,3 +270,34 @@ def test_opening_a_tree_warns_of_losses(tmp_path: Path) -> None:
     built = tree_with_an_image_outside(tmp_path)
     with pytest.warns(UserWarning, match=r"outside\.jpg"):
         packer.open_dataset(built.src)
+
+
+def test_an_older_list_goes_on_and_promises_nothing(tmp_path: Path) -> None:
+    built = tree_with_an_image_outside(tmp_path)
+    source = replace(imagefolder_source(built.src), account=None)  # as a list of an older packer has none
+    write_listing(source, tmp_path / "list.scan")
+    packer.convert(tmp_path / "list.scan", tmp_path / "out.lmdb")
+    assert packer.info(tmp_path / "out.lmdb").account is None
+    with pytest.raises(SourceError, match="packer scan"):
+        packer.convert(tmp_path / "list.scan", tmp_path / "other.lmdb", strict=True)
+
+
+def test_samples_given_without_a_label_are_counted(tmp_path: Path) -> None:
+    samples = [{"image": data, "label": n} if n < 4 else {"image": data} for n, data in enumerate(IMAGES)]
+    packer.pack(samples, tmp_path / "out.lmdb", classes=["a", "b", "c", "d"])
+    account = packer.info(tmp_path / "out.lmdb").account
+    assert account is not None
+    assert [(item["fate"], item["count"]) for item in account] == [("unlabeled", 2)]
+
+
+def test_classes_that_merging_moves_are_recorded_and_no_loss(tmp_path: Path) -> None:
+    for name, folders in (("one", ["a", "c"]), ("two", ["b", "c"])):
+        for folder in folders:
+            path = tmp_path / name / folder / f"{name}.jpg"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(IMAGES[0])
+        packer.convert(tmp_path / name, tmp_path / f"{name}.lmdb")
+    packer.merge([tmp_path / "one.lmdb", tmp_path / "two.lmdb"], tmp_path / "both.lmdb", classes="union")
+    account = packer.info(tmp_path / "both.lmdb").account
+    assert account is not None
+    assert [(item["fate"], item["names"], item.get("chosen")) for item in account] == [("renumbered", ["b"], True)]

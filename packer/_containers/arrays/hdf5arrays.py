@@ -8,8 +8,6 @@ same group.
 from __future__ import annotations
 
 import contextlib
-import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from packer._account import has_label_name
+from packer._containers.arrays.hdf5columns import (
+    Column,
+    column_of,
+    described,
+    is_elsewhere,
+    is_from_matlab,
+    label_among,
+)
 from packer._containers.arrays.hdf5places import Heaps, rows_of
-from packer._containers.arrays.pixelarrays import WANTED, pixel_layout
-from packer._containers.contract import Container, Entry, Packed, Piece
+from packer._containers.arrays.pixelarrays import WANTED, matlab_layout, may_be_one_image, pixel_layout
+from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout
+from packer._containers.imagenames import suffix_of
 from packer._containers.shards.reading import Reading, reading
 from packer._containers.shards.roles import ColumnType, Roles, Value, roles_of
 from packer._storage.packfile import PackFile
@@ -34,21 +42,29 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _BEGINNINGS = (0, 512, 1024, 2048)  # after what others wrote before it, as MATLAB does
 _MOST_AT_ONCE = 1 << 26  # bytes that libhdf5 reads at once
 _MOST_OBJECTS, _DEEPEST = 1000, 4
-_BLOCK = 1 << 12
-_LONGEST = 1 << 14  # bytes of a text; so a block of texts has 64 MiB
-_LARGEST_CHUNK = 1 << 28  # bytes, which libhdf5 unpacks at once
+_HEAD = 32  # bytes, by which an image is known
 _IMAGES = ("encoded_images", "imgs", "images", "image", "data", "x", "binary_data")
-_LABELS = re.compile(r"(.*_)?(labels?|targets?|y)(_.*)?", re.IGNORECASE)
 
 
 @dataclass(eq=False)
 class HDF5Arrays(Container):
-    """One file of HDF5 that packer did not write."""
+    """One file of HDF5 that packer did not write.
+
+    Attributes
+    ----------
+    group : str
+        The group of the images.
+    roles : Roles
+        What the datasets become, by their names in the group; others begin with a slash.
+    columns : dict of str to Column
+        The datasets beside the images, by the same names.
+    """
 
     kind = "hdf5"
 
     group: str = ""
     roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
+    columns: dict[str, Column] = field(default_factory=dict)
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -67,34 +83,82 @@ class HDF5Arrays(Container):
         path, where = paths[0], printable(paths[0])
         with _opened(path) as file:
             datasets = dict(_datasets(file, "", 0, set()))
+            keys = {said: name.strip("/") for said, name in keys.items()}
             image = keys.get("image") or _image(datasets, where)
             if image not in datasets:
                 raise SourceError(
                     f"{where}: no dataset {printable(image)!r}: there are {', '.join(map(printable, datasets))}"
                 )
-            group, count = image.rpartition("/")[0], len(datasets[image])
-            columns = {_short(image, group): ColumnType("image")}
-            for name, one in datasets.items():
-                if name.rpartition("/")[0] == group and name != image:
-                    columns[_short(name, group)] = _type(one, count)
-            chosen = {said: _short(name, group) for said, name in keys.items()}
-            labels = [name for name, type in columns.items() if type.kind == "scalar" and _LABELS.fullmatch(name)]
-            chosen = {**chosen, "image": _short(image, group)} if keys else {}
             container = cls.of_files(paths)
-            container.group = group
-            container.roles = roles_of(columns, chosen, where, label=labels[0] if len(labels) == 1 else None)
+            container.group = image.rpartition("/")[0]
+            container.columns = container._columns_beside(datasets, image, keys)
+            container._find_roles(image, keys, where)
             if not _is_vlen(datasets[image]):
-                found = pixel_layout(datasets[image].shape) if datasets[image].dtype == np.uint8 else None
-                if found is None:
-                    raise SourceError(
-                        f"{where}: {printable(image)} is {_described(datasets[image])}, and images are {WANTED}"
-                    )
-                container.pixels = found[0]
+                container.pixels = container._layout(datasets, image, "image" in keys, where)[0]
             if "split" in file.attrs:
                 container.notes.append("the attribute split is left out: samples of all splits are taken")
         container.fields, container.label_type = tuple(container.roles.fields.values()), container.roles.label_type
-        container.notes += container.roles.notes
         return container
+
+    def _columns_beside(
+        self, datasets: Mapping[str, h5py.Dataset], image: str, keys: Mapping[str, str]
+    ) -> dict[str, Column]:
+        """Return the datasets of the images' group, and those that keys name, as columns; account for the others."""
+        columns, count = {}, len(datasets[image])
+        for name, one in datasets.items():
+            inside = name.rpartition("/")[0] == self.group
+            if name == image:
+                continue
+            if inside or name in keys.values():
+                columns[self._short(name)] = column_of(name, one, count)
+            elif has_label_name(name) and one.shape[0] == count and not keys:
+                self.account.looks_like_labels("dataset", name, f"--key label={name}")
+            else:
+                self.account.not_looked_at("dataset", "it lies in another group than the images", [name])
+        return columns
+
+    def _find_roles(self, image: str, keys: Mapping[str, str], where: str) -> None:
+        """Say what the columns become, and account for labels that are not taken."""
+        types = {self._short(image): ColumnType("image"), **{name: one.type for name, one in self.columns.items()}}
+        chosen = {said: self._short(name) for said, name in keys.items()}
+        chosen = {**chosen, "image": self._short(image)} if keys else {}
+        self.roles = roles_of(types, chosen, where, label=label_among(self.columns))
+        self.notes += self.roles.notes
+        if self.roles.label is not None:
+            self.account.candidates.clear()  # of other groups
+            how = "the label, by the place of the 1" if self.columns[self.roles.label].is_one_hot else "the label"
+            self.account.taken("dataset", how, [self.roles.label])
+            return
+        if keys:
+            self.why_unlabeled = "no --key names their label"
+            return
+        for name, column in self.columns.items():
+            if has_label_name(name):
+                option = f"--key label={name}" if column.type.kind in ("scalar", "text") else ""
+                why = column.type.why or f"has {column.type.kind}s and no labels" * (not option)
+                self.account.looks_like_labels("dataset", name, option, why)
+
+    def _layout(
+        self, datasets: Mapping[str, h5py.Dataset], image: str, said: bool, where: str
+    ) -> tuple[PixelLayout, int, int]:
+        """Return how pixels lie; SourceError where the dataset has none, or nobody can tell."""
+        dataset, of_many = datasets[image], self._counts_images(datasets, image, said)
+        found = _layout_of(dataset, of_many) if dataset.dtype == np.uint8 else None
+        if found is not None:
+            return found
+        what = f"{printable(image)} is {described(dataset)}"
+        if dataset.dtype == np.uint8 and may_be_one_image(dataset.shape):
+            raise SourceError(
+                f"{where}: {what}, which may be a single image with channels, or {dataset.shape[0]} grey images. "
+                "Write grey images as N x H x W x 1"
+            )
+        raise SourceError(f"{where}: {what}, and images are {WANTED}")
+
+    def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, said: bool) -> bool:
+        """Tell whether the first axis counts images: other datasets have as many rows, or a person named this one."""
+        dataset = datasets[image]
+        many = [one for one in datasets.values() if one.ndim < 3 and one.shape[0] == dataset.shape[0]]
+        return bool(many) or (said and dataset.shape[-1] not in (1, 3, 4))
 
     def entries(self, unit: int) -> Iterator[Entry]:
         path = self.root / self.files[unit]
@@ -104,34 +168,45 @@ class HDF5Arrays(Container):
     def _entries(self, h5: h5py.File, file: Reading) -> Iterator[Entry]:
         dataset = h5[self._full(self.roles.image)]
         count, digits = len(dataset), len(str(len(dataset)))
-        found = None if self.pixels is None else pixel_layout(dataset.shape)
-        shape = None if found is None else found[1:]
-        columns = {name: _within(h5[self._full(name)]) for name in self.roles.wanted - {self.roles.image}}
+        shape = None if self.pixels is None else _size(dataset, self.pixels)
+        columns = {name: self._values(h5, name, file) for name in self.roles.wanted - {self.roles.image}}
         places, heaps = rows_of(dataset, file), Heaps(file)
-        for first in range(0, count, _BLOCK):
-            blocks = {name: column[first : first + _BLOCK] for name, column in columns.items()}
-            for number in range(first, min(first + _BLOCK, count)):
-                try:
-                    place = next(places)
-                    image = place if shape is not None else heaps.piece(place)
-                    if number in (0, count - 1):
-                        _require_same(dataset, number, image, file)
-                    values: dict[str, Value] = {name: _plain(block[number - first]) for name, block in blocks.items()}
-                    if isinstance(image, Packed):  # whose head is not read, as pixels have none
-                        entry = self.roles.entry(
-                            f"{number:0{digits}d}", {**values, self.roles.image: image.piece}, file.read, shape
-                        )
-                        entry = entry._replace(image=image)
-                    else:
-                        entry = self.roles.entry(
-                            f"{number:0{digits}d}", {**values, self.roles.image: image}, file.read, shape
-                        )
-                except ValueError as error:
-                    raise SourceError(f"{file.path}: sample {number}: {printable(error)}") from error
-                yield entry
+        for number in range(count):
+            try:
+                place = next(places)
+                image = place if shape is not None else heaps.piece(place)
+                if number in (0, count - 1):
+                    _require_same(dataset, number, image, file)
+                values: dict[str, Value] = {name: next(column) for name, column in columns.items()}
+                own = image.piece if isinstance(image, Packed) else image
+                entry = self.roles.entry(f"{number:0{digits}d}", {**values, self.roles.image: own}, file.read, shape)
+            except ValueError as error:
+                raise SourceError(f"{file.path}: sample {number}: {printable(error)}") from error
+            yield entry._replace(image=image)
+
+    def _values(self, h5: h5py.File, name: str, file: Reading) -> Iterator[Value]:
+        return self.columns[name].values(_within(h5[self._full(name)]), file)
+
+    def _short(self, name: str) -> str:
+        """Return a dataset's name within the group of the images; with a slash before it where it lies elsewhere."""
+        if name.rpartition("/")[0] == self.group:
+            return name.rpartition("/")[2]
+        return f"/{name}"
 
     def _full(self, name: str) -> str:
-        return f"{self.group}/{name}" if self.group else name
+        return name[1:] if name.startswith("/") else f"{self.group}/{name}" if self.group else name
+
+
+def _layout_of(dataset: h5py.Dataset, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
+    return (matlab_layout if is_from_matlab(dataset) else pixel_layout)(dataset.shape, of_many=of_many)
+
+
+def _size(dataset: h5py.Dataset, layout: PixelLayout) -> tuple[int, int]:
+    """Return height and width of images that lie so."""
+    shape = dataset.shape
+    if layout.order == "CWH":
+        return shape[-1], shape[-2]
+    return (shape[2], shape[3]) if layout.order == "CHW" else (shape[1], shape[2])
 
 
 @contextlib.contextmanager
@@ -176,14 +251,27 @@ def _image(datasets: Mapping[str, h5py.Dataset], where: str) -> str:
     found = [
         name
         for name, one in datasets.items()
-        if _is_vlen(one) or (one.dtype == np.uint8 and len(one.shape) > 2 and pixel_layout(one.shape) is not None)
+        if _is_vlen(one) or (one.dtype == np.uint8 and len(one.shape) > 2 and _layout_of(one) is not None)
     ]
     likely = [name for word in _IMAGES for name in found if name.rpartition("/")[2].lower() == word]
     if len(found) == 1 or len(likely) == 1:
         return (likely or found)[0]
+    if not found and (single := _one_an_image(datasets)):
+        raise SourceError(
+            f"{where}: has one dataset for each image, such as {printable(single)}, which packer does not read. Write "
+            "each dataset to a file of its own, and convert the directory; or give the images to packer.pack"
+        )
     what = f"several datasets of images, {', '.join(map(printable, found[:8]))}" if found else "no dataset of images"
     known = "" if found else f" ({WANTED}, or vectors of bytes), of {', '.join(map(printable, list(datasets)[:8]))}"
     raise SourceError(f"{where}: {what}{known}: say which with --key image=DATASET")
+
+
+def _one_an_image(datasets: Mapping[str, h5py.Dataset]) -> str | None:
+    """Return the name of a dataset that holds the bytes of one encoded image; None without one."""
+    for name, one in datasets.items():
+        if one.dtype == np.uint8 and one.ndim == 1 and not is_elsewhere(one) and suffix_of(bytes(one[:_HEAD])):
+            return name
+    return None
 
 
 def _is_vlen(dataset: h5py.Dataset) -> bool:
@@ -192,30 +280,9 @@ def _is_vlen(dataset: h5py.Dataset) -> bool:
     return bool(dataset.ndim == 1 and h5py.check_vlen_dtype(dataset.dtype) == np.uint8)
 
 
-def _type(dataset: h5py.Dataset, count: int) -> ColumnType:
-    """Return what the rows of a dataset become beside images."""
-    if dataset.shape not in ((count,), (count, 1)):
-        return ColumnType("", why=f"is {_described(dataset)}")
-    if _is_elsewhere(dataset):
-        return ColumnType("", why="has its data in other files")
-    if dataset.dtype.itemsize * max(1, math.prod(dataset.chunks or ())) > _LARGEST_CHUNK:
-        return ColumnType("", why=f"has chunks of {dataset.chunks}")
-    kind, size = dataset.dtype.kind, dataset.dtype.itemsize
-    if kind in "iu" or (kind == "f" and size in (4, 8)):
-        return ColumnType("scalar", {"f4": "float32", "f8": "float64"}.get(f"{kind}{size}", "int64"))
-    if kind == "b":
-        return ColumnType("scalar", "bool")
-    return ColumnType("text" if kind == "S" and size <= _LONGEST else "", why=f"is {_described(dataset)}")
-
-
-def _is_elsewhere(dataset: h5py.Dataset) -> bool:
-    """Tell whether reading a dataset makes libhdf5 open other files."""
-    return bool(dataset.external or dataset.is_virtual)
-
-
 def _within(dataset: h5py.Dataset) -> h5py.Dataset:
     """Return a dataset; ValueError where it is not what it was when the file was opened first."""
-    if _is_elsewhere(dataset):
+    if is_elsewhere(dataset):
         raise ValueError(f"the data of {dataset.name} lie in other files")
     return dataset
 
@@ -226,19 +293,6 @@ def _is_packers(file: h5py.File) -> bool:
     return bool(
         "format" in attributes and attributes.get_id("format").dtype == "S6" and attributes["format"] == b"packer"
     )
-
-
-def _described(dataset: h5py.Dataset) -> str:
-    return f"{dataset.dtype} {' x '.join(map(str, dataset.shape))}"
-
-
-def _short(name: str, group: str) -> str:
-    return name.removeprefix(f"{group}/") if group else name
-
-
-def _plain(value: Any) -> Value:
-    value = value.reshape(-1)[0] if isinstance(value, np.ndarray) else value
-    return bytes(value) if isinstance(value, bytes) else value.item()
 
 
 def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: Reading) -> None:

@@ -17,7 +17,7 @@ from packer._containers.unpacking import MOST_UNPACKED
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["Heaps", "rows_of"]
+__all__ = ["Heaps", "is_text", "rows_of"]
 
 _DEFLATE, _SHUFFLE = 1, 2
 _REMEDY = "Write it anew: h5repack -f NONE -l CONTI FILE NEW"
@@ -29,7 +29,7 @@ _RATIO = 1032  # deflate makes bytes smaller than that by no more
 
 
 def rows_of(dataset: h5py.Dataset, file: Reading) -> Iterator[Piece | Packed]:
-    """Yield where each row of a dataset lies in the file.
+    """Yield where each row of a dataset lies in the file; of vectors and texts of variable length, where `Heaps` looks.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def rows_of(dataset: h5py.Dataset, file: Reading) -> Iterator[Piece | Packed]:
     """
     if dataset.external or dataset.is_virtual:
         raise ValueError(f"its data lie in other files. {_REMEDY}")
-    row = dataset.id.get_type().get_size()
+    row = _VECTOR.size if is_text(dataset) else dataset.id.get_type().get_size()
     for length in dataset.shape[1:]:
         row *= length
     if dataset.chunks is not None:
@@ -82,6 +82,14 @@ def _rows_of_chunks(dataset: h5py.Dataset, file: Reading, row: int) -> Iterator[
                 yield Packed(place, "zlib", per_chunk * row, number * row, row)
             else:
                 yield Piece(0, chunk.byte_offset + number * row, row)
+
+
+def is_text(dataset: h5py.Dataset) -> bool:
+    """Tell whether a dataset has texts of variable length, of which libhdf5 says the size of a pointer."""
+    import h5py
+
+    found = h5py.check_string_dtype(dataset.dtype)
+    return found is not None and found.length is None
 
 
 class Heaps:

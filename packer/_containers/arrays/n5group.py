@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from packer._account import Account, has_label_name, is_label_name
 from packer._containers.arrays.n5arrays import Array, read_attributes
 from packer._containers.arrays.n5images import Images, images_of
 from packer._containers.chosen import Chosen, ChosenField
@@ -52,11 +53,12 @@ class Group:
     ----------
     root : Path
     notes : list of str
-        What is left out.
+    account : Account
+        What became of the arrays.
     """
 
     def __init__(self, root: Path, only: str | None = None) -> None:
-        self.root, self.notes = root, list[str]()
+        self.root, self.notes, self.account = root, list[str](), Account()
         self._only = only
         self._arrays: dict[str, Array | None] = {}
 
@@ -138,25 +140,45 @@ class Group:
         taken = {images.array.name, *(array.name for array in arrays)}
         left = [name for name in self.names() if name not in taken | _OF_DATA]
         if left:
-            self.notes.append(f"left out: {printable(', '.join(left))}")
+            self.account.left_out("array", "no --key names it", left, chosen=True)
         return labels, {_field(field, array): array for field, array in columns.items()}
 
     def _all_columns(self, images: Images) -> tuple[Array | None, dict[Field, Array]]:
-        label, columns = None, {}
+        arrays = {}
         for name in self.names():
             array = self._readable(name)
             if array is None or array is images.array or (name in _OF_DATA and len(images.array.shape) == 1):
                 continue
-            if len(array) != images.count:
-                self.notes.append(f"{name}: left out, as it has {len(array)} rows, and not {images.count}")
-            elif name in _LABELS and label is None and len(array.shape) == 1:
-                label = array
-            else:
-                try:
-                    columns[_field(ChosenField(name, "", name), array)] = array
-                except OptionError as error:
-                    self.notes.append(f"{printable(name)}: left out: {error}")
+            if len(array) == images.count:
+                arrays[name] = array
+                continue
+            rows = f"it has {len(array):,} rows for {images.count:,} images"
+            self.account.left_out("array", rows, [name])
+            if has_label_name(name):
+                self.account.looks_like_labels("array", name, "", rows)
+        label = self._label_among(arrays)
+        columns = {}
+        for name, array in arrays.items():
+            if array is label:
+                continue
+            try:
+                columns[_field(ChosenField(name, "", name), array)] = array
+            except OptionError as error:
+                self.account.left_out("array", str(error), [name])
         return label, columns
+
+    def _label_among(self, arrays: Mapping[str, Array]) -> Array | None:
+        """Return the array of labels, by what it is called; None where nobody can tell."""
+        able = [name for name, array in arrays.items() if len(array.shape) == 1]
+        known = [name for name in _LABELS if name in able] or [name for name in able if is_label_name(name)]
+        if known and (len(known) == 1 or known[0] in _LABELS):
+            self.account.taken("array", "the label", [known[0]])
+            self.account.candidates.clear()
+            return arrays[known[0]]
+        for name in filter(has_label_name, arrays):
+            why = "" if name in able else f"has {len(arrays[name].shape)} dimensions"
+            self.account.looks_like_labels("array", name, f"--key label={name}" if name in able else "", why)
+        return None
 
     def _names_of(self, images: Images) -> tuple[Array, Array] | None:
         """Return the arrays of names beside encoded images."""

@@ -1,7 +1,7 @@
 """Images in an array of NumPy, ``X.npy``: N x H x W x 3, N x 3 x H x W or N x H x W bytes, in C's order.
 
 Labels are those of ``X_labels.npy`` or, beside ``x.npy`` and ``images.npy``, of ``y.npy`` and ``labels.npy``: N whole
-numbers, or N x 1. Headers are read by a pattern, and nothing is evaluated.
+numbers, also as floats, N x 1, or one-hot N x C. Headers are read by a pattern, and nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from packer._account import has_label_name
 from packer._containers.arrays.pixelarrays import WANTED, pixel_layout
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
+from packer._containers.numericlabels import are_one_hot, are_whole
 from packer._containers.shards.reading import Reading, reading
 from packer.errors import SourceError, printable
 
@@ -63,6 +67,7 @@ class NpyImages(Container):
                 f"unzip {printable(archives[0].name)}"
             )
         files, numbers, layouts, notes = list(paths), list[int](), set[PixelLayout](), list[str]()
+        likely = list[Path]()
         for path in paths:
             with reading(path) as file:
                 layouts.add(_images(file)[1])
@@ -70,12 +75,17 @@ class NpyImages(Container):
             numbers.append(-1 if beside is None else len(files))
             if beside is not None:
                 files.append(beside)
+            else:
+                likely += [name for name in _label_files(path) if name not in likely]
             what = "no labels beside it" if beside is None else f"its labels are those of {printable(beside.name)}"
             notes.append(f"{printable(path.name)}: {what}")
         if len(layouts) > 1:
             raise SourceError(f"{printable(paths[0])}: some of the files are grey, and others of three channels")
         container = cls.of_files(files, pixels=layouts.pop(), notes=notes[:5])
         container.labels = numbers
+        for path in likely:
+            why = f"is taken where it is called {paths[0].stem}_labels.npy"
+            container.account.looks_like_labels("file", path.name, "", why)
         return container
 
     @property
@@ -100,12 +110,25 @@ class NpyImages(Container):
             return
         with reading(self.root / self.files[self.labels[unit]]) as file:
             begin, dtype, shape = _header(file)
-            if dtype.kind not in "iu" or shape not in ((count,), (count, 1)):
+            row = math.prod(shape[1:])
+
+            def blocks() -> Iterator[npt.NDArray[Any]]:
+                for first in range(0, count, _BLOCK):
+                    part = min(_BLOCK, count - first) * row
+                    data = file.read(begin + first * row * dtype.itemsize, part * dtype.itemsize)
+                    yield np.frombuffer(data, dtype).reshape(-1, row)
+
+            if shape[:1] != (count,) or len(shape) > 2 or not row:
                 raise SourceError(f"{file.path}: {dtype} {shape} are no labels of {count} images")
-            for first in range(0, count, _BLOCK):
-                part = min(_BLOCK, count - first)
-                data = file.read(begin + first * dtype.itemsize, part * dtype.itemsize)
-                yield from np.frombuffer(data, dtype).tolist()
+            if row > 1 and are_one_hot(blocks()):
+                yield from (int(place) for block in blocks() for place in block.argmax(axis=1))
+            elif row == 1 and dtype.kind in "iub":
+                yield from (int(label) for block in blocks() for label in block[:, 0])
+            elif row == 1 and are_whole(blocks())[0]:
+                yield from (None if np.isnan(label) else int(label) for block in blocks() for label in block[:, 0])
+            else:
+                what = "several numbers an image, not one-hot" if row > 1 else "numbers that are not whole"
+                raise SourceError(f"{file.path}: {dtype} {shape} are no class ids: {what}")
 
 
 def _images(file: Reading) -> tuple[int, PixelLayout, tuple[int, int, int]]:
@@ -146,6 +169,11 @@ def _header(file: Reading) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
     if math.prod(shape) * dtype.itemsize != file.size - start - length:
         raise SourceError(f"{file.path}: {file.size} bytes hold no {dtype} {shape}: it was cut short, or is damaged")
     return start + length, dtype, shape
+
+
+def _label_files(path: Path) -> list[Path]:
+    """Return files beside one of images that are called as labels are."""
+    return [file for file in sorted(path.parent.glob("*.npy")) if file != path and has_label_name(file.stem)]
 
 
 def _labels_of(path: Path) -> Path | None:

@@ -14,9 +14,10 @@ from typing import Any
 
 from packer._containers.columnar.arrowbatches import Batches, names_of, reading, require_text
 from packer._containers.columnar.arrowmessages import FILE, batches, schema_message
-from packer._containers.columnar.hfcolumns import columns_of, features_of, name_of, names_are_plain, own_name
+from packer._containers.columnar.hfcolumns import columns_of, features_of, names_are_plain
 from packer._containers.columnar.tables import TableImages
 from packer._containers.contract import Entry
+from packer._containers.imagenames import suffix_of
 from packer._fields.values import parsed_json
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
@@ -56,8 +57,11 @@ class ArrowImages(TableImages):
             schema = _schema(file)
             features = features_of(schema.metadata) or _features_beside(paths[0])
             images = [field.name for field in schema if _is_image(field, features, keys.get("image"))]
+            images = images or [field.name for field in schema if _begins_with_image(file, schema, field)]
             others = {field.name: field.type for field in schema if field.name not in images}
             columns = columns_of(images, others, features, keys, printable(paths[0]))
+        if columns.label is not None and columns.label_type == "float":
+            columns = columns.with_whole_labels(_numbers(paths, columns.label))
         return cls.of_columns(paths, columns)
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -78,17 +82,10 @@ class ArrowImages(TableImages):
                 pictures = {of.name: reader.images(batch, column) for column, of in columns.pictures.items()}
                 paths = reader.paths(batch, columns.image) if named else []
                 for at, row in enumerate(reader.rows(batch, columns.read())):
-                    where, place = f"{printable(file.path)}, row {number}", images[at]
-                    if place is None:
-                        raise SourceError(f"{where}: its image is not in the file: embed it, or leave the row out")
-                    head = reader.head(place)
-                    if columns.name is not None:
-                        name = own_name(row[columns.name], where, head)
-                    else:
-                        name = name_of(paths[at] if named else None, f"{stem}/{number:0{digits}d}", head)
-                    values: dict[str, Any] = columns.values(row, where)
-                    values |= {of: lying[at] for of, lying in pictures.items() if lying[at] is not None}
-                    yield Entry(name, place, columns.label_of(row, where), values)
+                    place, path = images[at], paths[at] if named else None
+                    further = {of: one for of, lying in pictures.items() if (one := lying[at]) is not None}
+                    head = b"" if place is None else reader.head(place)
+                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, place, head, further)
                     number += 1
 
 
@@ -98,6 +95,28 @@ def _is_image(field: Any, features: Mapping[str, Any], wanted: str | None) -> bo
     called = (isinstance(feature, dict) and feature.get("_type") == "Image") or field.name == wanted
     kind = getattr(field.type, "storage_type", field.type)
     return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))
+
+
+def _begins_with_image(file: PackFile, schema: Any, field: Any) -> bool:
+    """Tell whether a column of bytes has an image for its first value."""
+    if str(field.type) not in ("binary", "large_binary"):
+        return False
+    reader = Batches(file, 0, schema)
+    for batch in batches(file):
+        for place in reader.images(batch, field.name):
+            if place is not None:
+                return bool(suffix_of(reader.head(place)))
+    return False
+
+
+def _numbers(paths: Sequence[Path], column: str) -> Iterator[float | None]:
+    """Yield the numbers of a column in all files."""
+    for path in paths:
+        with PackFile(path) as file:
+            reader = Batches(file, 0, _schema(file))
+            for batch in batches(file):
+                for row in reader.rows(batch, [column]):
+                    yield row[column]
 
 
 def _schema(file: PackFile) -> Any:

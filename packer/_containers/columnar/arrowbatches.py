@@ -180,11 +180,14 @@ class Batches:
         ]
         if own and not nulls:
             own[0] = None
+        own[1:] = [pa.py_buffer(b"") if part is None else part for part in own[1:]]  # left out of what has no values
         node, buffer, children = node + 1, buffer + len(own), []
         for number in range(kind.num_fields):
             child, node, buffer = self._array(batch, kind.field(number).type, node, buffer)
             children.append(child)
         own = [None] if pa.types.is_null(kind) else own
+        if nulls == length and not children and not pa.types.is_null(kind):
+            return pa.nulls(length, kind), node, buffer
         array = pa.Array.from_buffers(kind, length, own, nulls, children=children)
         array.validate(full=True)
         return array, node, buffer

@@ -7,16 +7,21 @@ the numbers, -1 where there is none.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from packer._account import Account, has_label_name, is_label_name
 from packer._containers.chosen import Chosen, ChosenField, field_name
+from packer._containers.contract import Entry, Packed, Piece
 from packer._containers.imagenames import suffix_of
+from packer._containers.numericlabels import are_whole
 from packer._fields import OF_SCALARS, Field, Stored
 from packer._fields.values import parsed_json
 from packer.errors import OptionError, SourceError, printable
@@ -28,8 +33,11 @@ FEATURES = b"huggingface"
 
 _EXIF = "datasets turns images as their EXIF orientation says, and packer as ImageFolder does not: say --exif apply"
 _LABELS, _IMAGES = ("label", "labels"), ("image", "img", "jpg", "jpeg", "png", "webp")
+_BLOCK = 1 << 16  # labels
 _UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
 _FLOATS = {"halffloat": "float32", "float": "float32", "double": "float64"}
+_ABLE = (*OF_SCALARS, *_UNSIGNED, *_FLOATS, "string", "large_string")
+"""The types of columns that may be labels, as pyarrow calls them."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,10 @@ class Columns:
     others : dict of str to Field
         The fields of other columns, by column.
     notes : list of str
+    account : Account
+        What became of columns.
+    whole_labels : bool
+        Whether labels are class ids that a tool keeps as floats, as some are missing.
     """
 
     image: str
@@ -60,6 +72,8 @@ class Columns:
     pictures: dict[str, Field] = field(default_factory=dict)
     others: dict[str, Field] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    account: Account = field(default_factory=Account)
+    whole_labels: bool = False
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -70,6 +84,43 @@ class Columns:
         """Return the columns whose values are read."""
         roles = (column for column in (self.label, self.name) if column is not None)
         return list(dict.fromkeys([*self.others, *roles]))
+
+    def entry(  # noqa: PLR0917
+        self,
+        row: Mapping[str, Any],
+        numbered: str,
+        path: str | None,
+        place: Piece | Packed | None,
+        head: bytes,
+        pictures: Mapping[str, Piece | Packed],
+    ) -> Entry:
+        """Return the sample of a row, which may have a problem.
+
+        Parameters
+        ----------
+        row : mapping
+            The values of the columns that are read.
+        numbered : str
+            The name of a row whose image has none.
+        path : str, optional
+            That of the image.
+        place : Piece or Packed, optional
+            Where the image lies; None where it is null.
+        head : bytes
+            The image's first bytes.
+        pictures : mapping
+            Where further images lie, by their fields.
+        """
+        name, where = name_of(path, numbered, head), f"row {int(numbered.rpartition('/')[2])}"
+        if place is None:
+            return Entry(name, b"", problem=f"{where}: its image is not in the file: embed it, or leave the row out")
+        try:
+            if self.name is not None:
+                name = own_name(row[self.name], where, head)
+            values = {**self.values(row, where), **pictures}
+            return Entry(name, place, self.label_of(row, where), values)
+        except SourceError as error:
+            return Entry(name, b"", problem=str(error))
 
     def values(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Return the values of the fields in a row; SourceError where one is none of its kind."""
@@ -87,7 +138,20 @@ class Columns:
         label = None if self.label is None else row[self.label]
         if label is not None and not isinstance(label, (int, float, str)):
             raise SourceError(f"{where}: column {printable(self.label)}: {printable(label)[:80]} is no label")
-        return label
+        if isinstance(label, float) and self.whole_labels:
+            return None if math.isnan(label) else int(label)
+        return None if isinstance(label, str) and not label.strip() else label
+
+    def with_whole_labels(self, values: Iterable[float | None]) -> Columns:
+        """Return the columns with class ids for labels, where these are floats that are whole, and some are missing."""
+        whole, gaps = are_whole(_blocks(iter(values)))
+        return replace(self, label_type="class", whole_labels=True) if whole and gaps else self
+
+
+def _blocks(values: Iterator[float | None]) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield numbers as arrays, those that are missing as NaN."""
+    while block := list(itertools.islice(values, _BLOCK)):
+        yield np.array(block, np.float64)
 
 
 def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
@@ -138,11 +202,15 @@ def columns_of(
         raise SourceError(f"{where}: column {printable(image)} has no images")
     label = chosen.label if keys else _label(others, features)
     found = replace(_labelled(label, others, features), image=image, name=chosen.name)
+    if label is not None:
+        found.account.taken("column", "the label", [label])
+    elif not keys:
+        _add_candidates(found.account, others, features)
     wanted = chosen.by_key()
     for column in [*images, *others]:
         if column not in wanted and (keys or column in (image, label)):
             if column not in (image, label, found.name):
-                found.notes.append(f"the column {printable(column)} is left out, which no --key names")
+                found.account.left_out("column", "no --key names it", [column], chosen=True)
             continue
         of = wanted.get(column) or ChosenField(_field_name(column, found), "", column)
         try:
@@ -201,11 +269,25 @@ def _image(images: Sequence[str]) -> str:
 
 def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None:
     """Return the column of the labels: one that is called so, or the only ClassLabel; None without one."""
-    for name in _LABELS:
-        if name in others and str(others[name]) in (*OF_SCALARS, *_UNSIGNED, *_FLOATS, "string", "large_string"):
-            return name
+    able = [name for name, kind in others.items() if str(kind) in _ABLE]
+    if known := [name for name in _LABELS if name in able]:
+        return known[0]
     classes = [name for name in others if _type_of(features.get(name)) == "ClassLabel"]
-    return classes[0] if len(classes) == 1 else None
+    found = classes or [name for name in able if is_label_name(name)]
+    return found[0] if len(found) == 1 else None
+
+
+def _add_candidates(account: Account, others: Mapping[str, Any], features: Mapping[str, Any]) -> None:
+    """Add the columns that may be the labels, where nobody can tell which. Lists of classes become fields."""
+    for name, kind in others.items():
+        feature = features.get(name)
+        if _type_of(feature) == "ClassLabel" or (
+            has_label_name(name) and str(kind) != "null" and _field("x", str(kind), feature).kind != "labels"
+        ):
+            able = str(kind) in _ABLE
+            account.looks_like_labels(
+                "column", name, f"--key label={name}" if able else "", "" if able else f"has values of {kind}"
+            )
 
 
 def _labelled(label: str | None, others: Mapping[str, Any], features: Mapping[str, Any]) -> Columns:

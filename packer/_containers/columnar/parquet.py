@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._containers.columnar.arrowbatches import NOT_READ
-from packer._containers.columnar.hfcolumns import columns_of, features_of, name_of, names_are_plain, own_name
+from packer._containers.columnar.hfcolumns import columns_of, features_of, names_are_plain
 from packer._containers.columnar.parquetpages import BYTE_ARRAY, Parquet, Value, byte_strings, read_footer
 from packer._containers.columnar.tables import TableImages
 from packer._containers.contract import Entry, files_in, head_of
@@ -60,6 +60,8 @@ class ParquetImages(TableImages):
             types = _types(file) if tops else {}
             others = {name: types[name] for name in tops if name in types}
             columns = columns_of(images, others, features, keys, printable(paths[0]))
+        if columns.label is not None and columns.label_type == "float":
+            columns = columns.with_whole_labels(_numbers(paths, columns.label))
         return cls.of_columns(paths, columns)
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -76,19 +78,10 @@ class ParquetImages(TableImages):
                 names = _texts(file, unit, parquet, paths, group) if paths is not None and plain else None
                 others = _rows(file, reader, group, columns.read(), count)
                 for value, row in zip(images, others, strict=True):
-                    where = f"{printable(file.path)}, row {number}"
-                    if value is None:
-                        raise SourceError(f"{where}: its image is not in the file: embed it, or leave the row out")
-                    if columns.name is not None:
-                        name = own_name(row[columns.name], where, value.head)
-                    else:
-                        own = next(names) if names is not None else None
-                        name = name_of(own, f"{stem}/{number:0{digits}d}", value.head)
-                    values: dict[str, Any] = columns.values(row, where)
-                    for of, further in pictures.items():
-                        if (picture := next(further)) is not None:
-                            values[of] = picture.place
-                    yield Entry(name, value.place, columns.label_of(row, where), values)
+                    path = next(names) if names is not None else None
+                    further = {of: one.place for of, ones in pictures.items() if (one := next(ones)) is not None}
+                    place, head = (None, b"") if value is None else value
+                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, place, head, further)
                     number += 1
 
     def _images(self, file: PackFile, unit: int, parquet: Parquet, group: int, column: str) -> Iterator[Value | None]:
@@ -183,6 +176,16 @@ def _types(file: PackFile) -> dict[str, Any]:
         return {field.name: field.type for field in schema if str(field.type)}
     except NOT_READ as error:  # a name that is no text
         raise _not_read(file, error) from error
+
+
+def _numbers(paths: Sequence[Path], column: str) -> Iterator[float | None]:
+    """Yield the numbers of a column in all files."""
+    for path in paths:
+        with PackFile(path) as file:
+            reader = _pyarrow(file)
+            for group in range(reader.num_row_groups):
+                for row in _rows(file, reader, group, [column], reader.metadata.row_group(group).num_rows):
+                    yield row[column]
 
 
 def _rows(file: PackFile, reader: Any, group: int, columns: list[str], count: int) -> Iterator[dict[str, Any]]:

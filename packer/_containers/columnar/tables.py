@@ -37,5 +37,6 @@ class TableImages(Container):
             classes=columns.classes,
             label_type=columns.label_type,
             notes=columns.notes,
+            account=columns.account,
             columns=columns,
         )
