@@ -10,9 +10,15 @@ from typing import Any
 
 from packer._account import BadSamples
 from packer._sources import ImageRule, Source
+from packer._storage.urlpath import user_path
 from packer.errors import OptionError
 
-__all__ = ["AnnotationRequest"]
+__all__ = ["AnnotationRequest", "files_said"]
+
+
+def files_said(said: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """Return the files of annotations that a caller names, which may be one."""
+    return list(map(user_path, [said] if isinstance(said, str | os.PathLike) else said))
 
 
 @dataclass(frozen=True, kw_only=True)

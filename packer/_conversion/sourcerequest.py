@@ -36,6 +36,7 @@ from packer._sources import (
     notes_on_gray_files,
     pack_source,
     refuse_splits,
+    stylegan_source,
     unlabeled_source,
     with_files,
     with_given_classes,
@@ -373,6 +374,9 @@ class SourceRequest(AnnotationRequest):
             )
         if no_classes:
             return unlabeled_source(self.src, self.rule)
+        made = None if self.no_metadata else stylegan_source(self.src, classes, self.rule)
+        if made is not None:
+            return made
         if not is_split:
             refuse_splits(self.src, destination)
         return imagefolder_source(

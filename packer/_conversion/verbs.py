@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from packer._conversion import appending, indexing, merging
+from packer._conversion.annotated import files_said
 from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.in_parts import convert_in_parts
 from packer._conversion.request import ConversionRequest
@@ -279,7 +280,7 @@ def convert(
         sample=sample,
         fields=fields,
         columns=columns,
-        coco=_paths(coco),
+        coco=files_said(coco),
         masks=masks,
         voc=_path_or_none(voc),
         yolo=_path_or_none(yolo),
@@ -324,10 +325,6 @@ def _converted(
 
 def _path(path: str | os.PathLike[str]) -> Path:
     return user_path(path)
-
-
-def _paths(said: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
-    return [_path(said)] if isinstance(said, str | os.PathLike) else list(map(_path, said))
 
 
 def _path_or_none(path: str | os.PathLike[str] | None) -> Path | None:

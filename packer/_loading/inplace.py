@@ -25,6 +25,7 @@ from packer._sources import (
     listed_container,
     refuse_splits,
     require_images_in_classes,
+    stylegan_source,
 )
 from packer._storage.files import remove, writing_to
 from packer._storage.locks import held, try_lock
@@ -117,7 +118,7 @@ def index_of(
     if container is None and not (len(paths) == 1 and os.path.isdir(paths[0])):
         return None
     source = None if container is not None else _tree(paths[0])
-    if source is not None and not wanted.allow_empty:
+    if source is not None and source.kind == "imagefolder" and not wanted.allow_empty:
         _require_images(source)
     if container is None and source is None:
         return None
@@ -158,7 +159,7 @@ def _made(
 
 def _warn_of_losses(source: Source) -> None:
     """Say what was left out or has no label, before anybody trains without it. Files of other types are no loss."""
-    tree = source.kind == "imagefolder"  # in which hidden directories are taken
+    tree = source.kind in ("imagefolder", "stylegan")  # in which hidden directories are taken
     told = [item.line() for item in source.account or () if item.is_loss or (tree and item.fate == TAKEN)]
     if said := [*told, *(note for note in source.notes if note != source.others.note())]:
         warn("\n  ".join([f"What is read of {printable(source.root)}:", *said]))
@@ -186,7 +187,7 @@ def _tree(root: Path) -> Source | None:
     if class_directories(root):
         refuse_splits(root, root.with_suffix(".index"))
         with contextlib.suppress(SourceError):  # whoever opens it as a pack says what it is
-            return imagefolder_source(root, allow_empty=True)
+            return stylegan_source(root) or imagefolder_source(root, allow_empty=True)
     if others := files_to_name(root):
         raise SourceError(f"{printable(root)}: is no directory of images in classes{others}")
     return None

@@ -20,6 +20,7 @@ from packer._sources.listing import ListedSource, is_listing, let_mend, listed_s
 from packer._sources.metadata import metadata_of, metadata_source
 from packer._sources.objects import ObjectSource, prefix_source
 from packer._sources.packs import CLASS_MAPS, pack_source
+from packer._sources.stylegan import stylegan_source
 from packer._sources.tablecolumns import ColumnSpec
 from packer._sources.tables import default_delimiter
 from packer._sources.unlabeled import unlabeled_source
@@ -58,6 +59,7 @@ __all__ = [
     "require_images_in_classes",
     "require_whole",
     "split_directories",
+    "stylegan_source",
     "unlabeled_source",
     "url_table_source",
     "with_files",

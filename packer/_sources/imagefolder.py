@@ -131,6 +131,8 @@ def _without_left(listed: dict[str, list[str]], walk: Walk) -> Account:
     account.update(walk.account)
     left = list(filter(walk.is_left_by_system, listed))
     account.not_looked_at("directory", LEFT_BY_SYSTEM, left)
+    for name, option in walk.beside.items():
+        account.not_looked_at("file", f"it may have the labels: {option}", [name])
     for folder in left:
         del listed[folder]
     return account

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,10 @@ LEFT_BY_SYSTEM = "macOS or Windows leave it beside other files"
 SYSTEM_FILES = frozenset({".ds_store", "thumbs.db", "ehthumbs.db", "desktop.ini"})
 HIDDEN_IMAGES = "they are hidden, and ImageFolder takes them; --skip-hidden leaves them out"
 _HIDDEN_TAKEN = "it is hidden, and its images are taken as ImageFolder takes them; --skip-hidden leaves it out"
+_METADATA = re.compile(r"metadata\.(csv|jsonl|parquet)")
+_OF_LABELS = re.compile(
+    r"label|annotation|class|target|instances|metadata|dataset|^(data|train|val|test|gt|list|meta)$"
+)
 _SKIPPED = "hidden, and --skip-hidden"
 
 
@@ -114,6 +119,8 @@ class Walk:
         The files that are no images.
     account : Account
         The hidden files and directories, and what the system left.
+    beside : dict of str to str
+        Files at the top, or in a directory there, that may have the labels of images, and the option that takes each.
     """
 
     def __init__(self, root: Path, rule: ImageRule) -> None:
@@ -124,6 +131,7 @@ class Walk:
         self._doubles = 0  # files that macOS wrote beside others
         self.others = OtherFiles()
         self.account = Account()
+        self.beside: dict[str, str] = {}
 
     def all_images(self) -> list[str]:
         """Return all images below the root, those in the root itself first; errors as `subdirectories`."""
@@ -208,12 +216,27 @@ class Walk:
             return False
         if not takes:
             self.others.add(name)
+            if name.count("/") <= 1 and (option := _option_of(name)):
+                self.beside[name] = option
         elif self._rule.skip_hidden:
             self.account.left_out("image", _SKIPPED, [name], chosen=True)
             return False
         elif not hidden:
             self.account.taken("image", HIDDEN_IMAGES, [name])
         return takes
+
+
+def _option_of(name: str) -> str | None:
+    """Return the option that takes a file which may have the labels of images; None where it may not."""
+    folder, _, file = name.rpartition("/")
+    if not folder and _METADATA.fullmatch(file):
+        return None  # which is taken already, or is to be left alone
+    if folder and (_METADATA.fullmatch(file) or file == "dataset.json"):
+        return f"convert that directory, {folder}, alone"
+    options = {".csv": "--labels", ".tsv": "--labels", ".jsonl": "--labels", ".parquet": "--labels"}
+    options |= {".json": "--coco", ".yaml": "--yolo", ".yml": "--yolo", ".txt": "--no-header --labels"}
+    stem, suffix = os.path.splitext(file.lower())
+    return options.get(suffix) if _OF_LABELS.search(stem) else None
 
 
 def subdirectories(root: Path) -> list[str]:
