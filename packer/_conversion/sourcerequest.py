@@ -296,10 +296,11 @@ class SourceRequest(AnnotationRequest):
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
         own = [name for name in _OF_A_DIRECTORY if getattr(self, name)]
-        if own and (listed or is_pack(self.src)):
-            what = _OF_A_DIRECTORY[own[0]]
+        own_of_all = [*own, *(["no_classes"] if self.no_classes else [])]
+        if own_of_all and (listed or is_pack(self.src)):
+            what = _OF_A_DIRECTORY.get(own_of_all[0], "labels")
             raise OptionError(
-                f"{option(own[0])} is for a directory of images: {printable(self.src)} says its own {what}"
+                f"{option(own_of_all[0])} is for a directory of images: {printable(self.src)} says its own {what}"
             )
         if self.where is not None and (listed or not is_pack(self.src)):
             raise OptionError(

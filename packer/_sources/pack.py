@@ -93,8 +93,7 @@ class PackSource(Source):
             raise OptionError(f"--where chooses none of the {len(self):,} samples of {printable(self.root)}")
         account = Account()
         account.left_out("sample", "--where does not choose them", count=len(self) - len(places), chosen=True)
-        note = f"{len(places):,} of {len(self):,} samples chosen"
-        return replace(self, condition=condition, notes=[*self.notes, note], account=account).taken(places)
+        return replace(self, condition=condition, account=account).taken(places)
 
     def taken(self, indices: Ints) -> PackSource:
         """Return a source of the samples of some indices, in their order; the classes stay."""

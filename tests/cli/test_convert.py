@@ -298,7 +298,7 @@ def test_notes_about_the_source(tmp_path: Path) -> None:
     (tmp_path / "root" / "em\npty").mkdir()
     output = run(tmp_path / "root", tmp_path / "x.lmdb")
     assert r"classes without images, which keep their ids: em\npty" in output
-    assert r"left out as ImageFolder does: out\x1bside.png" in output
+    assert r"left out: 1 image (out\x1bside.png): it lies outside of any class" in output
 
 
 def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, str]]:

@@ -67,7 +67,8 @@ def test_the_chosen_samples_come_with_all_that_belongs_to_them(pack: Path, tmp_p
     summary = packer.convert(pack, tmp_path / "chosen.h5", where=text)
     expected = [number for number in range(40) if CONDITIONS[text](number, *values_of(number))]
     assert len(expected) > 0
-    assert summary.notes == [f"{len(expected)} of 40 samples chosen"]
+    others = 40 - len(expected)
+    assert summary.notes == [f"left out: {others} samples: --where does not choose them"] * bool(others)
     with open_pack(pack) as whole, open_pack(tmp_path / "chosen.h5") as chosen:
         assert list(chosen.names) == [whole.names[number] for number in expected]
         assert chosen.manifest.classes == ["cat", "dog"]
@@ -153,7 +154,7 @@ def test_the_command_says_how_many_and_refuses_in_one_line(pack: Path, tmp_path:
         ]
     )
     assert done.returncode == 0
-    assert " of 40 samples chosen" in done.stdout
+    assert " samples: --where does not choose them" in done.stdout
     assert [result.returncode for result in (tree, wrong, typo)] == [2, 2, 2]
     assert "--where chooses samples of a pack, and " in tree.stderr
     assert "where: at character 12 (its end): a column or a value is wanted" in wrong.stderr
