@@ -260,7 +260,7 @@ class SourceRequest(AnnotationRequest):
             remedy = "Correct them, or convert the images of that pack again."
             source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=remedy)
         if self.file_fields:
-            source = with_files(source, self.file_fields, self.on_missing or "error")
+            source = with_files(source, self.file_fields, self.on_missing or "error", skip=self.bad_samples().skip)
             gray = notes_on_gray_files(source, _texts("fields", self.fields, "="))
             source = replace(source, notes=[*source.notes, *gray])
         account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))

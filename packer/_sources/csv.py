@@ -146,7 +146,7 @@ def csv_source(
         account=account,
     )
     source = source.having(*(column for column in made if not isinstance(column, Files)))
-    return looked_up(source, files, on_missing) if files else source
+    return looked_up(source, files, on_missing, skip=rows.table.bad.skip) if files else source
 
 
 class TreeImages:

@@ -175,7 +175,7 @@ def metadata_source(
     found = [joined(column, places) for column in columns]
     source = source.having(*(column for column in found if not isinstance(column, Files)))
     files = [column for column in found if isinstance(column, Files)]
-    return looked_up(source, files, on_missing) if files else source
+    return looked_up(source, files, on_missing, skip=table.bad.skip) if files else source
 
 
 def _leave_out_strangers(rows: Rows, columns: Iterable[Column]) -> bool:
