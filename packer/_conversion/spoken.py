@@ -27,7 +27,7 @@ _R = TypeVar("_R")
 _VALUES = ("skip", "fail", "null", "same", "union", "class", "int", "float", "tab", *CODECS)
 _COMMANDS = r"`[^`]*`|^  packer .*$"  # they are quoted, and stay
 _PREFIXES = re.compile(r"--prefix ('[^']*'|\S+)(?: --prefix ('[^']*'|\S+))+")
-_COLUMN = r"(?<=-column )(?!(?:and|or|says?|is)\b)\w+"
+_COLUMN = r"(?:(?<=path-column )|(?<=label-column ))(?!(?:and|or|says?|is)\b)\w+"
 _VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|[0-9]+|'[^']*'|{_COLUMN}"
 _QUOTED = r"""(?<!\w)'[^'\n]*'(?!\w)|"[^"\n]*\""""  # names and values, which stay
 _OPTION = re.compile(rf"{_QUOTED}|(?<![^\s(\[])--(no-)?([a-z]+(?:-[a-z]+)*)(?![\w/.-]\w|/)(?: ({_VALUE})(?!\w))?")

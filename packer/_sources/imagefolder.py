@@ -46,7 +46,7 @@ def imagefolder_source(
     rule: ImageRule | None = None,
     files_of: FilesOf | None = None,
     *,
-    allow_empty: bool = False,
+    allow_empty: bool = True,
 ) -> Source:
     """List the images below `root`.
 
@@ -61,7 +61,8 @@ def imagefolder_source(
         Which files belong to fields. These are no images of their own, and a directory with no other images is no
         class.
     allow_empty : bool
-        Whether a class may have no image; it may where `classes` are given. ImageFolder has the same argument.
+        Whether a class may have no image, as it may where `classes` are given. ImageFolder has the same argument, and
+        raises by default, as the requests of conversions do.
 
     Raises
     ------
