@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fuzz import lies
 from fuzz.fields import with_fields
+from fuzz.references import REFERRING, SUFFIXES, forge_references
 from fuzz.sections import sealed_manifest
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
@@ -31,7 +32,7 @@ from packer._storage.spool import TableBuilder
 from packer._table import COLUMNS, Sample, Table, checksum, column_checksum, value_checksum
 from packer.errors import PackerError
 
-__all__ = ["FORGED_FORMATS", "KINDS", "Forgery", "Originals"]
+__all__ = ["FORGED_FORMATS", "KINDS", "REFERENCES", "Forgery", "Originals"]
 
 CODECS = ("keep", "jpeg", "png", "raw")
 FIELDED = ("keep", "png")
@@ -42,6 +43,10 @@ FORGED_FORMATS = (*_OWN, *(f"parts of {format}" for format in _OWN))
 KINDS = {"table": 32, "names": 10, "manifest": 30, "layout": 8, "files": 8, "bytes": 6, "images": 6, "values": 12}
 """What is forged, and how often. In packs with parts, ``files often`` takes the place of ``images`` and ``values``."""
 
+REFERENCES = "references"
+"""What is forged of files of other tools, whose formats are `fuzz.references.REFERRING`."""
+
+_REFERRING = 0.4  # of all forgeries
 _MANY_TIMES = 500
 _OFTEN = 50
 
@@ -49,7 +54,10 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 class Forgery(NamedTuple):
-    """A forged pack: where it lies, its format (one of `FORGED_FORMATS`), its codec, and what was forged."""
+    """A forged pack: where it lies, its format (one of `FORGED_FORMATS`), its codec, and what was forged.
+
+    A file of another tool has `REFERENCES` as its kind, and its format is what it holds.
+    """
 
     path: Path
     format: str
@@ -105,6 +113,8 @@ class Originals:
 
     def forge(self, directory: Path, stem: str, chance: Random) -> Forgery:
         """Write a forged pack below `directory`; all of it depends on the random numbers alone."""
+        if chance.random() < _REFERRING:
+            return self._referring(directory, stem, chance)
         format, codec = chance.choice(FORGED_FORMATS), chance.choice(CODECS)
         kind = chance.choices([*KINDS], [*KINDS.values()])[0]
         original = self._packs[format, codec]
@@ -138,6 +148,12 @@ class Originals:
             with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 lies.lie_in_files(path, self._outside, chance)
         return Forgery(path, format, codec, kind)
+
+    def _referring(self, directory: Path, stem: str, chance: Random) -> Forgery:
+        format = chance.choice([*REFERRING, "pickles", "pyarrow"])
+        path = directory / (stem + SUFFIXES.get(format, ".lmdb"))
+        forge_references(format, path, self._packs["lmdb", "keep"].data[0][0], chance)
+        return Forgery(path, format, "keep", REFERENCES)
 
     def _lie(self, kind: str, columns: Columns, data: list[list[bytes]], chance: Random, fields: list[str]) -> Columns:
         """Forge what lies in a table and the samples; return the columns, or others in their place."""

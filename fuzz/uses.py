@@ -31,7 +31,7 @@ from packer._packs.verify import verify
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import PackerError
 
-__all__ = ["USES", "Place", "use"]
+__all__ = ["CONTAINER_USES", "USES", "Place", "use"]
 
 _STATUSES = {EXIT_STATUS[name] for name in ("ok", "error", "usage", "skipped", "corrupt", "locked")}
 _CROPS = (
@@ -97,7 +97,7 @@ def _command(*arguments: Any, makes: str = "") -> Callable[[Place, Random], bool
         if status not in (EXIT_STATUS["ok"], EXIT_STATUS["skipped"]):
             return False
         if made is not None:
-            keeps = line[:2] == ["convert", str(place.pack)] and not _REENCODING & {*line}
+            keeps = line[:2] == ["convert", str(place.pack)] and not _REENCODING & {*line} and _is_pack(place.pack)
             _require_made(line[0], place, made, keeps)
         return True
 
@@ -155,6 +155,15 @@ def _run(line: list[str]) -> int:
     if "Traceback" in errors.getvalue() or status not in _STATUSES:
         raise Finding(f"exit status {status}\n{errors.getvalue()[-3000:]}")
     return status
+
+
+def _is_pack(path: Path) -> bool:
+    """Tell a pack from a file of another tool, whose values may grow by as much as they are allowed."""
+    try:
+        open_pack(path, check="never").close()
+    except PackerError:
+        return False
+    return True
 
 
 def _require_made(command: str, place: Place, made: Path, keeps: bool) -> None:
@@ -355,6 +364,7 @@ USES: dict[str, Callable[[Place, Random], bool]] = {
     "merge --finish": _command("merge", "--finish", "@pack"),
     "scan": _command("scan", "@pack", "@listing"),
     "scan --classes-from": _command("scan", "@tree", "@listing", "--classes-from", "@pack"),
+    "index": _command("index", "@pack", "@made", makes="made.index"),
     "stage": _command("stage", "@pack", "@directory"),
     "warm": _command("warm", "@pack"),
     "dataset[index]": _reading(_read_items),
@@ -366,3 +376,9 @@ USES: dict[str, Callable[[Place, Random], bool]] = {
     "reader.value": _reading(_read_values),
 }
 """Commands and ways to read, by what they are called in the table of a campaign."""
+
+CONTAINER_USES = [
+    *("convert", "convert --on-error skip", "convert --codec raw", "convert --parts", "scan"),
+    *("index", "dataset[index]", "Loader", "samples, targets", "reader.value"),
+]
+"""Those of files of other tools."""

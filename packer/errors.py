@@ -90,6 +90,25 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 class PackerError(Exception):
     """Base class of every error that packer raises on purpose."""
 
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows in a notebook: the frames of the caller, and the error.
+
+        The message names file, cause and remedy, so packer's own frames only hide it. ``traceback.print_exception`` has
+        all.
+        """
+        import traceback
+
+        walked = traceback.walk_tb(self.__traceback__)
+        own = [frame for frame in walked if not _is_between(frame[0].f_globals.get("__name__", ""))]
+        shown = traceback.StackSummary.extract(iter(own))
+        head = ["Traceback (most recent call last):\n", *shown.format()] if shown else []
+        return "".join([*head, *traceback.format_exception_only(type(self), self)]).splitlines()
+
+
+def _is_between(module: str) -> bool:
+    """Tell whether a module is packer's, or runs what others wrote: neither is where a person's mistake is."""
+    return module.partition(".")[0] in (*_BETWEEN, "IPython", "ipykernel")
+
 
 class OptionError(PackerError, ValueError):
     """Options do not fit together, or one of them would decide nothing."""
@@ -167,9 +186,10 @@ class CorruptPackError(PackError):
     def __init__(
         self, reason: str, path: str | os.PathLike[str] = "", index: int | None = None, name: str = ""
     ) -> None:
+        path = path if isinstance(path, str) else str(path)  # of a URL, what may be shown
         super().__init__(reason, path, index, name)
         self.reason = reason
-        self.path = os.fspath(path)
+        self.path = path
         self.index = index
         self.name = name
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import packer
 from packer import errors
 from packer.errors import CorruptPackError, ImageError, PackerError, printable
 
@@ -54,6 +58,42 @@ def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
             drawn[match[2]] = above.get(depth - 1, "Exception")
     assert drawn == {value.__name__: value.__bases__[0].__name__ for value in classes}
     assert set(drawn) | {"DISTRIBUTION", "pip_install", "printable", "warn"} == set(errors.__all__)
+
+
+MISTAKES: dict[str, Callable[[str], Any]] = {
+    "open_dataset": packer.open_dataset,
+    "open_pack": packer.open_pack,
+    "convert": lambda path: packer.convert(path, f"{path}.lmdb"),
+    "index": lambda path: packer.index(path, f"{path}.index"),
+    "verify": packer.verify,
+    "info": packer.info,
+    "warm": packer.warm,
+    "export": lambda path: packer.export(path, f"{path}.out"),
+    "estimate": lambda path: packer.estimate(path, f"{path}.lmdb"),
+    "where": lambda path: packer.convert(path, f"{path}.lmdb", where="a =="),
+    "options": lambda path: packer.convert(path, f"{path}.lmdb", upscale=True),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_notebook_shows_the_callers_lines_and_the_message(name: str, tmp_path: Path) -> None:
+    """IPython calls `_render_traceback_` of an error that has it."""
+    with pytest.raises(PackerError) as caught:
+        MISTAKES[name](str(tmp_path / "missing"))
+    lines = caught.value._render_traceback_()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1].endswith(str(caught.value).splitlines()[-1])
+    assert sum(line.startswith("  File ") for line in lines) <= 2  # of this file
+    assert all(__file__ in line for line in lines if line.startswith("  File "))
+    assert len(lines) <= 7
+
+
+@pytest.mark.parametrize("name", ["open_dataset", "convert", "verify"])
+def test_a_path_that_is_not_there_has_no_other_error_above_it(name: str, tmp_path: Path) -> None:
+    with pytest.raises(PackerError) as caught:
+        MISTAKES[name](str(tmp_path / "missing"))
+    assert caught.value.__suppress_context__
+    assert caught.value.__cause__ is None
 
 
 @pytest.mark.parametrize("kind", classes)

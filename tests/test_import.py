@@ -194,14 +194,18 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle", "packer._images.
     ("library", "allowed"),
     [
         ("click", below("packer._cli")),
-        ("tqdm", below("packer._cli")),
+        ("tqdm", {"packer._storage.progress", *below("packer._cli")}),
         ("torch", TENSORS | below("packer.testing", "packer._measuring")),
         ("torchvision", {"packer._measuring.loaders"} | below("packer.testing")),
         ("matplotlib", {"packer._measuring.plotting", "packer._viewing.drawing"}),
         ("cv2", {"packer._images.opencv"}),
         ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
         ("turbojpeg", {"packer._images.pyturbojpeg"}),
-        ("h5py", {"packer._formats.hdf5", "packer._containers.arrays.hdf5arrays"} | below("packer.testing")),
+        (
+            "h5py",
+            {"packer._formats.hdf5", *(f"packer._containers.arrays.hdf5{name}" for name in ("arrays", "places"))}
+            | below("packer.testing"),
+        ),
         ("lmdb", {"packer._packs.library"} | below("packer.testing")),
         ("pyarrow", {"packer._sources.tables", *(f"packer._containers.{name}" for name in READ_BY_PYARROW)}),
         ("packer._images._native", {"packer._images.compiled"}),

@@ -79,8 +79,8 @@ def comparing(name: str, how: str, literal: str, value: Any) -> list[Said]:
 
 
 def rounded(name: str, number: float) -> Any:
-    """Return a number as a column of floats takes it: the nearest, unless that would be infinite."""
-    if name not in ("score", "weight"):
+    """Return a number as a column of floats takes it: a fraction as the nearest, unless that would be infinite."""
+    if name not in ("score", "weight") or float(number).is_integer():
         return number
     with np.errstate(over="ignore"):
         near = float(np.array(float(number)).astype(DTYPES[name]))
@@ -104,7 +104,7 @@ def comparisons(draw: Any) -> Said:
         ("ok", lambda row: row["ok"]),
         ("`odd one`", lambda row: row["odd one"]),
     ]
-    for one, other in (("split", "caption"), ("age", "id"), ("kind", "label")):
+    for one, other in (("split", "caption"), ("age", "id"), ("kind", "label"), ("id", "weight"), ("score", "id")):
         sign = equal if one == "kind" else how
 
         def said(row: Row, one: str = one, other: str = other, sign: str = sign) -> bool | None:
@@ -170,6 +170,43 @@ CONDITIONS: st.SearchStrategy[Said] = st.recursive(
 def test_what_is_chosen_is_what_python_says_row_by_row(condition: Said, rows: list[Row]) -> None:
     text, test = condition
     assert Condition(text).chosen(columns_of(rows)).tolist() == [test(row) is True for row in rows], text
+
+
+WHOLE = [2**24, 2**53, 2**63, 2**64]
+"""Where integers begin that floats do not hold, and where those end that 64 bits hold."""
+NEAR = st.sampled_from(WHOLE).flatmap(lambda edge: st.integers(edge - 3, edge + 3)) | st.integers(-4, 4)
+SIGNED = st.tuples(NEAR, st.sampled_from([1, -1])).map(lambda drawn: drawn[0] * drawn[1])
+
+
+@st.composite
+def number_columns(draw: Any, rows: int) -> np.ndarray[Any, Any]:
+    """Return numbers of any dtype, many of them where a rounding would make two numbers one."""
+    dtype = np.dtype(draw(st.sampled_from(["i1", "i4", "i8", "u1", "u4", "u8", "f2", "f4", "f8"])))
+    if dtype.kind == "f":
+        fractions = st.sampled_from([0.5, -0.5, 0.1, math.inf, -math.inf, math.nan])
+        with np.errstate(over="ignore"):
+            return np.array([draw(SIGNED.map(float) | fractions) for _ in range(rows)]).astype(dtype)
+    limits = np.iinfo(dtype)
+    inside = SIGNED.filter(lambda number: limits.min <= number <= limits.max)
+    edges = st.sampled_from([int(limits.min), int(limits.max)])
+    return np.array([draw(inside | edges) for _ in range(rows)], dtype)
+
+
+@given(st.integers(1, 6).flatmap(lambda rows: st.tuples(number_columns(rows), number_columns(rows))), SIGNED)
+def test_numbers_compare_as_pythons_do(columns: tuple[Any, Any], number: int) -> None:
+    """Python compares whole numbers of any size with floats exactly."""
+    one, other = columns
+    there = np.ones(len(one), bool)
+    named = {"one": Column(one, there), "other": Column(other, there)}
+    some = [number, *(int(value) for value in other.tolist() if math.isfinite(value))]
+    for how, compare in OPERATORS.items():
+        pairs = zip(one.tolist(), other.tolist(), strict=True)
+        assert Condition(f"one {how} other").chosen(named).tolist() == [compare(*pair) for pair in pairs]
+        for literal in some:
+            found = Condition(f"one {how} {literal}").chosen(named).tolist()
+            assert found == [compare(value, literal) for value in one.tolist()], (how, literal)
+    found = Condition(f"one in {some}").chosen(named).tolist()
+    assert found == [value in some for value in one.tolist()]
 
 
 @given(st.text(st.sampled_from("()[]\"'`\\,=<>!- \nabc01.e"), max_size=30) | st.text(max_size=20))

@@ -131,12 +131,12 @@ def main() -> None:
         _end(f"interrupted{error}", "sigint")
     except Terminated as error:
         _end(f"terminated{error}", "sigterm")
-    except click.ClickException as error:
-        _show(error)
-        sys.exit(EXIT_STATUS["usage"])
-    except OptionError as error:
-        _show(click.UsageError(str(error)))
-        sys.exit(EXIT_STATUS["usage"])
+    except (click.ClickException, OptionError) as error:
+        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2 and later: the message is the help
+            click.echo(message, err=True)
+            sys.exit(EXIT_STATUS["usage"])
+        _end(f"{message}\nTry `{_command_of(error)} --help`.", "usage")
     except PackerError as error:
         _end(str(error), next(status for kind, status in _STATUSES if isinstance(error, kind)))
     except OSError as error:
@@ -155,7 +155,7 @@ def main() -> None:
 
 def _run_command() -> object:
     try:
-        return cli.main(standalone_mode=False)
+        return cli.main(prog_name="packer", standalone_mode=False)
     except ModuleNotFoundError as error:  # torch has no wheels for some systems, where much works without it
         if error.name != "torch":
             raise
@@ -185,11 +185,18 @@ def _spelled_out(error: UnicodeError) -> tuple[str, int]:
     return "".join(spelled), error.end
 
 
-def _show(error: click.ClickException) -> None:
-    """Print an error as click does: with the command's usage, where the command was not used as it is meant."""
-    shown = io.StringIO()
-    error.show(shown)
-    click.echo(_printable_lines(shown.getvalue()), nl=False, err=True)
+def _command_of(error: Exception) -> str:
+    """Return the command whose help explains what an error is about."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        return context.command_path
+    command: click.Command = cli
+    path = ["packer"]
+    for word in sys.argv[1:]:
+        if isinstance(command, click.Group) and word in command.commands:
+            command = command.commands[word]
+            path.append(word)
+    return " ".join(path)
 
 
 def _show_warning(  # noqa: PLR0917 - as Python calls it

@@ -15,7 +15,7 @@ from packer._cli.progress import progress_options
 from packer._cli.reading import READING
 from packer._cli.source import CommandOfSource
 from packer._cli.values import PackPath
-from packer._cli.writing import say, status_of
+from packer._cli.writing import done_already, say, status_of
 from packer.errors import printable
 
 __all__ = ["append_command"]
@@ -33,7 +33,7 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     """Convert the images below SRC to one more part of PACK, a pack with parts.
 
     SRC is what `packer convert` takes. Its class ids are those of PACK. Readers that have PACK open go on with what they
-    opened. The same command continues an interrupted one.
+    opened. The same command continues an interrupted one; where PACK has that part already, it does nothing.
 
     \b
       packer convert imagenet/train train.lmdb --parts 4
@@ -50,6 +50,8 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
             **values,
         )
     manifest = summary.manifest
+    if summary.notes == ["done already"]:
+        return done_already(pack, manifest, quiet=quiet)
     name, count, _ = manifest.parts[-1]
     head = (
         f"{printable(pack)}: {show.counted(manifest.count, 'sample')} in {show.counted(len(manifest.parts), 'part')}, "

@@ -25,6 +25,9 @@ def export_command(pack: Path, directory: Path, quiet: bool) -> None:
     """Write the images of PACK as files below DIRECTORY: the tree it came from, byte for byte where bytes were kept.
 
     DIRECTORY is a new or an empty one. The same command continues an interrupted export.
+
+    labels.csv has names and classes exactly as the pack has them. A spreadsheet may run those that begin with =, +, -
+    or @: import the columns of a stranger's pack as text.
     """
     from packer._formats import open_pack
     from packer._manifest import TILED

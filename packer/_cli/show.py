@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packer._cli.example import example
 from packer._cli.progress import ProgressDisplay, duration
 from packer._storage.limits import in_units
 from packer.errors import printable
@@ -72,7 +73,6 @@ def kept(number: int, codec: str) -> str:
 
 def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = ()) -> list[str]:
     """Return lines that say what was found and left out, and how to read a pack."""
-    from packer._formats import FORMATS
     from packer._manifest import TILED
 
     lines = [*fields(manifest.fields), *(f"  {printable(note)}" for note in notes)]
@@ -86,13 +86,7 @@ def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = 
             lines.append(
                 f"    … and {len(manifest.skipped) - 10} more; --report FILE lists all, as does the pack's manifest"
             )
-    dataset = FORMATS[manifest.format].dataset if manifest.format in FORMATS else "open_dataset"
-    return [
-        *lines,
-        "",
-        f"  from packer import {dataset}",
-        f"  dataset = {dataset}({str(destination)!r})  # with ImageFolder's transform=, and fuse=True beside",
-    ]
+    return [*lines, "", *example(destination, manifest)]
 
 
 def account(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:

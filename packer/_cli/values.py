@@ -52,7 +52,7 @@ class ObjectUrl(click.ParamType):  # type: ignore[type-arg]  # no generic before
     name = "url"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return str(value) if is_url(value) else self.fail(f"{value!r} is no URL, such as s3://bucket/x", param, ctx)
+        return str(value) if is_url(value) else self.fail("that is no URL, such as s3://bucket/x", param, ctx)
 
 
 class Duration(click.FloatRange):

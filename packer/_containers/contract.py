@@ -22,10 +22,11 @@ from packer._account import Account
 from packer._containers.unpacking import Packed, Piece
 from packer._fields import Field, Stored
 from packer._sample import IMAGE_SUFFIXES
-from packer._storage.opening import open_regular
+from packer._storage.opening import StrangeFileError, cause_of, open_regular
 from packer._storage.packfile import PackFile
+from packer._storage.stamps import ABOUT_THE_FILE
 from packer._table import Buffer
-from packer.errors import OptionError, PackError, SourceError
+from packer.errors import OptionError, PackError, SourceError, printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -54,7 +55,11 @@ def head_of(path: Path) -> bytes:
     try:
         with open(open_regular(path), "rb") as file:
             return file.read(HEAD)
-    except OSError:
+    except StrangeFileError:
+        return b""
+    except OSError as error:
+        if error.errno not in ABOUT_THE_FILE:
+            raise SourceError(f"{printable(path)}: reading failed: {cause_of(error)}") from error
         return b""
 
 

@@ -29,7 +29,7 @@ def names_to_recognise(path: Path) -> list[str]:
     Where images lie in it, or in directories in it, these are the names of the directories.
     """
     with os.scandir(path) as entries:
-        found = {entry.name: entry.is_dir() for entry in entries}
+        found = {entry.name: os.path.isdir(entry.path) for entry in entries}  # also of links in a circle
     names = sorted(found)
     directories = [name for name in names if found[name]]
     if len(directories) == len(names):
@@ -90,11 +90,11 @@ def _has_images(directory: Path) -> bool:
 def _files(directory: Path) -> list[str]:
     try:
         with os.scandir(directory) as entries:
-            return sorted(entry.name for entry in entries if not entry.is_dir())
+            return sorted(entry.name for entry in entries if not os.path.isdir(entry.path))
     except OSError:  # whoever lists the images says so
         return []
 
 
 def _directories(directory: Path) -> list[str]:
     with os.scandir(directory) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir())
+        return sorted(entry.name for entry in entries if os.path.isdir(entry.path))

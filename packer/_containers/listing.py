@@ -26,11 +26,12 @@ from packer.errors import SourceError, printable
 
 __all__ = ["Listing", "list_samples"]
 
-_BLOCK = 4096  # samples
+_BLOCK, _BLOCK_BYTES = 4096, 1 << 26  # samples, and bytes that they hold
 _NO_BYTES = -1
 _NO_SEAL = 0, -1, 0
 _SEAL = [(name, "<i8") for name in Seal._fields]
 _FEW = 1 << 20  # samples, which may be more than there are bytes
+_SHARED = 1 << 27, 100  # bytes of samples that share some: so many, and so many times those of the files
 _SPREAD = 1000, 10  # class ids are so many and so many a sample at most; larger numbers are numbers
 
 ProgressCallback = Callable[[int, int], None]
@@ -113,12 +114,24 @@ def list_samples(
     require_distinct_files(container.root, container.files)
     rows = _Rows(container, in_place, bad or BadSamples())
     for unit in range(container.units):
-        entries = container.entries(unit)
-        while block := list(itertools.islice(entries, _BLOCK)):
+        for block in _blocks(container.entries(unit)):
             rows.add(block, unit)
         if progress is not None:
             progress(unit + 1, container.units)
     return rows.listing(classes)
+
+
+def _blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Yield samples, some at a time: fewer where they hold large values."""
+    block, held = list[Entry](), 0
+    for entry in entries:
+        block.append(entry)
+        held += sum(len(value) for value in (entry.image, *entry.values.values()) if isinstance(value, bytes))
+        if len(block) == _BLOCK or held > _BLOCK_BYTES:
+            yield block
+            block, held = [], 0
+    if block:
+        yield block
 
 
 class _Rows:
@@ -131,7 +144,7 @@ class _Rows:
         self._rows, self._names, self._copied = Spool(), Spool(), Spool()
         self._packed = PackedSpool(len(container.files))
         self._name_end = self._copied_end = self._count = 0
-        self._most = _FEW
+        self._most, self._most_held, self._held, self._last_packed = _FEW, _SHARED[0], 0, -1
         self._class_names: dict[str, int] = {}  # in the order in which they are met
         self._names_of_ids: dict[int, str] = {}
         self._numbered = self._named = self._contradictory = False
@@ -162,7 +175,7 @@ class _Rows:
         self._require_known(entries)
         self._rows.append(rows.tobytes())
         self._count += len(entries)
-        if self._count > self._most:
+        if self._count > self._most or self._held > self._most_held:
             self._require_bytes()
 
     def listing(self, classes: Sequence[str] | None) -> Listing:
@@ -215,12 +228,21 @@ class _Rows:
         return name
 
     def _require_bytes(self) -> None:
-        """Refuse more samples than bytes: what is compressed may promise any number, which would fill the disk."""
+        """Refuse more samples than bytes, and far more bytes of samples than of files.
+
+        What is compressed may promise any number, and samples may share bytes: either would fill the disk.
+        """
         container = self._container
         size = sum(filled(container.root / name) for name in container.files)
-        if self._count > size:
+        if self._count > max(size, _FEW):
             raise SourceError(f"{_shown(container)}: promises {self._count:,} samples and more in {size:,} bytes")
-        self._most = size
+        self._most_held = _SHARED[0] + _SHARED[1] * size
+        if self._held > self._most_held:
+            raise SourceError(
+                f"{_shown(container)}: its samples refer to the same bytes again and again: {self._count:,} have "
+                f"{self._held:,} bytes, more than {_SHARED[1]} times the {size:,} of the files. Write each image once"
+            )
+        self._most = max(size, _FEW)
 
     def _require_known(self, entries: Iterable[Entry]) -> None:
         if not all(entry.values.keys() <= self._fields.keys() for entry in entries):
@@ -254,13 +276,20 @@ class _Rows:
             if value is None:
                 yield copied, 0, _NO_BYTES
             elif isinstance(value, Piece):
+                self._held += value.size
                 yield value
             elif isinstance(value, Packed):
                 self._require_may_be_packed(value)
-                yield self._packed.add(value), value.offset, value.size
+                number = self._packed.add(value)
+                self._held += value.piece.size if number != self._last_packed else 0
+                self._last_packed = number
+                yield number, value.offset, value.size
             else:
                 self._copied.append(value)
                 self._copied_end += len(value)
+                self._held += len(value)
+                if self._held > self._most_held:
+                    self._require_bytes()
                 yield copied, self._copied_end - len(value), len(value)
 
     def _require_may_be_packed(self, value: Packed) -> None:
@@ -357,5 +386,6 @@ def _unknown(names: Sequence[str]) -> str:
 
 
 def _shown(container: Container, unit: int | None = None) -> str:
-    file = container.files[unit] if unit is not None and container.units == len(container.files) else ""
+    files = container.files
+    file = files[unit] if unit is not None and container.units == len(files) else files[0] if len(files) == 1 else ""
     return printable(container.root / file)

@@ -59,7 +59,7 @@ class AnnotationRequest:
             raise OptionError("--masks draws the annotations of --coco: say which with --coco")
         if self.split is not None and not (self.voc or self.yolo):
             raise OptionError("--split names a split of --voc or --yolo")
-        names = ("labels", "unlabeled", "no_classes", "classes_from")
+        names = ("labels", "classes_from")  # unlabeled is what such images are
         if named and (others := [name for name in names if getattr(self, name, None)]):
             option = others[0].replace("_", "-")
             raise OptionError(f"--{option} says labels, and images with --{named} have fields instead: leave out one")

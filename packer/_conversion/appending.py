@@ -23,6 +23,7 @@ from packer._manifest import Manifest
 from packer._sources import Source, is_listing, with_given_classes
 from packer._sources.repeats import repeats
 from packer._storage.files import disk_size, remove
+from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, shown
 from packer._storage.urlpath import user_path
 from packer._table import Names
@@ -38,13 +39,13 @@ def append(
     pack: str | os.PathLike[str],
     src: str | os.PathLike[str],
     *,
-    progress: Callable[[ConversionProgress], None] | None = None,
+    progress: Callable[[ConversionProgress], None] | bool | None = None,
     **options: Any,
 ) -> Summary:
     """Convert images to one more part of a pack with parts, as `packer append` does.
 
     Readers that have the pack open go on, and whoever opens the pack finds it without the part or with all of it. The
-    same call continues after an interruption; where the last part is what the call would make, it does nothing.
+    same call continues after an interruption; where one of the parts is what the call would make, it does nothing.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ def append(
         A pack with parts, such as ``packer.convert(src, pack, parts=4)`` makes.
     src : path
         What `convert` takes. No sample may have a name that the pack has.
-    progress : callable, optional
+    progress : bool or callable, optional
         As for `convert`.
     **options
         The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which the pack decides.
@@ -76,7 +77,7 @@ def append(
     PackerError
         As `convert` raises it.
     """
-    given = _given(options)
+    given, progress = _given(options), shown_progress(progress, pack)
     if is_url(pack):
         raise DestinationError(
             f"{shown(pack)}: is at a URL, where no pack changes. Append to a copy on a disk, and convert that to a URL"
@@ -88,10 +89,11 @@ def append(
         place = _place(pack, whole)
         request = ConversionRequest(src=src, dst=place, **given)
         source = _opened(request, pack, whole)
-        last = pack / str(whole.parts[-1][0])
-        if _is_made(last, source, request):
-            images = whole.parts[-1][1]
-            return Summary(pack, whole, 0, disk_size(last), 0.0, continued=images, kept=0, notes=["done already"])
+        made = _made_part(pack, whole, source, request)
+        if made is not None:
+            name, images = made
+            size = disk_size(pack / name)
+            return Summary(pack, whole, 0, size, 0.0, continued=images, kept=0, notes=["done already"])
         _require_new_names(pack, source)
         summary = _part(request, source, progress)
         made_of = {"kind": whole.source.get("kind", ""), "sha256": _digest([whole.source, summary.manifest.source])}
@@ -201,6 +203,14 @@ def _other_fields(problem: str) -> SourceError:
 
 def _joined(names: Iterable[str]) -> str:
     return ", ".join(map(printable, names)) or "none"
+
+
+def _made_part(pack: Path, whole: Manifest, source: Source, request: ConversionRequest) -> tuple[str, int] | None:
+    """Return name and count of the part that the conversion would make, where the pack has it; None where not."""
+    for name, images, *_ in reversed(whole.parts):
+        if images <= len(source) and _is_made(pack / str(name), source, request):
+            return str(name), images
+    return None
 
 
 def _is_made(path: Path, source: Source, request: ConversionRequest) -> bool:

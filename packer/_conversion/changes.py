@@ -17,6 +17,10 @@ from packer.errors import ResumeError, SourceError, printable
 
 __all__ = ["compare_source", "setting_differences", "started_differently"]
 
+_Difference = tuple[tuple[str, ...], Any, Any]
+"""Where a setting stands, what it was, and what it is."""
+
+_LIBRARIES = "versions"
 _SHOWN = 5
 _SPOKEN = {"format": "the format", "src": "SRC", "size": "--resize", "mode": "--resize-mode", "check": "--audit"}
 """What a person calls a setting whose option has not the setting's name."""
@@ -32,19 +36,34 @@ def started_differently(directory: Path, differences: Sequence[str]) -> ResumeEr
 
 
 def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return a line for each setting that is not what it was.
+    """Return a line for each setting that is not what it was; options come first.
 
-    Both are JSON objects, or become ones. A setting is called by the option that sets it.
+    Both are JSON objects, or become ones. A setting is called by the option that sets it. What follows from an option
+    is no line of its own: the codec of `--resize`, and the libraries that are used only with it.
     """
-    return [
-        f"{_option(path)} was {_value(then)} and is {_value(present)}"
-        for path, then, present in _differences((), before, json.loads(json.dumps(now)))
+    found = list(_differences((), before, json.loads(json.dumps(now))))
+    settings = [one for one in found if one[0][0] != _LIBRARIES and not _follows(one, found)]
+    libraries = [one for one in found if one[0][0] == _LIBRARIES and (not settings or None not in one[1:])]
+    lines = [f"{_option(path)} was {_value(then)} and is {_value(present)}" for path, then, present in settings]
+    lines.sort(key=lambda line: not line.startswith("--"))
+    return lines + [
+        f"{path[-1]} {_version(then, 'was')} and {_version(present, 'is')}" for path, then, present in libraries
     ]
 
 
-def _differences(
-    above: tuple[str, ...], before: Mapping[str, Any], now: Mapping[str, Any]
-) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+def _follows(difference: _Difference, others: Sequence[_Difference]) -> bool:
+    """Tell whether a codec is another one because images are resized now, or are no longer."""
+    path, then, present = difference
+    resized = [one for one in others if one[0][-1] == "resize" and None in one[1:]]
+    return path[-1] == "codec" and {then, present} == {"keep", "jpeg"} and bool(resized)
+
+
+def _version(version: Any, was: str) -> str:
+    """Return how a library took part: the library itself, of a version; or not at all."""
+    return f"{was} not used" if version is None else f"{was} version {printable(version)}"
+
+
+def _differences(above: tuple[str, ...], before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[_Difference]:
     for name in sorted({*before, *now}):
         then, present = before.get(name), now.get(name)
         if isinstance(then, dict) and isinstance(present, dict):
@@ -54,8 +73,6 @@ def _differences(
 
 
 def _option(path: tuple[str, ...]) -> str:
-    if path[0] == "versions":
-        return f"the version of {path[-1]}"
     return _SPOKEN.get(path[-1], "--" + path[-1].replace("_", "-"))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from packer._conversion.checkpoints import Checkpoints
 from packer._conversion.ledger import Ledger, check_report
+from packer._conversion.overhead import note_on_overhead
 from packer._conversion.pipeline import Batch, Pipeline, threads_for
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
@@ -205,7 +206,7 @@ def convert(
             )
             if not len(ledger.rows) and not allow_empty:
                 raise SourceError(f"{printable(source.root)}: not one of its {ledger.count} images can be read")
-            manifest = _complete(row.name, source, made_of, ledger, writer)
+            manifest, data = _complete(row.name, source, made_of, ledger, writer)
         check_readable(unfinished.pack, manifest)
         if report is not None:
             ledger.write_report(Path(report), source.report())
@@ -220,7 +221,7 @@ def convert(
         seconds=time.monotonic() - started,
         continued=continued,
         kept=ledger.kept,
-        notes=source.remarks(),
+        notes=[*source.remarks(), *filter(None, [note_on_overhead(row.name, manifest.count, data, bytes_out)])],
         not_looked_at=dict(source.others.counts),
     )
 
@@ -319,8 +320,8 @@ def _append(batch: Batch, writer: Writer, ledger: Ledger, fields: Sequence[Field
     writer.flush()
 
 
-def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, writer: Writer) -> Manifest:
-    """Make a complete pack of what was written; return its manifest."""
+def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, writer: Writer) -> tuple[Manifest, int]:
+    """Make a complete pack of what was written; return its manifest, and the bytes of its samples."""
     table = ledger.rows.build()
     described, account = dict(made_of.source), made_of.account
     if described.get("sha256") == "":  # of samples that came one after the other
@@ -347,4 +348,4 @@ def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, 
         account=None if account is None else account.to_json(),
     )
     writer.commit(manifest, table)
-    return manifest
+    return manifest, int(table.extent().sum())

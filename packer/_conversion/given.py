@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -13,12 +14,15 @@ import numpy.typing as npt
 from PIL import Image
 
 from packer._fields import PIXELS, Field, Stored
+from packer._fields.values import short
 from packer._images.encode import encode_png
 from packer._images.probe import inspect
 from packer._sample import UNLABELED
 from packer._sources import Source
 from packer._sources.base import ReadBuffer
+from packer._storage.opening import cause_of
 from packer._storage.paths import name_problem
+from packer._storage.stamps import ABOUT_THE_FILE
 from packer._table import Buffer
 from packer.errors import ImageError, SourceError, printable
 
@@ -69,25 +73,51 @@ class GivenSample:
             return f"{self._index:08d}"
 
     def label(self) -> int | float:
+        """Return the label; ImageError says which argument of `packer.pack` takes a label such as this one."""
         label, label_type = self._sample.get("label"), self._source.label_type
-        try:
-            if label_type == "class":
-                if label is None:
-                    return UNLABELED
-                number = self._ids[label] if isinstance(label, str) else Field("label_", "class").encode(label)
-                assert isinstance(number, int)
-                if number >= len(self._source.classes):
-                    raise ValueError(f"{number} is no id of the {len(self._source.classes)} classes")
-                return number
-            stored = Field("label_", "scalar", "int64" if label_type == "int" else "float64").encode(label)
-        except KeyError:
-            raise ImageError(f"its label {label!r} is none of the classes: say classes=[...]", self.shown()) from None
-        except ValueError as error:
-            raise ImageError(f"its label: {error}", self.shown()) from error
-        if stored is None:
+        if label_type == "class":
+            return UNLABELED if label is None else self._class_id(label)
+        if label is None:
             raise ImageError(f"it has no label, and label_type is {label_type!r}", self.shown())
+        try:
+            stored = Field("label_", "scalar", "int64" if label_type == "int" else "float64").encode(label)
+        except ValueError as error:
+            raise self._no_label(f": {error}. label_type is {label_type!r}") from error
         assert isinstance(stored, (int, float))
         return stored
+
+    def _class_id(self, label: Any) -> int:
+        classes = self._source.classes
+        if isinstance(label, str):
+            self._require_classes(f"{label!r} names a class")
+            if (known := self._ids.get(label)) is None:
+                raise self._no_label(f" {label!r} is none of the classes: add it to classes=[...]")
+            return known
+        try:
+            number = operator.index(label)
+        except TypeError:
+            of_numbers = isinstance(label, (float, np.floating))
+            kind = "label_type='float' is for numbers" if of_numbers else "Labels are ids or names of classes"
+            raise self._no_label(f" {short(label)} is no class. {kind}; other values are fields=") from None
+        if number != UNLABELED:
+            self._require_classes(f"{number} is a class id")
+        if not UNLABELED <= number < len(classes):
+            ids = f"ids are 0 to {len(classes) - 1}, and -1 is an unlabeled sample"
+            raise self._no_label(
+                f": {number} is no id of the {len(classes)} classes: {ids}; label_type='int' is for other numbers"
+            )
+        return number
+
+    def _require_classes(self, what: str) -> None:
+        """Raise SourceError where labels come without classes: no sample with a label could be used."""
+        if not self._source.classes:
+            raise SourceError(
+                f"sample {self._index}: its label {what}, and there are no classes. Say classes=[...], names of "
+                "classes in the order of their ids; or label_type='int' for numbers that have no names"
+            )
+
+    def _no_label(self, reason: str) -> ImageError:
+        return ImageError(f"its label{reason}", self.shown())
 
     @cached_property
     def values(self) -> tuple[Stored, ...]:
@@ -141,6 +171,8 @@ def _encoded_image(value: Any, what: str) -> Buffer:
         try:
             return ReadBuffer(1 << 10).read(os.fspath(value))[0]
         except OSError as error:
+            if error.errno not in ABOUT_THE_FILE:
+                raise SourceError(f"{printable(os.fspath(value))}: reading failed: {cause_of(error)}") from error
             raise ImageError(f"{what!r}: {printable(os.fspath(value))} cannot be read: {error.strerror}") from error
     if isinstance(value, np.ndarray):
         value = _image_of(value, what)

@@ -20,6 +20,7 @@ from packer._formats.index import move_index
 from packer._manifest import Manifest
 from packer._sources import Source, build_index, require_whole
 from packer._storage.files import disk_size, remove
+from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url
 from packer.errors import DestinationError, printable
 
@@ -94,7 +95,7 @@ def index(
     exif: str = "ignore",
     on_error: str = "fail",
     overwrite: bool = False,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback | bool | None = None,
     **options: Any,
 ) -> Summary:
     """Make an index of images that stay where they are, as `packer index` does.
@@ -117,8 +118,8 @@ def index(
         What to do with an image that cannot be read: stop, or leave it out and list it in the manifest.
     overwrite : bool
         Whether to replace what is at `dst`.
-    progress : callable, optional
-        Called with how many images were looked at, and how many there are.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with how many images were looked at, and how many there are.
     **options
         The arguments of `convert` that say which images there are, with which labels and fields.
 
@@ -138,6 +139,7 @@ def index(
     DestinationError, PackLockedError
         If the index cannot be written.
     """
+    progress = shown_progress(progress, dst)
     known = {field.name for field in fields(SourceRequest)}
     if unknown := [name for name in options if name not in known]:
         raise TypeError(

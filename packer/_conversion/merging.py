@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from packer._conversion import convert as writing
 from packer._conversion.convert import ConversionProgress, Summary
@@ -14,6 +13,8 @@ from packer._formats import format_for
 from packer._sources import CLASS_MAPS, pack_source
 from packer._storage.limits import require_count
 from packer._storage.paths import path_problem
+from packer._storage.progress import shown_progress
+from packer._storage.urlpath import user_path
 from packer.errors import OptionError, printable
 
 __all__ = ["merge"]
@@ -29,7 +30,7 @@ def merge(
     workers: int | None = None,
     overwrite: bool = False,
     fresh: bool = False,
-    progress: Callable[[ConversionProgress], None] | None = None,
+    progress: Callable[[ConversionProgress], None] | bool | None = None,
 ) -> Summary:
     """Join packs, one after the other, in one pack, as `packer merge` does. The samples keep their bytes.
 
@@ -66,15 +67,16 @@ def merge(
     DestinationError, PackLockedError, ResumeError
         As for `convert`.
     """
+    progress = shown_progress(progress, dst)
     if isinstance(packs, str | os.PathLike):
-        raise TypeError(f"packs is a sequence of paths, not the path {os.fspath(packs)!r}")
+        raise TypeError(f"packs is a sequence of paths, not the path {printable(user_path(packs))!r}")
     if not packs:
         raise ValueError("packs has one path or more")
     if classes not in CLASS_MAPS:
         raise ValueError(f"classes is {' or '.join(map(repr, CLASS_MAPS))}, not {classes!r}")
     _require_prefixes(prefixes, len(packs))
     require_count("workers", workers)
-    destination = Path(os.path.expanduser(dst))
+    destination = user_path(dst)
     options = format_options(format_for(destination), shard_size)
     check_destination(destination, overwrite=overwrite)
     return writing.convert(

@@ -13,6 +13,8 @@ from packer._conversion.spoken import speaking_of_arguments
 from packer._conversion.streaming import stream_source
 from packer._conversion.workspace import check_destination
 from packer._fields import Field
+from packer._storage.progress import shown_progress
+from packer._storage.urlpath import local_path
 
 __all__ = ["pack"]
 
@@ -43,7 +45,7 @@ def pack(
     workers: int | None = None,
     overwrite: bool = False,
     fresh: bool = False,
-    progress: Callable[[ConversionProgress], None] | None = None,
+    progress: Callable[[ConversionProgress], None] | bool | None = None,
 ) -> Summary:
     """Write samples that a program gives, one after the other, to a pack.
 
@@ -60,7 +62,8 @@ def pack(
             Bytes and files are stored as they are. A PIL image, or an array of (H, W) uint8, uint16 or bool or
             (H, W, 3 or 4) uint8, is stored as a PNG, unless `codec` says otherwise.
         ``"label"`` : int, float or str, optional
-            As `label_type` says; of ``"class"`` an id, or a name in `classes`. Without one, -1.
+            As `label_type` says; of ``"class"``, an id or a name of `classes`, which has to be given then. Without a
+            label, or with -1, a sample is unlabeled.
         ``"name"`` : str, optional
             A path with ``/`` between its parts, unique. By default the number of the sample: ``00000017.jpg``.
 
@@ -75,7 +78,8 @@ def pack(
         one axis without the number. `packer.Field` also names classes:
         ``{"kind": packer.Field("kind", "class", classes=("cat", "dog"))}``.
     classes : sequence of str, optional
-        The classes' names in the order of their ids. Without them there are no classes, and all labels are -1.
+        The classes' names in the order of their ids, such as ``["cat", "dog"]`` for the labels 0 and 1. Without
+        `classes`, samples have no class labels: say ``label_type="int"`` for numbers that have no names.
     label_type : {"class", "int", "float"}
         Whether labels are class ids, or numbers without classes.
     format, resize, resize_mode, upscale, interpolation, codec, quality, tiles, recode, exif, audit, max_pixels
@@ -109,7 +113,8 @@ def pack(
     ...         yield {"image": path, "caption": path.with_suffix(".txt").read_text(), "age": 3.5}
     >>> packer.pack(samples(), "photos.lmdb", fields={"caption": "text", "age": "float32"})  # doctest: +SKIP
     """
-    destination = Path(os.path.expanduser(dst))
+    progress = shown_progress(progress, dst)
+    destination = local_path(dst)
     request = ConversionRequest(
         src=destination,
         dst=destination,

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from packer import __version__
 from packer._account import Account
 from packer._conversion.recipe import Recipe
 from packer._conversion.repack import carries
-from packer._formats import open_pack
+from packer._formats import Reader, open_pack
 from packer._manifest import TILED, Manifest
 from packer._sources import Source
 from packer.errors import NotAPackError, PackNotFoundError, SourceError, printable
@@ -101,14 +103,32 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
     try:
         with open_pack(destination) as reader:
             manifest = reader.manifest
+            made = manifest.format, len(manifest.parts), manifest.classes, manifest.label_type
+            said = manifest.codec, _with_defaults(manifest.settings), manifest.source
+            would = provenance(source, recipe)
+            same = made == (format, parts, source.classes, source.label_type)
+            same = same and said == (would.codec, _with_defaults(would.settings), would.source)
+            return manifest if same and _have_sizes(reader, source) else None
     except (NotAPackError, PackNotFoundError):
         return None
-    made = manifest.format, len(manifest.parts), manifest.classes, manifest.label_type
-    said = manifest.codec, _with_defaults(manifest.settings), manifest.source
-    would = provenance(source, recipe)
-    same = made == (format, parts, source.classes, source.label_type)
-    same = same and said == (would.codec, _with_defaults(would.settings), would.source)
-    return manifest if same else None
+
+
+def _have_sizes(reader: Reader, source: Source) -> bool:
+    """Tell whether files that were kept byte for byte have the sizes of their samples still: else some are others now.
+
+    Sources and packs of which nobody can tell are taken to be the same.
+    """
+    manifest = reader.manifest
+    changes_bytes = manifest.codec != "keep" or manifest.settings.get("tiles") or manifest.exif == "apply"
+    if source.origin is not None or changes_bytes:
+        return True
+    source = source.stamped()
+    skipped = {str(entry["name"]) for entry in manifest.skipped}
+    kept = np.array([name not in skipped for name in source.names] if skipped else [True] * len(source), bool)
+    sizes = source.sizes()
+    if sizes is None or not source.whole_files or int(kept.sum()) != len(reader):
+        return True
+    return bool(np.array_equal(sizes[kept], reader.table.size))
 
 
 def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:

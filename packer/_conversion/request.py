@@ -75,14 +75,15 @@ class ConversionRequest(SourceRequest):
         if self.resize is not None:
             mode, interpolation = self.resize_mode or "short", self.interpolation or "bilinear"
             resize = ResizeSpec(self.resize, mode, self.upscale, interpolation)
+        codec = self.codec or ("jpeg" if resize else "keep")
         return Recipe(
-            codec=self.codec or ("jpeg" if resize else "keep"),
+            codec=codec,
             resize=resize,
             quality=90 if self.quality is None else self.quality,
             exif=self.exif,
             audit=self.audit,
             max_pixels=self.max_pixels or MAX_PIXELS,
-            tiles=self.tiles,
+            tiles=self.tiles if self.tiles or codec == "jpeg" else None,  # only JPEGs that are encoded get tiles
             recode=self.recode,
         )
 
@@ -139,13 +140,11 @@ class ConversionRequest(SourceRequest):
         )
 
     def _refuse_without_effect(self, recipe: Recipe) -> None:
-        """Raise OptionError where an option was given that decides nothing."""
+        """Raise OptionError where an option asks for what will not happen; for what happens anyway, it may ask."""
         kept = "files keep their own bytes, unless --codec or --resize is said"
         why = kept if recipe.codec == "keep" else f"--codec {recipe.codec} has none"
         if self.quality is not None and recipe.codec not in LOSSY:
             raise OptionError(f"--quality is for {' and '.join(LOSSY)}: {why}")
-        if self.tiles is False and recipe.codec != "jpeg":
-            raise OptionError(f"--no-tiles is for JPEGs that are encoded: {why}")
         resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
         if recipe.resize is None and resizing:
             raise OptionError(f"{option(resizing[0])} says how to resize: say to which size with --resize")

@@ -53,7 +53,7 @@ _READING = ("path_column", "label_column", "delimiter", "label_type", "suffix")
 """What says how to read a file of labels."""
 
 _OF_A_DIRECTORY = {"labels": "labels", "extensions": "images"}
-_OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields", "no_metadata": "fields"}
+_OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields"}
 _OF_A_DIRECTORY |= {"coco": "fields", "voc": "fields", "yolo": "fields"}
 _OF_A_DIRECTORY |= {"skip_hidden": "images", "allow_empty": "classes"}
 """What is for directories alone, with what a listing or a pack says by itself instead."""
@@ -217,7 +217,8 @@ class SourceRequest(AnnotationRequest):
             raise OptionError("--column says what a column of a table becomes: say which file with --labels")
         if self.on_missing not in (None, *ON_MISSING):
             raise ValueError(f"on_missing is one of {', '.join(ON_MISSING)}, not {self.on_missing!r}")
-        if self.on_missing and not (self.file_fields or self.table_columns) and (self.no_metadata or self.labels):
+        may_lack = self.file_fields or self.table_columns or not (self.no_metadata or self.labels)
+        if self.on_missing in ("null", "skip") and not may_lack:
             raise OptionError("--on-missing is for fields: say which with --field or --column")
         if self.allow_empty and (self.labels or self.unlabeled or self.no_classes or self.annotations):
             raise OptionError("--allow-empty is for directories that are classes, which these options leave out")

@@ -13,6 +13,7 @@ from packer._conversion.in_parts import convert_in_parts
 from packer._conversion.request import ConversionRequest
 from packer._conversion.spoken import speaking_of_arguments
 from packer._conversion.uploaded import UploadedConversion
+from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url
 from packer._storage.urlpath import user_path
 from packer.errors import OptionError
@@ -74,7 +75,7 @@ def convert(
     overwrite: bool = False,
     fresh: bool = False,
     ignore_free_space: bool = False,
-    progress: Callable[[ConversionProgress], None] | None = None,
+    progress: Callable[[ConversionProgress], None] | bool | None = None,
 ) -> Summary:
     """Convert images to a pack, as `packer convert` does.
 
@@ -216,8 +217,9 @@ def convert(
         Whether to start over instead of continuing an interrupted conversion.
     ignore_free_space : bool
         Whether to begin on a disk that has less room than the files take which keep their bytes.
-    progress : callable, optional
-        Called after every batch with an object that has `done`, `total` and `skipped`, in images, and `bytes_read`.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called after every batch with an object that has `done`, `total` and `skipped`,
+        in images, and `bytes_read`.
 
     Returns
     -------
@@ -247,6 +249,7 @@ def convert(
         If what is needed is not there: packer's own C for `tiles`, pyarrow for Parquet, PyYAML for `yolo`, boto3 or
         obstore for a URL.
     """
+    progress = shown_progress(progress, dst)
     request = ConversionRequest(
         src=_path(src),
         dst=_path(dst),

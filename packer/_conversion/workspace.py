@@ -33,11 +33,25 @@ from packer._storage.opening import NO_LINK, open_regular
 from packer._storage.remote import urls
 from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, printable
 
-__all__ = ["Workspace", "WorkspacePaths", "check_destination"]
+__all__ = ["Workspace", "WorkspacePaths", "check_destination", "check_place"]
 
 
 def check_destination(destination: Path, *, overwrite: bool, source: Path | None = None) -> None:
-    """Raise DestinationError where a pack cannot be written, or would lie in the `source` directory."""
+    """Raise DestinationError where a pack cannot be written, would lie in the `source` directory, or exists."""
+    check_place(destination, source)
+    if os.path.lexists(destination):
+        shown = printable(destination)
+        if not overwrite:
+            raise DestinationError(f"{shown}: exists already. Choose another name, or say --overwrite.")
+        if os.path.isdir(destination) and os.listdir(destination):
+            try:
+                recognise(destination)
+            except NotAPackError:
+                raise DestinationError(f"{shown}: a directory that is not a pack will not be replaced by one") from None
+
+
+def check_place(destination: Path, source: Path | None = None) -> None:
+    """Raise DestinationError where no pack can be written beside a path, or would lie in the `source` directory."""
     if urls.is_url(destination):
         raise DestinationError(
             f"{urls.shown(destination)}: is written by `packer convert` alone, without --split, --part and --cluster. "
@@ -52,14 +66,6 @@ def check_destination(destination: Path, *, overwrite: bool, source: Path | None
     require_directory(parent, destination)
     if not os.access(parent, os.W_OK | os.X_OK):
         raise DestinationError(f"{shown}: the directory {printable(parent)} is not writable")
-    if os.path.lexists(destination):
-        if not overwrite:
-            raise DestinationError(f"{shown}: exists already. Choose another name, or say --overwrite.")
-        if os.path.isdir(destination) and os.listdir(destination):
-            try:
-                recognise(destination)
-            except NotAPackError:
-                raise DestinationError(f"{shown}: a directory that is not a pack will not be replaced by one") from None
 
 
 class WorkspacePaths:

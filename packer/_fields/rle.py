@@ -69,7 +69,7 @@ def rle_of(segmentation: Any, height: int, width: int) -> dict[str, Any]:
 
 def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:
     """Return the mask of runs, (height, width) uint8 of 0 and 1; ValueError where the runs are not its pixels."""
-    if (runs < 0).any() or int(runs.sum()) != height * width:
+    if ((runs < 0) | (runs > height * width)).any() or int(runs.sum()) != height * width:  # the sum may overflow
         raise ValueError(f"the runs are not those of {height * width} pixels")
     pixels = np.repeat((np.arange(len(runs)) % 2).astype(np.uint8), runs)
     return np.ascontiguousarray(pixels.reshape(width, height).T)

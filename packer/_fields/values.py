@@ -6,6 +6,7 @@ import json
 import math
 import operator
 import re
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -226,9 +227,13 @@ def _decoded_labels(data: bytes) -> npt.NDArray[np.int64]:
 
 
 def short(value: Any) -> str:
-    text = repr(value)
+    """Return a value as a message shows it, of which a list of lists may be in many others."""
+    text = _REPR.repr(value) if isinstance(value, (list, tuple, dict)) else repr(value)
     return text if len(text) <= 60 else text[:60] + "…"
 
+
+_REPR = reprlib.Repr()
+_REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple, _REPR.maxdict, _REPR.maxstring, _REPR.maxother = 3, 30, 30, 30, 60, 60
 
 ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
     "text": _text,

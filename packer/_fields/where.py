@@ -112,7 +112,7 @@ class Condition:
     def chosen(self, columns: Mapping[str, Column]) -> Mask:
         """Return for each of N samples whether the condition is true, as a (N,) bool array.
 
-        A number with a fraction is compared with float32 values after rounding to float32.
+        Numbers are compared exactly; but one with a fraction is rounded to float32 where the values are float32.
 
         Raises
         ------
@@ -217,7 +217,11 @@ def _columns_compared(left: Column, compare: Callable[[Any, Any], Any], right: C
         raise ExpressionError(f"{left.kind} cannot be compared with {which}", node.at)
     if left.kind in ("classes", "truth values") and node.how not in _UNORDERED:
         raise ExpressionError(f"{left.kind} have no order: say == or !=", node.at)
-    return _truth(np.asarray(compare(left.values, right.values)), left.present & right.present)
+    if left.kind == "numbers":
+        found = compare(_order(left.values, right.values), 0)
+    else:
+        found = np.asarray(compare(left.values, right.values))
+    return _truth(found, left.present & right.present)
 
 
 def _require(column: Column, kinds: Iterable[str], problem: str, named: Named) -> None:
@@ -246,25 +250,59 @@ def _comparable(column: Column, literal: Literal, named: Named) -> bool | int | 
 def _numbers_compared(
     values: npt.NDArray[Any], compare: Callable[[Any, Any], Any], number: int | float
 ) -> npt.NDArray[Any]:
-    """Compare numbers with one that their dtype may not hold, exactly but for what rounds to a float32."""
+    """Compare numbers with one exactly, but for a fraction that rounds to a float32."""
     same: Any = _of_dtype(number, values.dtype)
     if same is not None:
         return np.asarray(compare(values, same))
-    if values.dtype.kind == "f":  # too large for float32
-        return np.asarray(compare(values.astype(np.float64), float(number)))
-    if isinstance(number, float):  # with a fraction, so that no int64 is rounded across it
-        return np.asarray(compare(values.astype(np.float64), number))
-    return np.full(values.shape, compare(0, number))  # too large for any of the integers
+    if values.dtype.kind != "f":
+        if isinstance(number, float):  # with a fraction, so that no int64 is rounded across it
+            return np.asarray(compare(values.astype(np.float64), number))
+        return np.full(values.shape, compare(0, number))  # too large for any of the integers
+    wide, near = values.astype(np.float64), float(number)
+    if near == number:
+        return np.asarray(compare(wide, near))
+    below = near if near < number else np.nextafter(near, -np.inf)  # the largest float that is less than the number
+    return np.asarray(compare(np.where(np.isnan(wide), np.nan, np.where(wide <= below, -1.0, 1.0)), 0))
 
 
 def _of_dtype(number: int | float, dtype: np.dtype[Any]) -> Any:
-    """Return the number of a dtype that a number is, or rounds to where those are floats; None where there is none."""
+    """Return the number of a dtype that a number is, or that a fraction rounds to; None where there is none."""
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             rounded = np.array(float(number)).astype(dtype)[()]
-        return rounded if np.isfinite(rounded) else None
+        same = np.isfinite(rounded) and (isinstance(number, float) or int(rounded) == number)
+        return rounded if same else None
     limits = np.iinfo(dtype)
     return dtype.type(number) if isinstance(number, int) and limits.min <= number <= limits.max else None
+
+
+def _order(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return -1, 0 or 1 where a number is less than another, equal or greater, exactly; NaN where one is NaN.
+
+    NumPy compares integers of 64 bits with floats as floats, which rounds them.
+    """
+    if left.dtype.kind == "f":
+        return -_order(right, left) if right.dtype.kind != "f" else _sign(left, right)
+    if right.dtype.kind == "f":
+        return _order_beside_floats(left, right.astype(np.float64))
+    if left.dtype.kind == right.dtype.kind:
+        return _sign(left, right)
+    if left.dtype.kind == "u":
+        return -_order(right, left)
+    return np.where(left < 0, -1.0, _sign(left.astype(np.uint64), right))
+
+
+def _order_beside_floats(integers: npt.NDArray[Any], floats: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    limits, floor = np.iinfo(integers.dtype), np.floor(floats)
+    above, below = floor >= float(limits.max) + 1, floor < float(limits.min)  # of all integers of the dtype
+    whole = np.where(above | below | np.isnan(floor), 0, floor).astype(integers.dtype)
+    order = np.where(integers == whole, -(floats > floor).astype(np.float64), _sign(integers, whole))
+    return np.where(np.isnan(floor), np.nan, np.where(above, -1.0, np.where(below, 1.0, order)))
+
+
+def _sign(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    order = (left > right).astype(np.float64) - (left < right)
+    return np.where((left != left) | (right != right), np.nan, order)  # noqa: PLR0124 - NaN
 
 
 def _among(column: Column, node: Among) -> npt.NDArray[Any]:

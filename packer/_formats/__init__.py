@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from packer._formats.contract import Writer
@@ -13,6 +12,7 @@ from packer._formats.reader import Reader
 from packer._manifest import Manifest
 from packer._storage.opening import StrangeFileError
 from packer._storage.place import Place, choose_reading, place_of
+from packer._storage.urlpath import user_path
 from packer.errors import (
     CorruptPackError,
     DestinationError,
@@ -178,17 +178,16 @@ _DIRECTORIES = (*(row for row in FORMATS.values() if row.files), INDEX, PARTS)
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
     """Return the format that a pack's name asks for; DestinationError, with `advice`, where there is none."""
-    suffix = Path(path).suffix.lower()
+    path = user_path(path)
+    suffix = path.suffix.lower()
     for row in FORMATS.values():
         if suffix in row.suffixes:
             return row
     if suffix in INDEX.suffixes:
-        raise DestinationError(
-            f"{printable(os.fspath(path))}: an index holds no images. Make one: `packer index SRC DST`"
-        )
+        raise DestinationError(f"{printable(path)}: an index holds no images. Make one: `packer index SRC DST`")
     known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
     raise DestinationError(
-        f"{printable(os.fspath(path))}: the suffix decides the format, and "
+        f"{printable(path)}: the suffix decides the format, and "
         f"{f'{suffix} is not one of' if suffix else 'this name has none of'} {known}. "
         f"{advice}"
     )
@@ -233,7 +232,7 @@ def _what_it_is(place: Place) -> str:
     try:
         held = place.names()
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        raise PackError(f"{printable(place.given)}: cannot be read: {error.strerror}") from error
     if name.endswith(FORMATS["pth"].suffixes) or any(file in held for row in _DIRECTORIES for file in row.files):
         missing = " or ".join(row.files[-1] for row in _DIRECTORIES)
         return f"a directory without {missing}: a pack that was copied in part, or damaged"
@@ -248,7 +247,7 @@ def _head(place: Place) -> bytes | None:
     try:
         return place.head(_HEAD)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise PackNotFoundError(f"{printable(place.given)}: {error.strerror}.{place.why_missing()}") from error
+        raise PackNotFoundError(f"{printable(place.given)}: {error.strerror}.{place.why_missing()}") from None
     except StrangeFileError as error:
         raise NotAPackError(str(error.strerror), place.given) from error
     except OSError as error:

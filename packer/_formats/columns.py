@@ -89,7 +89,7 @@ class PackColumns(Mapping[str, Column]):
 
     def _own(self, name: str) -> npt.NDArray[Any]:
         self._reader.require_column(name)
-        return self._reader.table.columns()[name][self._which]
+        return self._reader.table.kept(name)[self._which]
 
     def _label(self) -> Column:
         manifest = self._reader.manifest

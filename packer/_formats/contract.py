@@ -275,7 +275,8 @@ class PackAccess(abc.ABC):
     def require_table(self) -> None:
         """Raise CorruptPackError where the file of the table was cut short since it was opened.
 
-        Its columns are mapped, and touching what is gone would kill the process. Called before a batch is read.
+        Called before a batch is read: whoever trains learns at once that a pack was cut, and not at the first sample
+        that is gone.
         """
 
     def check_structure(self) -> Iterable[str]:

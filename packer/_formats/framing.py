@@ -11,7 +11,7 @@ from packer._fields import Field, Stored
 from packer._formats.index import IndexReader
 from packer._storage.packfile import PackFile
 from packer._table import NO_VALUE, Ints, Table
-from packer.errors import CorruptPackError, PackError
+from packer.errors import CorruptPackError
 
 __all__ = ["FramedReader", "end_of", "framing_checksum", "joined_checksum", "lying_in", "stored_value"]
 
@@ -112,5 +112,5 @@ class FramedReader(IndexReader):
             with file:
                 if framing_checksum(file, lying_in(self.table, start, stop)) != expected:
                     yield f"{name}: what lies around the samples does not fit its checksum, and other tools read it"
-        except PackError as error:
-            yield f"{name}: {error.reason if isinstance(error, CorruptPackError) else error}"
+        except CorruptPackError as error:
+            yield f"{name}: {error.reason}"

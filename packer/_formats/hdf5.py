@@ -189,7 +189,7 @@ class HDF5Reader(Reader):
         except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise CorruptPackError(f"libhdf5 cannot read its structure: {error}", self.path) from error
         self._file.keep_together([(at, count * np.dtype(types[name]).itemsize) for name, (at, count) in places.items()])
-        columns = {name: self._file.array(at, count, types[name]) for name, (at, count) in places.items()}
+        columns = self._file.vectors({name: (*place, types[name]) for name, place in places.items()})
         return manifest, table_from(columns, manifest, self.path)
 
     def _fetch(self, offset: int, size: int) -> Buffer:

@@ -215,19 +215,19 @@ class IndexReader(SpreadReader):
         if rows < 0 or rest:
             raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
         self._table_file.keep_together([(0, self._table_file.size)])
-        columns = {
-            name: self._table_file.array(at, names if name == "names" else rows, types[name])
+        places = {
+            name: (at, names if name == "names" else rows, types[name])
             for name, at in column_places(rows, types).items()
         }
+        columns = self._table_file.vectors(places)
         self._files_file = self._directory.open(FILES_FILE)
         if self._files_file.size != 24 * files + file_names:
             raise CorruptPackError("it is not as long as the manifest says", self._files_file.path)
         counts, starts = (files, files, files, file_names), [0, 8 * files, 16 * files, 24 * files]
-        self._listed: list[npt.NDArray[Any]] = [
-            self._files_file.array(start, count, dtype)
-            for start, count, dtype in zip(starts, counts, _FILE_COLUMNS.values(), strict=True)
-        ]
-        size, modified, ends, blob = self._listed
+        listed = zip(_FILE_COLUMNS.items(), starts, counts, strict=True)
+        self._listed = self._files_file.vectors({name: (at, count, dtype) for (name, dtype), at, count in listed})
+        size, modified, ends, blob = self._listed.values()
+        size, modified = size.copy(), modified.copy()
         if (size < -1).any() or size.astype(float).sum() + data >= 1 << 62:
             raise CorruptPackError("files have no such sizes", self._files_file.path)
         names_of_files, stamps = Names(blob, ends, self._files_file.path), np.stack([size, modified], 1)
@@ -328,7 +328,7 @@ class IndexReader(SpreadReader):
 
     def check_structure(self) -> Iterable[str]:
         """Compare the list of files with its checksums, and look at the names in it."""
-        for name, column, expected in zip(_FILE_COLUMNS, self._listed, self._file_columns, strict=False):
+        for (name, column), expected in zip(self._listed.items(), self._file_columns, strict=False):
             if column_checksum(column) != expected:
                 yield f"the list of files: the column {name!r} does not fit its checksum"
                 return

@@ -35,7 +35,7 @@ from packer._storage.packfile import PackFile
 from packer._storage.paths import folded, path_problem
 from packer._storage.place import LocalPlace, Place
 from packer._table import COLUMNS, Table, blocks
-from packer.errors import CorruptPackError, PackError, printable
+from packer.errors import CorruptPackError, PackNotFoundError, UnsupportedVersionError, printable
 
 __all__ = ["TABLE_FILE", "PartsReader", "append_part", "column_places", "join_parts", "write_table"]
 
@@ -191,14 +191,14 @@ def _of_the_same_kind(reader: Reader, before: Sequence[Manifest], alike: Sequenc
 
 
 def _require_columns(reader: Reader) -> None:
-    for column in reader.table.columns():
+    for column in reader.table.column_names():
         reader.require_column(column)
 
 
 def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.NDArray[Any]]:
     """Yield a column of a part, block by block, as a stretch of the whole's: after so many bytes of data and names."""
     shift = {"offset": data, "name_end": names}.get(column)
-    for block in blocks(table.columns()[column]):
+    for block in blocks(table.column(column)):
         yield block if shift is None else block + shift
 
 
@@ -241,10 +241,11 @@ class PartsReader(SpreadReader):
         if sum(counts) != rows or min(counts, default=0) < 0:
             raise CorruptPackError(f"its parts do not have the {rows} samples that are in its table", self.path)
         self._table_file.keep_together([(0, self._table_file.size)])
-        columns = {
-            name: self._table_file.array(at, names if name == "names" else rows, types[name])
+        places = {
+            name: (at, names if name == "names" else rows, types[name])
             for name, at in column_places(rows, types).items()
         }
+        columns = self._table_file.vectors(places)
         return manifest, table_from(columns, manifest, self.path)
 
     def file_names(self) -> list[str]:
@@ -264,7 +265,7 @@ class PartsReader(SpreadReader):
                 yield from (
                     f"{part}: {reason}" for reason in self._check_part(part, rows, begins.get(part, 0), identity)
                 )
-            except PackError as error:
+            except (CorruptPackError, PackNotFoundError, UnsupportedVersionError) as error:  # and none of the machine's
                 yield f"{part}: {getattr(error, 'reason', error)}"
             first += count
 
@@ -283,10 +284,11 @@ class PartsReader(SpreadReader):
             if reader.manifest.identity() != identity:
                 yield "another pack than the one that was joined"
             _require_columns(reader)
-            if reader.table.columns().keys() != self.table.columns().keys():
+            if set(reader.table.column_names()) != set(self.table.column_names()):
                 yield "its fields are not those of the whole"
                 return
-            for column, own in self.table.columns().items():
+            for column in self.table.column_names():
+                own = self.table.column(column)
                 start = names if column == "names" else rows.start
                 for values in _shifted(reader.table, column, data, names):
                     if not np.array_equal(own[start : start + len(values)], values):

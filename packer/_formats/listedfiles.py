@@ -148,6 +148,7 @@ class ListedFiles(SpreadData):
                 continue
             before, now = stamp_in(self._stamps, number), self._base.stamp(name)
             if not same_stamp(before, now):
+                self._base.holds(name)  # which raises where nothing can be said of the file
                 where = self._base.path_of(name)
                 yield f"{printable(where)}: changed since it was indexed: {what_changed(before, now)}"
 

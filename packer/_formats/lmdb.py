@@ -109,14 +109,14 @@ class LMDBReader(Reader):
         if _MANIFEST_KEY not in own:
             raise NotAPackError("an LMDB file that packer did not write, or did not finish", self.path)
         manifest = Manifest.from_json(self._file.read(*own[_MANIFEST_KEY]), self.path)
-        columns = {}
+        places = {}
         for name, dtype in manifest.column_types.items():
             found = own.get(_column_key(name))
             if found is None:
                 raise CorruptPackError(f"the table has no column {name!r}", self.path)
             offset, size = found
-            columns[name] = self._file.array(offset, size // np.dtype(dtype).itemsize, dtype)
-        return manifest, table_from(columns, manifest, self.path)
+            places[name] = offset, size // np.dtype(dtype).itemsize, dtype
+        return manifest, table_from(self._file.vectors(places), manifest, self.path)
 
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._file.read(offset, size)

@@ -10,6 +10,7 @@ import numpy as np
 from packer._formats.contract import Places
 from packer._formats.reader import Reader
 from packer._storage.locations import NOWHERE
+from packer._storage.opening import TOO_MANY_OPEN
 from packer._storage.packfile import PackFile
 from packer._storage.place import Place
 from packer._table import Buffer, Ints
@@ -55,13 +56,13 @@ class SpreadData(abc.ABC):
     def require_distinct(self) -> None:
         """Raise CorruptPackError where two files are hard links of one: a small pack could become a full disk.
 
-        Files that cannot be opened share nothing; reading says so of each of their samples.
+        Files that are missing share nothing; reading says so of each of their samples.
         """
         linked: dict[tuple[int, int], str] = {}
         for number in range(len(self.starts) - 1):
             try:
                 file, _ = self.open_file(number)
-            except PackError:
+            except CorruptPackError:
                 continue
             if file.links > 1:
                 first = linked.setdefault(file.inode, file.path)
@@ -129,11 +130,22 @@ class SpreadData(abc.ABC):
             raise ValueError(f"{printable(self.path)}: is closed")
         found = self._open.get(number)
         if found is None:
-            found = self.open_file(number)
+            found = self._opened(number)
             if len(self._open) >= _OPEN_FILES:
                 self._open = {}
             self._open[number] = found
         return found
+
+    def _opened(self, number: int) -> tuple[PackFile, int]:
+        """Open a file, in the place of those that are open where the process may have no more."""
+        try:
+            return self.open_file(number)
+        except PackError as error:
+            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in TOO_MANY_OPEN
+            if not full or not self._open:
+                raise
+        self._open = {}
+        return self.open_file(number)
 
 
 class SpreadReader(Reader):

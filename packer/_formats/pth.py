@@ -180,11 +180,11 @@ class PthReader(SpreadReader):
         members = members_of(self._table_file)
         require_types(self._table_file, member_of(members, "table/data.pkl", path), ["|u1", *types.values()])
         self._table_file.keep_together([(0, self._table_file.size)])
-        columns = {}
+        places = {}
         for number, name in enumerate(order):
             at, size = member_of(members, f"table/data/{number}", path)
-            columns[name] = self._table_file.array(at, size // np.dtype(types[name]).itemsize, types[name])
-        return manifest, table_from(columns, manifest, path)
+            places[name] = at, size // np.dtype(types[name]).itemsize, types[name]
+        return manifest, table_from(self._table_file.vectors(places), manifest, path)
 
     def file_names(self) -> list[str]:
         return [MANIFEST_FILE, TABLE_FILE, *self._data.names()]
@@ -196,8 +196,8 @@ class PthReader(SpreadReader):
             try:
                 with self.place.open(name) as file:
                     compare_checksums(file, leave_out=samples.get(name, ""))
-            except PackError as error:
-                yield f"{name}: {getattr(error, 'reason', error)}"
+            except CorruptPackError as error:
+                yield f"{name}: {error.reason}"
 
 
 def _shard_name(number: int) -> str:

@@ -21,7 +21,7 @@ from packer._table import (
     Names,
     Row,
     Table,
-    column_checksum,
+    Vector,
 )
 from packer.errors import CorruptPackError, PackError, printable
 
@@ -47,7 +47,7 @@ class Reader(ValueAccess):
         That of the pack, absolute; or its URL, without what is secret in it.
     manifest : Manifest
     table : Table
-        Its columns are read-only views of the pack.
+        Its columns are read-only, and read from the pack when they are first asked for.
 
     Raises
     ------
@@ -62,8 +62,7 @@ class Reader(ValueAccess):
         self.path = self.place.path
         self.check = check
         self.manifest, self.table = self._open()
-        self._checked_columns: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]] = {}
-        self._names_begin = self.table.names.ctypes.data
+        self._checked_columns = {}
         if len(self.table) != self.manifest.count:
             raise CorruptPackError(
                 f"the table has {len(self.table)} rows and the manifest counts {self.manifest.count}", self.path
@@ -121,16 +120,36 @@ class Reader(ValueAccess):
             To be kept until they were read: files and memory.
         """
         self.require_table()
-        table, found = self.table, np.empty(len(positions), LOCATION)
+        table, names, found = self.table, self.table.names, np.empty(len(positions), LOCATION)
         for name in ("size", "height", "width", "crc32c"):
             found[name] = getattr(table, name)[positions]
         found["label"] = table.label[positions].view(np.int64)  # its eight bytes, of which C takes the checksum
         found["raw"], found["checked"] = self.manifest.codec == "raw", self.check == "always"
         start, end = np.where(positions > 0, table.name_end[positions - 1], 0), table.name_end[positions]
-        named = (start >= 0) & (start <= end) & (end <= len(table.names)) & (end - start <= LONGEST_NAME)
-        found["name"], found["name_size"] = np.where(named, (self._names_begin + start, end - start), 0)
+        named = (start >= 0) & (start <= end) & (end <= len(names)) & (end - start <= LONGEST_NAME)
+        found["name"], found["name_size"] = np.where(named, (names.ctypes.data + start, end - start), 0)
         found["file"], found["position"] = np.where(named, MEMORY, NOWHERE), table.offset[positions]
-        return found, self._locate_in_files(found)
+        return found, (self._hold_names(found), self._locate_in_files(found))
+
+    def _hold_names(self, records: npt.NDArray[Any]) -> object:
+        """Let records of samples, `LOCATION` or `TASK`, have their names where these stay while C reads them.
+
+        Returns
+        -------
+        object
+            To be kept for as long.
+        """
+        names = self.table.stored("names")
+        if not isinstance(names, Vector):
+            return names
+        begins = records["name"] - self.table.names.ctypes.data  # a very large table is mapped, and may be cut short
+        pieces = [
+            names[begin : begin + size].tobytes() if size else b""
+            for begin, size in zip(begins.tolist(), records["name_size"].tolist(), strict=True)
+        ]
+        held = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
+        records["name"] = held.ctypes.data + np.cumsum([0, *map(len, pieces)])[:-1]
+        return held
 
     def _locate_in_files(self, found: npt.NDArray[Any]) -> object:
         """Let records of what the table says tell in which files the bytes lie: those whose file is not `NOWHERE`.
@@ -218,19 +237,18 @@ class Reader(ValueAccess):
 
     def require_column(self, name: str) -> None:
         """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
-        if column_checksum(self.table.columns()[name]) != self.manifest.columns.get(name):
+        if self.table.checksum(name) != self.manifest.columns.get(name):
             raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
 
     def _damaged(self, index: int, reason: str) -> CorruptPackError:
         return CorruptPackError(f"damaged: {reason}", self.path, index, self._name_in_error(index))
 
     def _name_in_error(self, index: int) -> str:
-        """Return a sample's name for a message; empty where the table was cut short, which may be what is wrong."""
+        """Return a sample's name for a message; empty where the names cannot be read, which may be what is wrong."""
         try:
-            self.require_table()
+            return self.names.get(index)
         except PackError:
             return ""
-        return self.names.get(index)
 
     def __enter__(self) -> Reader:
         return self
@@ -251,8 +269,11 @@ class Reader(ValueAccess):
             )
 
 
-def table_from(columns: Mapping[str, Any], manifest: Manifest, path: str) -> Table:
+def table_from(columns: Mapping[str, npt.NDArray[Any] | Vector], manifest: Manifest, path: str) -> Table:
     """Build a table from what a format found; CorruptPackError where the columns do not fit together."""
+    for name, column in columns.items():
+        if isinstance(column, Vector):
+            column.checksum = manifest.columns.get(name)
     try:
         return Table.of(columns, manifest.column_types)
     except ValueError as error:

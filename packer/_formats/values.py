@@ -25,7 +25,8 @@ class ValueAccess(PackAccess):
     """An open pack whose fields are read."""
 
     check: str
-    _checked_columns: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]]
+    _checked_columns: dict[str, npt.NDArray[np.bool_]]
+    """Which values there are, of the fields that were compared with their checksums."""
 
     @property
     @abc.abstractmethod
@@ -60,15 +61,15 @@ class ValueAccess(PackAccess):
         """
         position = self.position(index)
         if not self.fields[name].is_blob:
-            values, present = self.column(name)
-            return values[position].item() if present[position] else None
+            values, present = self._values_of(np.array([position]), name)
+            return values[0].item() if present[0] else None
         return self.blobs(np.array([position]), name)[0]
 
     def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all values of a scalar or a class, and which of them are there, both (N,) arrays.
 
-        They are views of the pack, compared with their checksums when they are first asked for. What stands in the
-        place of a value that is not there means nothing. A bool is a uint8.
+        They are compared with their checksums when they are first asked for. What stands in the place of a value that
+        is not there means nothing. A bool is a uint8.
 
         Raises
         ------
@@ -77,13 +78,23 @@ class ValueAccess(PackAccess):
         CorruptPackError
             If a column is damaged.
         """
+        present = self._present(name)
+        return self.table.kept(f"field.{name}"), present
+
+    def _values_of(self, positions: Ints, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return the values of some samples, and which of them are there; the rest as of `column`."""
+        present = self._present(name)
+        return self.table.more[f"field.{name}"][positions], present[positions]
+
+    def _present(self, name: str) -> npt.NDArray[np.bool_]:
+        """Return which values of a scalar or a class are there, (N,)."""
         self.require_table()
         if name not in self._checked_columns:
             for column in self.fields[name].columns():
                 self.require_column(column)
             values = self.table.more[f"field.{name}"]
             missing = self.table.more.get(f"field.{name}.null")
-            self._checked_columns[name] = values, values != NO_VALUE if missing is None else missing == 0
+            self._checked_columns[name] = values != NO_VALUE if missing is None else missing == 0
         return self._checked_columns[name]
 
     def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:

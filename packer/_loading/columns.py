@@ -19,7 +19,7 @@ __all__ = ["ColumnArrays", "ColumnsInARow"]
 class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
     """The columns by name, each as a read-only (N,) array, made when it is asked for.
 
-    A column of which every value is there is a plain array, of a whole pack a view of its file. Otherwise it is a
+    A column of which every value is there is a plain array. Otherwise it is a
     masked array. Below the mask lies what no value is: NaN, -1 in place of an id, None in place of a text, the least of
     a dtype's integers; of bool there is no such value.
     """

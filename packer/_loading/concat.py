@@ -18,6 +18,7 @@ from packer._loading.preparation import Transform
 from packer._loading.readable import has_own
 from packer._loading.samples import NamesInARow, Samples
 from packer._loading.selection import meeting, places_in
+from packer._loading.targets import Targets
 from packer._table import Ints, Labels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
@@ -187,12 +188,8 @@ class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
         return [dataset._class_map for dataset in self.datasets]
 
     @property
-    def targets(self) -> Labels:
-        labels: Labels = np.concatenate([dataset.targets for dataset in self.datasets])
-        if self._chosen is not None:
-            labels = labels[self._chosen]
-        labels.flags.writeable = False
-        return labels
+    def targets(self) -> Targets:
+        return Targets.of(self._shown_labels)
 
     @targets.setter
     def targets(self, targets: Sequence[float] | Labels) -> None:
@@ -206,9 +203,14 @@ class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
 
     @property
     def samples(self) -> Samples:
-        return Samples(NamesInARow([dataset.samples for dataset in self.datasets]), self.targets, self._chosen)
+        return Samples(NamesInARow([dataset.samples for dataset in self.datasets]), self._shown_labels, self._chosen)
 
     imgs = samples
+
+    @property
+    def _shown_labels(self) -> Labels:
+        labels: Labels = np.concatenate([dataset._shown_labels for dataset in self.datasets])
+        return labels if self._chosen is None else labels[self._chosen]
 
     @property
     def seed(self) -> int | None:

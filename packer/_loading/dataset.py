@@ -15,6 +15,7 @@ from packer._loading.imagedataset import ImageDataset
 from packer._loading.inplace import Wanted, index_of, is_pack
 from packer._loading.uniting import unite_classes
 from packer._storage.place import choose_reading, place_of
+from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url
 from packer._storage.urlpath import user_path
 from packer.augment import Augmentation, View
@@ -86,7 +87,7 @@ def open_dataset(
     index: str | os.PathLike[str] | None = ...,
     keys: Sequence[str] | Mapping[str, str] = ...,
     unlabeled: bool = ...,
-    progress: Callable[[int, int], None] | None = ...,
+    progress: Callable[[int, int], None] | bool | None = ...,
 ) -> ImageDataset: ...
 @overload
 def open_dataset(
@@ -125,7 +126,7 @@ def open_dataset(
     index: str | os.PathLike[str] | None = ...,
     keys: Sequence[str] | Mapping[str, str] = ...,
     unlabeled: bool = ...,
-    progress: Callable[[int, int], None] | None = ...,
+    progress: Callable[[int, int], None] | bool | None = ...,
 ) -> ConcatImageDataset: ...
 def open_dataset(  # noqa: PLR0917
     root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -163,9 +164,11 @@ def open_dataset(  # noqa: PLR0917
     index: str | os.PathLike[str] | None = None,
     keys: Sequence[str] | Mapping[str, str] = (),
     unlabeled: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | bool | None = None,
 ) -> ImageDataset | ConcatImageDataset:
-    """Open a pack of any format as a dataset, or several packs as one; the content, not the name, tells the format.
+    """Open a pack of any format as a dataset, or packs as one; without a transform, images are tensors, not PIL images.
+
+    The content, not the name, tells the format.
 
     Several packs, as ``open_dataset(["a.lmdb", "b.h5"])``, are a `ConcatImageDataset`, with the samples of one pack
     after the other.
@@ -188,9 +191,10 @@ def open_dataset(  # noqa: PLR0917
     unlabeled : bool
         Whether samples of a container that have no label are wanted, with the label -1. Where none has one, and
         something in the container looks like the labels, that is an error otherwise.
-    progress : callable, optional
-        Called with how many images an index has, and will have.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with how many images an index has, and will have.
     """
+    progress = shown_progress(progress, "index")
     if classes not in _CLASSES:
         raise ValueError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
     settings = {

@@ -188,8 +188,8 @@ class FieldDecoder:
             if field.is_blob:
                 yield next(blobs)
                 continue
-            values, present = self.reader.column(name)
-            numbers = zip(values[rows].tolist(), present[rows].tolist(), strict=True)
+            values, present = self.reader._values_of(rows, name)
+            numbers = zip(values.tolist(), present.tolist(), strict=True)
             yield [value if there else None for value, there in numbers]
 
     def _move(self, rows: Ints, found: list[Values], operations: Operations, sizes: Ints) -> None:

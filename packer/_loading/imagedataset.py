@@ -7,6 +7,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from packer._formats import FORMATS, Reader, open_pack
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
 from packer._loading import staging
@@ -32,7 +35,10 @@ _MADE_AGAIN |= {"_stored_labels", "_stored_names"}
 
 
 class ImageDataset(Batched):
-    """A pack as a map-style dataset of ``(image, label)``, with the interface of torchvision's ImageFolder.
+    """A drop-in for torchvision's ImageFolder; without a transform, an image is a uint8 tensor, not a PIL image.
+
+    A map-style dataset of ``(image, label)``. A wrapper with transforms of its own for ``dataset[i][0]`` gets PIL
+    images, as ImageFolder gives them, by ``output="pil"``.
 
     Parameters
     ----------
@@ -60,7 +66,8 @@ class ImageDataset(Batched):
         are unchanged by default.
     per_box : sequence of str, or dict of str to sequence of str, optional
         The fields that have an entry for each box, and lose it where a crop leaves out the box; the keys of a dict are
-        fields of boxes. With a crop it has to be said if there are both boxes and fields that may be such.
+        fields of boxes. Packs of annotations (``--coco``, ``--voc``, ``--yolo``, the Hub's ``objects``) tell by
+        themselves. For other packs with a crop it has to be said if there are both boxes and fields that may be such.
     min_visible : float
         The least share of a box's area, 0 to 1, that a crop leaves; it leaves out other boxes, and those that are
         narrower or lower than a pixel.
@@ -228,9 +235,11 @@ class ImageDataset(Batched):
         self.reader: Reader = open_pack(root, check=check)
         self._require_format()
         if target is not None:
-            self._parts = target_parts(self.reader.fields, target, min_visible, output)
+            self._parts = target_parts(self.reader.fields, target, min_visible, output, self._blob_sizes)
         elif fields is not None:
-            self._parts = parts_of(self.reader.fields, fields, mode, per_box, fill, min_visible, output)
+            self._parts = parts_of(
+                self.reader.fields, fields, mode, per_box, fill, min_visible, output, self._blob_sizes
+            )
         self.augment, self.views = augment, views
         _ = self._preparation  # says at once where fuse= changes nothing
         if stage is not None:
@@ -251,6 +260,9 @@ class ImageDataset(Batched):
             self.reader.close()
             dataset = FORMATS[format].dataset if format in FORMATS else "open_dataset"
             raise NotAPackError(f"{printable(self.reader.path)}: a pack of the format {format}; read it with {dataset}")
+
+    def _blob_sizes(self, field: str) -> npt.NDArray[np.int64]:
+        return np.asarray(self.reader.table.more[f"field.{field}.size"])
 
     def close(self) -> None:
         """Close the pack's files, end the threads, and unlock what ``cache="ram"`` locked. Nothing is read after that.

@@ -56,11 +56,12 @@ class Offer:
         step: int,
         numbers: Lookup | Numbers | None,
     ) -> None:
-        reader.require_table()  # right before it is read: it is mapped, and the file may become shorter
+        reader.require_table()
         found = reader._one_file()
         self._reader, self._held = reader, found
         file = (-1, 0, 0) if found is None else (found[0].number, *found[1:])
         located = locating.tasks(rows, crops, batch, step, file)
+        self._names = reader._hold_names(located.tasks.reshape(-1))
         self._located, self._crops = located, crops
         self.places, self._sums = located.places, located.sums.tolist()
         (_, self._views, self._each), size = located.operations.shape, located.tasks.dtype.itemsize
@@ -96,7 +97,6 @@ class Offer:
         return left
 
     def _decode(self, first: int, last: int) -> list[int]:
-        self._reader.require_table()  # C copies the table's names
         tasks = self._located.at + first * self._task
         operations = self._located.operations_at + first * self._operations if self._each else 0
         return _native.decode_into(tasks, (last - first) * self._views, operations, self._each, *self._become)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from packer._fields import Field
+from packer._fields.ofboxes import BOXES, Sizes, fields_of_boxes
 from packer._images.modes import MODES
 from packer.augment import Augmentation
 from packer.crops import Crop
@@ -41,7 +42,8 @@ class Parts:
     fields : dict of str to Field
         The fields that are read: those among `names`, and the boxes that decide which entries of others are kept.
     per_box : dict of str to str, optional
-        The name of the boxes for each field that has an entry for each box; None where nobody said.
+        The name of the boxes for each field that has an entry for each box; None where neither the caller nor the
+        pack's fields tell.
     modes : dict of str to str
         How further images are decoded.
     fill : dict
@@ -140,6 +142,7 @@ def parts_of(  # noqa: PLR0917
     fill: Mapping[str, Any] | None,
     min_visible: float,
     output: str | None,
+    sizes: Sizes,
 ) -> Parts:
     """Return what an item has, as the arguments of a dataset say.
 
@@ -149,6 +152,8 @@ def parts_of(  # noqa: PLR0917
         The fields of the pack.
     wanted, mode, per_box, fill, min_visible, output
         As for `ImageDataset`.
+    sizes : callable
+        Returns the sizes of a field's blobs.
 
     Raises
     ------
@@ -156,6 +161,8 @@ def parts_of(  # noqa: PLR0917
         If an argument is of the wrong kind, or names what is not there.
     """
     names = _names(known, wanted)
+    if per_box is None and BOXES in names:
+        per_box = fields_of_boxes(known, sizes)
     boxes_of = {} if per_box is None else _per_box(known, per_box)
     read = {name: known[name] for name in names if name in known}
     read |= {boxes_of[name]: known[boxes_of[name]] for name in names if name in boxes_of}
@@ -173,7 +180,9 @@ def parts_of(  # noqa: PLR0917
     )
 
 
-def target_parts(known: Mapping[str, Field], target: str, min_visible: float, output: str | None) -> Parts:
+def target_parts(
+    known: Mapping[str, Field], target: str, min_visible: float, output: str | None, sizes: Sizes
+) -> Parts:
     """Return what a detector's target is made of; ValueError where the pack has no boxes with categories."""
     if target != "coco":
         raise ValueError(f"target is None or 'coco', not {target!r}")
@@ -181,7 +190,8 @@ def target_parts(known: Mapping[str, Field], target: str, min_visible: float, ou
         raise ValueError("target='coco' needs the fields boxes and category, as `packer convert --coco` makes them")
     per_box = [name for name in ("category", "area", "iscrowd", "segmentation") if name in known]
     names = ["image", "boxes", *per_box, *(name for name in ("image_id",) if name in known)]
-    return replace(parts_of(known, names, "RGB", {"boxes": per_box}, None, min_visible, output), is_target=True)
+    parts = parts_of(known, names, "RGB", {"boxes": per_box}, None, min_visible, output, sizes)
+    return replace(parts, is_target=True)
 
 
 def require_used(  # noqa: PLR0917
@@ -200,7 +210,7 @@ def require_used(  # noqa: PLR0917
     others = [] if isinstance(mode, str) else [name for name in mode if name != "image"]
     said = {
         f"mode={{{', '.join(map(repr, others))}: ...}}": bool(others),
-        "per_box=": per_box is not None,
+        "per_box=": per_box is not None and per_box not in ((), [], {}),
         "fill=": bool(fill),
         "min_visible=": target is None and min_visible != 0,
     }

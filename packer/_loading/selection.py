@@ -18,6 +18,7 @@ from packer._formats import Reader
 from packer._formats.columns import PackColumns
 from packer._loading.columns import ColumnArrays
 from packer._loading.samples import Samples
+from packer._loading.targets import Targets
 from packer._sample import IMAGE_SUFFIXES
 from packer._table import Ints, Labels, Names
 from packer.errors import CorruptPackError, printable
@@ -67,10 +68,8 @@ class Selection(Dataset[tuple[Any, Any]]):
         return self.classes, self.class_to_idx
 
     @property
-    def targets(self) -> Labels:
-        if self._labels is not None:
-            return self._labels
-        return self._stored_labels if self._rows is None else self._stored_labels[self._rows]
+    def targets(self) -> Targets:
+        return Targets.of(self._shown_labels)
 
     @targets.setter
     def targets(self, targets: Sequence[float] | Labels) -> None:
@@ -83,7 +82,7 @@ class Selection(Dataset[tuple[Any, Any]]):
 
     @property
     def samples(self) -> Samples:
-        return Samples(self._stored_names, self.targets, self._rows)
+        return Samples(self._stored_names, self._shown_labels, self._rows)
 
     @samples.setter
     def samples(self, samples: object) -> None:
@@ -94,10 +93,17 @@ class Selection(Dataset[tuple[Any, Any]]):
 
     imgs = samples
 
+    @property
+    def _shown_labels(self) -> Labels:
+        """The label of each sample."""
+        if self._labels is not None:
+            return self._labels
+        return self._stored_labels if self._rows is None else self._stored_labels[self._rows]
+
     @functools.cached_property
     def _stored_labels(self) -> Labels:
         self.reader.require_column("label")
-        return self._numbered(self.reader.table.label)
+        return self._numbered(self.reader.table.kept("label"))
 
     @functools.cached_property
     def _stored_names(self) -> Names:
@@ -117,7 +123,7 @@ class Selection(Dataset[tuple[Any, Any]]):
     @property
     def _columns(self) -> PackColumns:
         own = self._labels is None and self._ids is None
-        return PackColumns(self.reader, self._rows, None if own else self.targets, self.classes)
+        return PackColumns(self.reader, self._rows, None if own else self._shown_labels, self.classes)
 
     def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
         """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.

@@ -21,6 +21,8 @@ from packer._storage.files import disk_size, remove, sync_directory, writing_to
 from packer._storage.limits import available_memory, in_units
 from packer._storage.locks import held
 from packer._storage.place import place_of
+from packer._storage.progress import shown_progress
+from packer._storage.urlpath import user_path
 from packer.errors import PackerError, PackError, PackLockedError, printable, warn
 
 __all__ = ["Kept", "keep", "stage", "unstage", "warm"]
@@ -30,7 +32,7 @@ _UNFINISHED = ".staging"  # ends the names of copies that are being made; conver
 _LOCK = ".staging.lock"
 
 
-def warm(path: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> int:
+def warm(path: str | os.PathLike[str], *, progress: ProgressCallback | bool | None = None) -> int:
     """Read the files of a pack from beginning to end, so that they lie in the page cache; return their bytes.
 
     The cache is shared by every process of the node. The system drops what was not used for long when memory gets
@@ -40,15 +42,15 @@ def warm(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
     ----------
     path : path
         The pack.
-    progress : callable, optional
-        Called with the number of bytes read and their total.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the number of bytes read and their total.
 
     Raises
     ------
     PackError
         If the path is no pack, or cannot be read.
     """
-    return _read(PackFiles.of(path), progress)
+    return _read(PackFiles.of(path), shown_progress(progress, path, "B"))
 
 
 def _read(pack: PackFiles, progress: ProgressCallback | None) -> int:
@@ -82,7 +84,7 @@ class Kept:
         if pack is not None:
             for name in [name for name, size in pack.sizes.items() if size]:  # what is empty cannot be mapped
                 with pack.open(name) as file:
-                    self._mappings.append(file.mapping(0, file.size))
+                    self._mappings.append(file.mapping())
                 _lock(self._mappings[-1])
         self.size = sum(map(len, self._mappings))
 
@@ -129,7 +131,7 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
     size = pack.size
     if memory is not None and size > _MOST_OF_MEMORY * memory:
         raise PackError(
-            f"{printable(os.fspath(path))}: {in_units(size)} cannot be kept in {in_units(memory)} of memory. "
+            f"{printable(user_path(path))}: {in_units(size)} cannot be kept in {in_units(memory)} of memory. "
             "Read it from the disk, in the order of a BlockShuffleSampler, or resize it."
         )
     _read(pack, progress)
@@ -137,7 +139,7 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
         return Kept(pack)
     except OSError as error:
         warn(
-            f"{printable(os.fspath(path))}: was read into the page cache and is not locked there, so the system may "
+            f"{printable(user_path(path))}: was read into the page cache and is not locked there, so the system may "
             f"drop it when memory gets scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) to "
             f"{-(-size // 1024)} kB, or stage the pack in /dev/shm.",
             RuntimeWarning,
@@ -146,7 +148,7 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
 
 
 def stage(
-    path: str | os.PathLike[str], directory: str | os.PathLike[str], *, progress: ProgressCallback | None = None
+    path: str | os.PathLike[str], directory: str | os.PathLike[str], *, progress: ProgressCallback | bool | None = None
 ) -> Path:
     """Copy a pack to a disk of this node, once for all processes of a user that ask; return where the copy is.
 
@@ -172,8 +174,8 @@ def stage(
         The pack.
     directory : path
         Made where it is missing, for this user alone; the directory that it lies in is not. ``~`` is the user's home.
-    progress : callable, optional
-        Called with the number of bytes copied, by whichever process, and their total.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the number of bytes copied, by whichever process, and their total.
 
     Returns
     -------
@@ -189,7 +191,7 @@ def stage(
     PackError
         If the path is no pack, or cannot be read.
     """
-    pack = PackFiles.of(path)
+    show, pack = shown_progress(progress, path, "B"), PackFiles.of(path)
     root = own_directory(Path(os.path.abspath(os.path.expanduser(directory))))
     staged = root / _copy_name(pack)
     if pack.are_at(staged):
@@ -197,14 +199,14 @@ def stage(
     partial = staged.with_name(staged.name + _UNFINISHED)
 
     def wait() -> None:
-        if progress is not None:
-            progress(_size_so_far(partial), pack.size)
+        if show is not None:
+            show(_size_so_far(partial), pack.size)
 
     with held(staged.with_name(staged.name + _LOCK), wait):
         if not pack.are_at(staged):
             remove(staged)  # it is not whole
             _remove_abandoned(staged, Path(pack.place.path))
-            copy_pack(pack, partial, progress)
+            copy_pack(pack, partial, show)
             with writing_to(staged):
                 os.rename(partial, staged)
             sync_directory(root)

@@ -20,6 +20,7 @@ from packer._measuring.machine import processor, version_of
 from packer._measuring.rounds import in_turn, ratio, relative_spread
 from packer._measuring.sides import Side
 from packer._storage.limits import available_cpus, require_count, require_seconds
+from packer._storage.progress import shown_progress
 from packer._storage.remote.settings import chosen
 from packer._storage.remote.urls import is_url, shown
 from packer.errors import SourceError
@@ -156,7 +157,7 @@ def bench(
     seconds: float = 60,
     threads: Sequence[int] | None = None,
     recipe: str | os.PathLike[str] | None = None,
-    progress: BenchmarkProgress | None = None,
+    progress: BenchmarkProgress | bool | None = None,
 ) -> Benchmark:
     """Measure how fast packs and trees of images are read, in the ways in which training code does, side by side.
 
@@ -184,8 +185,9 @@ def bench(
         A recipe by its name: it is measured step by step, by `Loader` and by torchvision's v2 transforms in a
         DataLoader, with as many threads as there are CPUs by default. Or a Python file that defines
         ``loader(path, threads)``, a side of one's own, or ``transform``, or ``crop``.
-    progress : callable, optional
-        Called with the seconds that have passed, the seconds that there are, and what is measured.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the seconds that have passed, the seconds that there are, and what
+        is measured.
 
     Returns
     -------
@@ -205,6 +207,7 @@ def bench(
     for name, number in (("batch", batch), ("images", images), *(("threads", count) for count in threads or ())):
         require_count(name, number)
     require_seconds("seconds", seconds)
+    progress = shown_progress(progress, "bench", "s")
     begin = time.monotonic()
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if recipe is not None:

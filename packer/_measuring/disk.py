@@ -202,7 +202,7 @@ def _walked(top: str, readings: DiskReadings, end: float) -> Iterator[str]:
                 readings.listed += 1
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
-                elif entry.is_file():
+                elif os.path.isfile(entry.path):
                     yield entry.path
                 if readings.listed >= _MOST_FILES or time.perf_counter() > end:
                     return

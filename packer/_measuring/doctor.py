@@ -15,6 +15,7 @@ from packer._measuring.findings import Finding
 from packer._measuring.machine import available_now, describe_machine
 from packer._storage.files import disk_size
 from packer._storage.limits import in_units, require_seconds
+from packer._storage.urlpath import local_path
 from packer.errors import SourceError, printable
 
 __all__ = ["Diagnosis", "doctor"]
@@ -75,7 +76,7 @@ def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) 
     require_seconds("seconds", seconds)
     findings = []
     if path is not None:
-        where = Path(os.path.expanduser(path))
+        where = local_path(path)
         findings = list(_disk(where, seconds))
     return Diagnosis(None if path is None else os.fspath(path), [*describe_machine(), *findings])
 

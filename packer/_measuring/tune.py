@@ -24,6 +24,7 @@ from packer._loading.racing import TOLERANCE, Race, median_error, thread_counts
 from packer._measuring.randomness import keeping_random_states
 from packer._measuring.tuned import dataset_of
 from packer._storage.limits import available_cpus, available_memory, require_count, require_seconds
+from packer._storage.progress import shown_progress
 from packer.errors import WorkerError
 from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
 from packer.samplers._ranks import rank_and_world
@@ -137,11 +138,15 @@ class _Search:
         """Return the simplest of those that are as fast as the fastest, measured until a share of the time is over."""
         race = Race(candidates)
         while not race.over and self.passed < share * self.seconds:
-            if self.progress is not None:
-                self.progress(self.passed, self.seconds, str(race.next))
+            self.tell(race.next)
             race.note(max(self.measured(race.next), self.enough))
         over = race.over or race.believed
         return self._kept((race.chosen or default) if over else self._guessed(candidates, default))
+
+    def tell(self, settings: LoaderSettings) -> None:
+        """Say which settings are measured now."""
+        if self.progress is not None:
+            self.progress(self.passed, self.seconds, str(settings))
 
     def _guessed(self, candidates: list[LoaderSettings], default: LoaderSettings) -> LoaderSettings:
         """Choose where the time was too short: the default, but for what keeps up, or is faster beyond all doubt."""
@@ -186,7 +191,7 @@ def tune(
     *,
     step_ms: float | None = None,
     seconds: float = 90,
-    progress: TuningProgress | None = None,
+    progress: TuningProgress | bool | None = None,
 ) -> Tuning:
     """Find threads, processes, batches ahead and order with which a `Loader` reads a dataset on this machine.
 
@@ -206,8 +211,9 @@ def tune(
         found: the fewest threads. Without it the fastest is found.
     seconds : float
         How long it may take, about.
-    progress : callable, optional
-        Called with the seconds that have passed, the seconds that there are, and what is measured.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the seconds that have passed, the seconds that there are, and what
+        is measured.
 
     Returns
     -------
@@ -222,6 +228,7 @@ def tune(
     """
     require_count("batch", batch)
     require_seconds("seconds", seconds)
+    progress = shown_progress(progress, "tune", "s")
     if step_ms is not None:
         require_seconds("step_ms", step_ms)
     if rank_and_world()[1] > 1:
@@ -241,6 +248,7 @@ def tune(
 def _found(search: _Search) -> LoaderSettings:
     """Find one setting after the other."""
     cpus = available_cpus()
+    search.tell(LoaderSettings(cpus))
     search.measured(LoaderSettings(cpus))  # brings files into the cache, and modules into memory
     search.costs.clear()
     default = LoaderSettings(cpus)

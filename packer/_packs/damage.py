@@ -10,7 +10,7 @@ import numpy as np
 
 from packer._formats import Reader
 from packer._table import Buffer
-from packer.errors import PackError, printable
+from packer.errors import CorruptPackError, PackError, printable
 
 __all__ = ["Damage", "blobs_or_errors"]
 
@@ -43,10 +43,13 @@ class Damage:
         return self.reason if self.index is None else f"sample {self.index}{name}: {self.reason}"
 
 
-def blobs_or_errors(reader: Reader, indices: range, name: str) -> Iterator[tuple[int, Buffer | PackError | None]]:
+def blobs_or_errors(
+    reader: Reader, indices: range, name: str
+) -> Iterator[tuple[int, Buffer | CorruptPackError | None]]:
     """Yield of each sample its index, and its bytes of a field, None where it has none, or why they cannot be read.
 
-    All are read at once where they are small and undamaged.
+    All are read at once where they are small and undamaged. What the machine cannot read, such as for too many open
+    files, is no damage: it is raised as PackError.
     """
     positions = np.arange(indices.start, indices.stop)
     _, sizes, _ = reader.locate_blobs(positions, name)
@@ -60,5 +63,5 @@ def blobs_or_errors(reader: Reader, indices: range, name: str) -> Iterator[tuple
     for place, index in enumerate(indices):
         try:
             yield index, reader.blobs(positions[place : place + 1], name)[0]
-        except PackError as error:
+        except CorruptPackError as error:
             yield index, error

@@ -30,6 +30,7 @@ from packer._formats import Reader, open_pack
 from packer._packs.damage import blobs_or_errors
 from packer._packs.sweep import over_samples
 from packer._storage.limits import require_count
+from packer._storage.progress import shown_progress
 from packer._table import NO_VALUE, Buffer, Names
 from packer.errors import PackError
 
@@ -42,7 +43,7 @@ def digest(
     path: str | os.PathLike[str],
     *,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | bool | None = None,
 ) -> str:
     """Return the digest of a pack, 64 hexadecimal digits. Every sample is compared with its checksum on the way.
 
@@ -51,8 +52,8 @@ def digest(
     path : path
     workers : int, optional
         Threads; by default the CPUs that affinity, cgroup and SLURM grant.
-    progress : callable, optional
-        Called with the number of samples read and their total.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the number of samples read and their total.
 
     Raises
     ------
@@ -61,6 +62,7 @@ def digest(
     PackError
         If the pack, or a sample of it, is damaged.
     """
+    progress = shown_progress(progress, path)
     require_count("workers", workers)
     with open_pack(path) as reader:
         classes = Names.of(reader.manifest.classes)

@@ -29,6 +29,7 @@ from packer._storage.files import sync_directory, writing_to
 from packer._storage.limits import require_count
 from packer._storage.locks import held
 from packer._storage.paths import folded, longest_path, name_problem, path_problem
+from packer._storage.progress import shown_progress
 from packer._table import Buffer, Ints, are_pixels, blocks, encode_name, spans
 from packer.errors import CorruptPackError, DestinationError, PackLockedError, printable
 
@@ -43,7 +44,7 @@ def export(
     directory: str | os.PathLike[str],
     *,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | bool | None = None,
 ) -> int:
     """Write every sample of a pack to a file of its name below `directory`; return once all are on the disk.
 
@@ -70,8 +71,8 @@ def export(
         Made where it is missing; must hold nothing but files of this export. ``~`` is the user's home.
     workers : int, optional
         Threads that read and encode; by default the CPUs that affinity, cgroup and SLURM grant.
-    progress : callable, optional
-        Called with the number of files written and their total.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the number of files written and their total.
 
     Returns
     -------
@@ -89,6 +90,7 @@ def export(
     DestinationError
         If `directory` holds something else than files of this export, or a file cannot be written.
     """
+    progress = shown_progress(progress, directory, "files")
     return export_and_say(path, directory, workers=workers, progress=progress)[0]
 
 
@@ -103,7 +105,7 @@ def export_and_say(
     require_count("workers", workers)
     root = Path(os.path.abspath(os.path.expanduser(directory)))
     with open_pack(path) as reader:
-        for column in reader.table.columns():
+        for column in reader.table.column_names():
             reader.require_column(column)
         labels_follow = _labels_follow(reader)
         _refuse_bad_rows(reader)

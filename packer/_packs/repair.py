@@ -32,7 +32,10 @@ from packer._sources.readbuffer import ReadBuffer
 from packer._storage.ahead import in_order
 from packer._storage.files import PatchFile
 from packer._storage.limits import require_count
+from packer._storage.opening import cause_of
 from packer._storage.paths import name_problem
+from packer._storage.stamps import ABOUT_THE_FILE
+from packer._storage.urlpath import local_path
 from packer._table import Buffer, value_checksum
 from packer.errors import (
     CorruptPackError,
@@ -68,7 +71,7 @@ def repair(
     root: str | os.PathLike[str],
     *,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | bool | None = None,
 ) -> Repaired:
     """Check a pack, and put back the damaged samples.
 
@@ -81,8 +84,8 @@ def repair(
         samples of the same names.
     workers : int, optional
         Threads; by default the CPUs that affinity, cgroup and SLURM grant.
-    progress : callable, optional
-        Called with the number of samples checked and their total.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the number of samples checked and their total.
 
     Returns
     -------
@@ -118,7 +121,7 @@ def repair(
         broken = [item for item in wanted.values() if not _fits(reader, item)]
         left = [item for item in damage if item not in broken]
         try:
-            for column in reader.table.columns():
+            for column in reader.table.column_names():
                 reader.require_column(column)
             reader.require_distinct_files()
         except CorruptPackError:  # where the samples lie, and what they were, is not known
@@ -126,7 +129,7 @@ def repair(
         if any(True for _ in reader.stored().overlapping()):  # what is written for one sample would change another
             return Repaired([], damage)
         with (
-            contextlib.closing(_Origin(reader, Path(os.path.expanduser(root)), broken)) as origin,
+            contextlib.closing(_Origin(reader, local_path(root), broken)) as origin,
             contextlib.closing(_Patches(reader)) as patches,
         ):
             left += [item for item in broken if not patches.are_inside(item)]
@@ -175,7 +178,7 @@ def _fits(reader: Reader, damage: Damage) -> bool:
         return True
     try:
         return _matches(reader, damage, _stored(reader, damage))
-    except (PackError, IndexError):
+    except (CorruptPackError, IndexError):
         return False
 
 
@@ -266,6 +269,8 @@ class _Origin:
             data, _ = ReadBuffer().read(os.path.join(self._source.root, path))
             stored = files.stored(data)
         except OSError as error:
+            if error.errno not in ABOUT_THE_FILE:
+                raise SourceError(f"{printable(path)}: reading failed: {cause_of(error)}") from error
             raise ImageError(f"{printable(path)} cannot be read: {error.strerror}") from error
         except (ValueError, KeyError) as error:
             raise ImageError(f"{printable(field.file)}: {error}") from error

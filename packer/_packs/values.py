@@ -23,7 +23,7 @@ Wrong = npt.NDArray[np.bool_]
 
 def wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
     """Yield the rows of a field's columns that no sample may have."""
-    columns = [reader.table.more[column] for column in field.columns()]
+    columns = [reader.table.stored(column) for column in field.columns()]
     tells, reason = _ROWS.get(field.kind, _ROWS["blob"])(field)
     for part in spans(len(reader)):
         for place in np.flatnonzero(tells(*(column[part] for column in columns))).tolist():

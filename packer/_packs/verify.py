@@ -20,6 +20,7 @@ from packer._packs.values import wrong_blobs, wrong_rows
 from packer._sources.repeats import repeats
 from packer._storage.limits import require_count
 from packer._storage.paths import name_problem
+from packer._storage.progress import shown_progress
 from packer._table import are_pixels, decode_name, spans
 from packer.errors import CorruptPackError, PackError
 
@@ -34,7 +35,7 @@ def verify(
     quick: bool = False,
     library: str | None = None,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | bool | None = None,
 ) -> list[Damage]:
     """Check a pack: its structure, its table, and unless `quick` the checksum of every sample.
 
@@ -57,8 +58,8 @@ def verify(
         The library that reads an LMDB pack too, where packer finds no damage; it must find the same samples.
     workers : int, optional
         Threads; by default the CPUs that affinity, cgroup and SLURM grant.
-    progress : callable, optional
-        Called with the number of samples checked and their total.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the number of samples checked and their total.
 
     Returns
     -------
@@ -74,8 +75,10 @@ def verify(
     MissingDependencyError
         If `library` is not installed.
     PackError
-        If the pack is damaged so much that it cannot be opened.
+        If the pack is damaged so much that it cannot be opened, or the machine cannot read it, as where a disk fails or
+        too many files are open: that says nothing about the pack.
     """
+    progress = shown_progress(progress, path)
     require_count("workers", workers)
     if library not in (None, *LIBRARIES):
         raise ValueError(f"library is {' or '.join(map(repr, LIBRARIES))}, not {library!r}")
@@ -93,7 +96,7 @@ def verify(
 def _check_table(reader: Reader) -> Iterator[Damage]:
     """Compare the columns with their checksums, and look for wrong rows in those that fit: in others all may be."""
     damaged = set()
-    for column in reader.table.columns():
+    for column in reader.table.column_names():
         try:
             reader.require_column(column)
         except CorruptPackError as error:
@@ -122,20 +125,20 @@ def _first(found: Iterator[Damage]) -> Iterator[Damage]:
 
 
 def _wrong_labels(reader: Reader) -> Iterator[Damage]:
-    label, manifest = reader.table.label, reader.manifest
+    label, manifest = reader.table.stored("label"), reader.manifest
     for index in _where(len(label), lambda part: ~manifest.fits(label[part])):
         yield Damage(manifest.misfit(label[index].item()), index, reader._name_in_error(index))
 
 
 def _wrong_sizes(reader: Reader) -> Iterator[Damage]:
-    height, width = reader.table.height, reader.table.width
+    height, width = reader.table.stored("height"), reader.table.stored("width")
     for index in _where(len(height), lambda part: (height[part] < 1) | (width[part] < 1)):
         reason = f"its row in the table says {width[index]} x {height[index]} pixels"
         yield Damage(reason, index, reader._name_in_error(index))
 
 
 def _wrong_pixels(reader: Reader) -> Iterator[Damage]:
-    height, width, size = reader.table.height, reader.table.width, reader.table.size
+    height, width, size = map(reader.table.stored, ("height", "width", "size"))
     if reader.manifest.codec != "raw":
         return
     for index in _where(len(size), lambda part: ~are_pixels(size[part], height[part], width[part])):
@@ -176,7 +179,7 @@ def _check_samples(
         for index in indices:
             try:
                 reader.read(index)
-            except PackError as error:
+            except CorruptPackError as error:  # others are the machine's, such as too many open files
                 found.append((index, _damage(reader, error, index)))
         for index, field, problem in wrong_blobs(reader, indices):
             found.append((index, _damage(reader, problem, index, field.name)))

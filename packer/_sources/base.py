@@ -19,6 +19,8 @@ from packer._sample import LABEL_TYPES
 from packer._sources.fieldvalues import Blobs, Column, Files
 from packer._sources.others import OtherFiles
 from packer._sources.readbuffer import ReadBuffer
+from packer._storage.limits import available_memory
+from packer._storage.opening import cause_of
 from packer._storage.stamps import (
     ABOUT_THE_FILE,
     NO_STAMP,
@@ -328,11 +330,14 @@ class Source:
             return buffer.read(path)
         except OSError as error:
             if error.errno not in ABOUT_THE_FILE:
-                raise SourceError(f"{printable(path)}: reading failed: {error.strerror}") from error
+                raise SourceError(f"{printable(path)}: reading failed: {cause_of(error)}") from error
             self._require_as_listed(index, self.stamp(index))
             named = "" if self.lines is None else f", which line {self.lines[index]} of the labels names"
             raise ImageError(f"{what}cannot be read: {error.strerror}{named}", self.names[index]) from error
         except MemoryError as error:
+            size, memory = os.stat(path).st_size, available_memory()
+            if memory is None or size < memory:
+                raise SourceError(f"{printable(path)}: {size:,} bytes do not fit into what memory is free") from error
             raise ImageError(f"{what}cannot be read: the file is larger than the memory", self.names[index]) from error
 
     def _require_as_listed(self, index: int, stamp: Stamp) -> None:

@@ -21,6 +21,7 @@ from packer._sources.cocofile import CocoImage, Joined, read_joined
 from packer._sources.derived import DerivedSource
 from packer._sources.walking import ImageRule, Walk
 from packer._storage.paths import name_problem
+from packer._storage.stamps import NO_STAMP, stamp_at
 from packer._table import Names
 from packer.errors import ImageError, SourceError, printable
 
@@ -194,7 +195,7 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[int, str]:
 def _present(root: Path, walk: Walk, names: Mapping[int, str], shown: str, on_missing: str) -> set[int]:
     """Return which images are below `root`; the account of the walk has those that are not, and that have no entry."""
     found = set(walk.all_images())
-    there = {id for id, name in names.items() if name in found or os.path.isfile(os.path.join(root, name))}
+    there = {id for id, name in names.items() if name in found or stamp_at(os.path.join(root, name)) != NO_STAMP}
     if missing := [name for id, name in names.items() if id not in there]:
         if on_missing != "skip":
             raise SourceError(

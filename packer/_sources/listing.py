@@ -1,4 +1,4 @@
-"""The list of a source in one file: made once, shared by all who convert a part of it, mapped rather than read.
+"""The list of a source in one file: made once, and shared by all who convert a part of it.
 
 A header of 32 bytes (magic, length of the JSON, its CRC-32C), the JSON, zeros up to a multiple of 64, then columns:
 
@@ -104,6 +104,8 @@ class Listing:
     Attributes
     ----------
     path : str
+    file : PackFile
+        The list, open; of very large lists the columns are mapped.
     classes : list of str
     names : Names
     labels : (N,) int64 or float64 array
@@ -121,6 +123,7 @@ class Listing:
     """
 
     path: str
+    file: PackFile
     classes: list[str]
     names: Names
     labels: Labels
@@ -133,6 +136,10 @@ class Listing:
 
     def require_undamaged(self, start: int, stop: int) -> None:
         """Compare images `start` to `stop` - 1 with their checksums; SourceError where these do not fit."""
+        try:
+            self.file.require_whole()
+        except PackError as error:
+            raise SourceError(f"{printable(error)}. {advice(self.path)}") from error
         if self.checksums is None:
             fits = listing_digest(self.classes, self.names, self.labels, self.label_type) == self.sha256
         else:
@@ -233,7 +240,17 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         raise SourceError(f"{printable(error)}. {advice(path)}") from error
     classes, label_type = header["classes"], header["label_type"]
     listing = Listing(
-        os.fspath(path), classes, names, labels, label_type, stamps, checksums, header["sha256"], columns, of_columns
+        os.fspath(path),
+        file,
+        classes,
+        names,
+        labels,
+        label_type,
+        stamps,
+        checksums,
+        header["sha256"],
+        columns,
+        of_columns,
     )
     return ListedSource(
         header["kind"],

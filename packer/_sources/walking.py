@@ -244,8 +244,8 @@ def subdirectories(root: Path) -> list[str]:
     try:
         with os.scandir(root) as entries:
             return sorted(entry.name for entry in entries if is_directory(entry))
-    except FileNotFoundError as error:
-        raise SourceError(f"{printable(root)}: no such file or directory") from error
+    except FileNotFoundError:
+        raise SourceError(f"{printable(root)}: no such file or directory") from None
     except NotADirectoryError as error:
         raise SourceError(f"{printable(root)}: a file, not a directory with one subdirectory a class") from error
     except OSError as error:

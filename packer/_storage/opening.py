@@ -13,7 +13,10 @@ import stat
 
 from packer._storage.paths import name_problem
 
-__all__ = ["NO_LINK", "StrangeFileError", "open_regular", "require_no_link"]
+__all__ = ["NO_LINK", "TOO_MANY_OPEN", "StrangeFileError", "cause_of", "open_regular", "require_no_link"]
+
+TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
+"""Errors of a process, or a machine, that has as many files open as it may; they say nothing about the file."""
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 """A flag of `os.open`: fail where the last part of the path is a symbolic link."""
@@ -30,6 +33,15 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFDIR: "a directory",
 }
+
+
+def cause_of(error: OSError) -> str:
+    """Return what the system says of an error, with the remedy where it is none of the file's."""
+    if error.errno not in TOO_MANY_OPEN:
+        return str(error.strerror)
+    return (
+        f"{error.strerror}. `ulimit -n` says how many files a process may have open, and `ulimit -n 4096` allows more"
+    )
 
 
 class StrangeFileError(OSError):

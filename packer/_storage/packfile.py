@@ -8,27 +8,104 @@ import mmap
 import os
 import stat
 import threading
-import weakref
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from packer._storage.locations import NOWHERE
-from packer._storage.opening import StrangeFileError, open_regular
+from packer._storage.opening import StrangeFileError, cause_of, open_regular
+from packer._table import Vector
 from packer.errors import CorruptPackError, PackError, printable
 
-__all__ = ["LARGEST_READ", "Descriptor", "PackFile", "pread"]
+__all__ = ["LARGEST_READ", "MOST_HELD", "Descriptor", "FileBytes", "PackFile", "pread"]
 
 LARGEST_READ = 2 << 30
 """Bytes that are read at once at most, and so the most that a sample has: a file with holes costs nobody a disk."""
 
 _CHECKED = 1 << 20  # bytes that are read at a time, where only their checksum is wanted
 _BEGINNING = 1 << 16  # bytes that are there when a file was opened, wherever it lies
-_MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read, which costs less than a page of address space each
+MOST_HELD = 256 << 20
+"""Bytes of a table that are read into memory, such as those of 3 million samples; larger tables are mapped."""
+
 _seek_lock = threading.Lock()
+
+
+class Descriptor:
+    """A number that the system knows an open file by; closed when nobody holds this any more."""
+
+    number = -1  # until there is one: Ctrl-C may come before
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be gone when Python ends
+        if self.number >= 0:
+            close(self.number)
+
+
+class FileBytes:
+    """The bytes of an open file, which is closed when nobody holds this any more.
+
+    Parameters
+    ----------
+    descriptor : Descriptor
+    path : str
+        That of the file, for errors.
+    size : int
+        How many bytes the file had when it was opened.
+    """
+
+    def __init__(self, descriptor: Descriptor, path: str, size: int) -> None:
+        self._descriptor, self._path, self._size = descriptor, path, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def number(self) -> int:
+        """The number that the system knows the file by."""
+        return self._descriptor.number
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset`; CorruptPackError where the file ends before them."""
+        try:
+            data = pread(self.number, size, offset)
+            while len(data) < size:
+                more = pread(self.number, size - len(data), offset + len(data))
+                if not more:
+                    raise CorruptPackError("the file became shorter after it was opened", self._path)
+                data += more
+        except OSError as error:
+            raise PackError(f"{printable(self._path)}: reading at byte {offset} failed: {error.strerror}") from error
+        except MemoryError as error:
+            raise PackError(f"{printable(self._path)}: {size:,} bytes do not fit into memory") from error
+        return data
+
+    def mapping(self, start: int, size: int) -> mmap.mmap:
+        """Map at least one byte, from a multiple of `mmap.ALLOCATIONGRANULARITY` on."""
+        try:
+            return mmap.mmap(self.number, size, access=mmap.ACCESS_READ, offset=start)
+        except ValueError as error:
+            raise CorruptPackError("the file became shorter after it was opened", self._path) from error
+        except (OSError, MemoryError) as error:  # no address space, or a file system that maps no files
+            raise PackError(f"{printable(self._path)}: {size:,} bytes of it cannot be mapped: {error}") from error
+
+    def require_whole(self) -> None:
+        """Raise CorruptPackError where the file became shorter than it was when it was opened."""
+        if os.fstat(self.number).st_size < self._size:
+            raise CorruptPackError("the file became shorter after it was opened", self._path)
+
+    def stamp(self) -> tuple[int, int]:
+        """Return the size of the file, and when it was changed last, in nanoseconds."""
+        status = os.fstat(self.number)
+        return status.st_size, status.st_mtime_ns
+
+    def overwritten(self) -> CorruptPackError:
+        """Return the error of a file that has become another."""
+        return CorruptPackError("the file was overwritten after it was opened", self._path)
 
 
 class PackFile:
@@ -36,8 +113,7 @@ class PackFile:
 
     Reads name their position, so one open file serves many threads and, after a fork, many processes. Samples
     are read with `pread` and not through a mapping: where a disk fails or the file was cut short, a read raises,
-    whereas touching a mapping kills the process with SIGBUS. Only the table is mapped, after its extent was
-    compared with the file's size.
+    whereas touching a mapping kills the process with SIGBUS. So are tables, but for very large ones: see `Vector`.
 
     Parameters
     ----------
@@ -65,17 +141,17 @@ class PackFile:
     def __init__(self, path: str | os.PathLike[str], inside: str = "") -> None:
         self.path = os.path.join(path, *inside.split("/")) if inside else os.fspath(path)
         try:
-            self._fd = open_regular(path, inside)
+            descriptor = Descriptor(open_regular(path, inside))
         except FileNotFoundError as error:
             raise CorruptPackError("the file is missing", self.path) from error
         except StrangeFileError as error:
             raise CorruptPackError(str(error.strerror), self.path) from error
         except OSError as error:
-            raise PackError(f"{printable(self.path)}: cannot be opened: {error.strerror}") from error
-        self._close = weakref.finalize(self, os.close, self._fd)
-        status = os.fstat(self._fd)
+            raise PackError(f"{printable(self.path)}: cannot be opened: {cause_of(error)}") from error
+        status = os.fstat(descriptor.number)
         self.size, self.modified, self.mode = status.st_size, status.st_mtime_ns, stat.S_IMODE(status.st_mode)
         self.links, self.inode = status.st_nlink, (status.st_dev, status.st_ino)
+        self._bytes: FileBytes | None = FileBytes(descriptor, self.path, self.size)
 
     def __enter__(self) -> PackFile:
         return self
@@ -90,19 +166,7 @@ class PackFile:
             raise CorruptPackError(
                 f"{size} bytes are wanted at once, of which there are {LARGEST_READ} at most", self.path
             )
-        self._require_open()
-        try:
-            data = pread(self._fd, size, offset)
-            while len(data) < size:
-                more = pread(self._fd, size - len(data), offset + len(data))
-                if not more:
-                    raise CorruptPackError("the file became shorter after it was opened", self.path)
-                data += more
-        except OSError as error:
-            raise PackError(f"{printable(self.path)}: reading at byte {offset} failed: {error.strerror}") from error
-        except MemoryError as error:
-            raise PackError(f"{printable(self.path)}: {size:,} bytes do not fit into memory") from error
-        return data
+        return self._require_open().read(offset, size)
 
     def crc32(self, offset: int, size: int) -> int:
         """Return the CRC-32 of `size` bytes from byte `offset` on, as zlib has it."""
@@ -127,9 +191,9 @@ class PackFile:
 
     def duplicate(self) -> Descriptor | None:
         """Return another descriptor of the file, as `locate` does; None where C cannot read all bytes through one."""
-        self._require_open()
+        number = self._fd
         try:
-            return Descriptor(os.dup(self._fd)) if hasattr(os, "pread") else None
+            return Descriptor(os.dup(number)) if hasattr(os, "pread") else None
         except OSError:  # too many open files: reading one after the other needs no more
             return None
 
@@ -139,24 +203,31 @@ class PackFile:
     def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Have ranges fetched, each an offset and a size, without waiting; of a file on a disk the system does that."""
 
-    def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
-        """Return a read-only vector of `count` elements that begins at byte `offset`; a mapping where it is large."""
-        size = count * np.dtype(dtype).itemsize
-        self._require(offset, size)
-        if size < _MAPPED_FROM:
-            return np.frombuffer(self.read(offset, size), dtype)
-        start = offset - offset % mmap.ALLOCATIONGRANULARITY
-        return np.frombuffer(self.mapping(start, offset + size - start), dtype, count, offset - start)
+    def vectors(self, places: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
+        """Return vectors of the file, such as the columns of a table, which are read when they are needed.
 
-    def mapping(self, start: int, size: int) -> mmap.mmap:
-        """Map at least one byte, from a multiple of `mmap.ALLOCATIONGRANULARITY` on."""
-        self._require_open()
-        try:
-            return mmap.mmap(self._fd, size, access=mmap.ACCESS_READ, offset=start)
-        except ValueError as error:
-            raise CorruptPackError("the file became shorter after it was opened", self.path) from error
-        except (OSError, MemoryError) as error:  # no address space, or a file system that maps no files
-            raise PackError(f"{printable(self.path)}: {size:,} bytes of it cannot be mapped: {error}") from error
+        They are held in memory where all together are no more than `MOST_HELD`. They outlive `close`.
+
+        Parameters
+        ----------
+        places : mapping of str to (int, int, str)
+            For each at which byte it begins, the number of its elements, and their dtype.
+        """
+        opened = self._require_open()
+        sizes = {name: count * np.dtype(dtype).itemsize for name, (_, count, dtype) in places.items()}
+        for name, (offset, _, _) in places.items():
+            self._require(offset, sizes[name])
+        held = sum(sizes.values()) <= MOST_HELD
+        return {name: Vector(opened, *place, held=held) for name, place in places.items()}
+
+    def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
+        """Return a read-only vector of `count` elements that begins at byte `offset`, as `Vector.array`."""
+        vector = self.vectors({"": (offset, count, dtype)})[""]
+        return vector.array() if isinstance(vector, Vector) else vector
+
+    def mapping(self) -> mmap.mmap:
+        """Map the file, which has bytes, for the system: touching what was cut off since would kill the process."""
+        return self._require_open().mapping(0, self.size)
 
     def stream(self, most: int, beside: int = 0) -> io.RawIOBase:
         """Return this very file as Python's libraries read one: they need not open its path again.
@@ -173,14 +244,13 @@ class PackFile:
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` from `offset` on, at most to the end that the file had at first; return the count of bytes."""
-        self._require_open()
-        room = buffer[: max(0, self.size - offset)]
+        number, room = self._fd, buffer[: max(0, self.size - offset)]
         if not len(room):  # at an offset, perhaps, that no system knows
             return 0
         try:
             if hasattr(os, "preadv"):
-                return os.preadv(self._fd, [room], offset)
-            data = pread(self._fd, len(room), offset)
+                return os.preadv(number, [room], offset)
+            data = pread(number, len(room), offset)
         except OSError as error:
             raise PackError(f"{printable(self.path)}: reading at byte {offset} failed: {error.strerror}") from error
         room[: len(data)] = data
@@ -188,23 +258,26 @@ class PackFile:
 
     def changed(self) -> bool:
         """Tell whether the file has another size or time of change than when it was opened."""
-        self._require_open()
         status = os.fstat(self._fd)
         return (status.st_size, status.st_mtime_ns) != (self.size, self.modified)
 
     def require_whole(self) -> None:
-        """Raise CorruptPackError where the file became shorter: touching a mapping of its end kills the process."""
-        self._require_open()
-        if os.fstat(self._fd).st_size < self.size:
-            raise CorruptPackError("the file became shorter after it was opened", self.path)
+        """Raise CorruptPackError where the file became shorter than it was when it was opened."""
+        self._require_open().require_whole()
 
     def close(self) -> None:
-        """Close the file; arrays that were handed out stay valid."""
-        self._close()
+        """Close the file, once nobody needs more of its vectors; nothing else is read any more."""
+        self._bytes = None
 
-    def _require_open(self) -> None:
-        if not self._close.alive:  # the number of the closed file may be another file's by now
+    @property
+    def _fd(self) -> int:
+        return self._require_open().number
+
+    def _require_open(self) -> FileBytes:
+        found = self._bytes
+        if found is None:
             raise ValueError(f"{printable(self.path)}: is closed")
+        return found
 
     def _require(self, offset: int, size: int) -> None:
         if offset < 0 or size < 0 or offset + size > self.size:
@@ -268,16 +341,3 @@ def pread(fd: int, size: int, offset: int) -> bytes:
     with _seek_lock:  # Windows
         os.lseek(fd, offset, os.SEEK_SET)
         return os.read(fd, size)
-
-
-class Descriptor:
-    """A number that the system knows an open file by; closed when nobody holds this any more."""
-
-    number = -1  # until there is one: Ctrl-C may come before
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be gone when Python ends
-        if self.number >= 0:
-            close(self.number)

@@ -195,7 +195,13 @@ class LocalPlace(Place):
         return {name for name in names if os.path.isfile(self._below(name))}
 
     def holds(self, inside: str) -> bool:
-        return os.path.lexists(self._below(inside))
+        try:
+            os.lstat(self._below(inside))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:  # of the disk, or of a directory that is closed: the file may well be there
+            raise PackError(f"{printable(self._below(inside))}: cannot be looked for: {error.strerror}") from error
+        return True
 
     def has_directory(self, inside: str, first: str) -> bool:
         return os.path.isdir(self._below(inside))

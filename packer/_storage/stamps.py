@@ -21,7 +21,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from packer._storage.opening import open_regular
+from packer._storage.opening import cause_of, open_regular
 from packer._table import Names, decode_name
 from packer.errors import SourceError, printable
 
@@ -79,7 +79,9 @@ def filled(path: str | os.PathLike[str]) -> int:
         if hasattr(os, "SEEK_DATA"):  # not all file systems count blocks
             with open(open_regular(path), "rb") as file:
                 os.lseek(file.fileno(), 0, os.SEEK_DATA)  # ENXIO where all is a hole
-    except OSError:
+    except OSError as error:
+        if error.errno not in ABOUT_THE_FILE:
+            raise SourceError(f"{printable(path)}: reading failed: {cause_of(error)}") from error
         return 0
     return status.st_size
 

@@ -7,8 +7,9 @@ from pathlib import Path, PurePosixPath
 
 from packer._storage.remote.urls import is_url, shown
 from packer._storage.remote.urls import name as last_part
+from packer.errors import OptionError
 
-__all__ = ["UrlPath", "user_path"]
+__all__ = ["UrlPath", "local_path", "user_path"]
 
 
 class UrlPath(PurePosixPath):
@@ -37,3 +38,19 @@ class UrlPath(PurePosixPath):
 def user_path(path: str | os.PathLike[str]) -> Path:
     """Return what a person says: a path, in which ``~`` is the user's home, or a `UrlPath`, which opens nothing."""
     return UrlPath(os.fspath(path)) if is_url(path) else Path(os.path.expanduser(path))  # type: ignore[return-value]
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of this machine that a person says, in which ``~`` is the user's home.
+
+    Raises
+    ------
+    OptionError
+        If it is a URL.
+    """
+    if is_url(path):
+        raise OptionError(
+            f"{shown(path)} is a URL, and this works with paths of this machine. `packer stage URL DIRECTORY` copies a "
+            "pack here"
+        )
+    return Path(os.path.expanduser(path))

@@ -19,6 +19,7 @@ from packer._table.table import (
     value_checksum,
     with_offsets,
 )
+from packer._table.vector import Vector
 
 __all__ = [
     "COLUMNS",
@@ -31,6 +32,7 @@ __all__ = [
     "Row",
     "Sample",
     "Table",
+    "Vector",
     "are_pixels",
     "blocks",
     "checksum",

@@ -1,7 +1,7 @@
 """What a pack holds beside its manifest: samples, and a table with one row a sample. No I/O.
 
-The table is kept as one array a column, so that a pack of millions of samples is opened by mapping a few
-arrays and never by building millions of Python objects. `formats.md` specifies the columns.
+The table is kept as one array a column, so that a pack of millions of samples never becomes millions of Python
+objects. The columns of an open pack are read when they are first asked for. `formats.md` specifies the columns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -20,6 +20,7 @@ from packer._fields import Field, Stored
 from packer._sample import LABEL_TYPES
 from packer._table.names import Names, cut_name
 from packer._table.pieces import column_checksum, spans
+from packer._table.vector import Vector
 
 __all__ = [
     "COLUMNS",
@@ -199,9 +200,40 @@ class Row(NamedTuple):
         return self.name is not None and checksum(data, self.label, self.height, self.width, self.name) == self.crc32c
 
 
+class _ReadLater(Mapping[str, npt.NDArray[Any]]):
+    """Columns by name, which are read from a file when they are asked for.
+
+    Attributes
+    ----------
+    stored : dict of str to array or Vector
+        Those that were not read so far, and those that are not held in memory, as vectors.
+    """
+
+    def __init__(self, columns: Mapping[str, npt.NDArray[Any] | Vector]) -> None:
+        self.stored = dict(columns)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.stored
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        column = self.stored[name]
+        if not isinstance(column, Vector):
+            return column
+        found = column.array()
+        if column.held:
+            self.stored[name] = found
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One row a sample, one array a column; the arrays may be views of a mapped file, with gaps between their elements.
+    """One row a sample, one array a column; the arrays may have gaps between their elements.
 
     Attributes
     ----------
@@ -218,6 +250,11 @@ class Table:
         See `Names`.
     more : mapping
         The columns of the fields, by name; see `packer._fields.Field.columns`.
+
+    Raises
+    ------
+    PackError
+        From any column that `Table.of` was given as a `Vector`, where the file that it is read from was cut short.
     """
 
     label: Labels
@@ -231,24 +268,67 @@ class Table:
     more: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, columns: Mapping[str, npt.NDArray[Any]], types: Mapping[str, str] = COLUMNS) -> Table:
+    def of(cls, columns: Mapping[str, npt.NDArray[Any] | Vector], types: Mapping[str, str] = COLUMNS) -> Table:
         """Build the table from columns of such `types`; ValueError where one is missing or they do not fit together."""
         for name, dtype in types.items():
             if name not in columns:
                 raise ValueError(f"the table has no column {name!r}")
-            if columns[name].dtype != np.dtype(dtype) or columns[name].ndim != 1:
+            column = columns[name]
+            if column.dtype != np.dtype(dtype) or (isinstance(column, np.ndarray) and column.ndim != 1):
                 raise ValueError(f"the table's column {name!r} is not a vector of {dtype}")
         if len({len(columns[name]) for name in types if name != "names"}) != 1:
             raise ValueError("the table's columns differ in length")
-        more = {name: columns[name] for name in types if name not in COLUMNS}
-        return cls(**{name: columns[name] for name in COLUMNS}, more=more)
+        table = object.__new__(cls)
+        table.__dict__.update(
+            more=_ReadLater({name: columns[name] for name in types if name not in COLUMNS}),
+            _own=_ReadLater({name: columns[name] for name in COLUMNS}),
+            _count=len(columns["label"]),
+        )
+        return table
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> npt.NDArray[Any]:
+            """Read a column that was not asked for before, or is not held in memory."""
+            own = self.__dict__.get("_own")
+            if own is None or name not in own:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            column = own[name]
+            if own.stored[name] is column:
+                self.__dict__[name] = column
+            return column
 
     def __len__(self) -> int:
-        return len(self.label)
+        count: int | None = self.__dict__.get("_count")
+        return len(self.label) if count is None else count
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column by its name, for this moment; KeyError where there is none. See `Vector.array`."""
+        found: npt.NDArray[Any] = getattr(self, name) if name in COLUMNS else self.more[name]
+        return found
+
+    def stored(self, name: str) -> npt.NDArray[Any] | Vector:
+        """Return a column by its name, or what it is read from where it is not held in memory."""
+        columns = self.__dict__.get("_own") if name in COLUMNS else self.more
+        found = columns.stored[name] if isinstance(columns, _ReadLater) else self.column(name)
+        return self.column(name) if isinstance(found, Vector) and found.held else found
+
+    def kept(self, name: str) -> npt.NDArray[Any]:
+        """Return a column by its name, as memory that nothing can take away."""
+        found = self.stored(name)
+        return found.copy() if isinstance(found, Vector) else found
+
+    def checksum(self, name: str) -> int:
+        """Return the CRC-32C of a column."""
+        return column_checksum(self.stored(name))
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return the columns by name, in the order of `COLUMNS`, and then those of the fields."""
-        return {**{name: getattr(self, name) for name in COLUMNS}, **self.more}
+        return {name: self.column(name) for name in self.column_names()}
+
+    def column_names(self) -> list[str]:
+        """Return the names of the columns, in the order of `columns`, which reads them all."""
+        return [*COLUMNS, *self.more]
 
     def extent(self, rows: slice | Ints = slice(None)) -> Ints:
         """Return how many bytes some samples have from `offset` on: those of the image, and of the fields' blobs.
@@ -258,14 +338,14 @@ class Table:
         Sizes that no disk holds count as `_LARGEST`, so that their sum is a number too.
         """
         total = self.size[rows]
-        for name, column in self.more.items():
+        for name in self.more:
             if name.endswith(".size") and f"{name.removesuffix('.size')}.offset" not in self.more:
-                total = np.minimum(total, _LARGEST) + np.clip(column[rows], 0, _LARGEST)
+                total = np.minimum(total, _LARGEST) + np.clip(self.more[name][rows], 0, _LARGEST)
         return total
 
     def sample_names(self, path: str = "") -> Names:
         """Return the names as a sequence of strings; `path` is the pack's, for messages."""
-        return Names(self.names, self.name_end, path)
+        return Names(self.stored("names"), self.stored("name_end"), path)
 
     def overlapping(self) -> Iterator[int]:
         """Yield the rows whose data begin before the data of an earlier row end: there are none in a proper pack.
@@ -309,7 +389,7 @@ class Table:
 
 def column_checksums(table: Table) -> dict[str, int]:
     """Return the CRC-32C of every column of a table."""
-    return {name: column_checksum(column) for name, column in table.columns().items()}
+    return {name: table.checksum(name) for name in table.column_names()}
 
 
 def _ascends(column: npt.NDArray[Any]) -> bool:

@@ -29,7 +29,7 @@ from packer._viewing.layers import further_image, mask_picture
 from packer._viewing.names import legible
 from packer._viewing.pictures import Picture, Pictures
 from packer.crops import RandomResizedCrop
-from packer.errors import ImageError, PackError
+from packer.errors import CorruptPackError, ImageError, PackError
 
 __all__ = ["Answer", "Answers", "Wanted"]
 
@@ -118,7 +118,7 @@ class Answers:
 
     def _note(self, pictures: Iterable[Picture]) -> None:
         for one in pictures:
-            if one.error:
+            if one.is_damaged:
                 self._damage.add(one.index, one.error)
 
     def _about(self, index: int) -> dict[str, Any]:
@@ -151,7 +151,8 @@ class Answers:
                 about["tiles"] = _tiles(data) if held.kind == "jpeg" else None
         except (PackError, ImageError) as error:
             about["error"] = legible(str(error))
-            self._damage.add(index, about["error"])
+            if isinstance(error, CorruptPackError | ImageError):
+                self._damage.add(index, about["error"])
         return _json({**about, "fields": annotations_of(catalog, index)})
 
     def _image(self, wanted: Wanted) -> Answer:

@@ -68,7 +68,7 @@ class Catalog:
     ------
     CorruptPackError
         If the labels in the table of a pack are damaged; also from every way to a row or a column, where the file of a
-        table was cut short: what was cut off of a mapped file cannot be touched.
+        table was cut short.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Catalog:
         self._ends = np.cumsum([len(reader) for reader in self.readers])
         self.classes: list[str] = self.datasets[0].classes
         self.label_type = self.readers[0].manifest.label_type
-        self._labels: Labels = dataset.targets
+        self._labels: Labels = np.asarray(dataset.targets)
         self._columns: dict[str, npt.NDArray[Any]] = {}
 
     def __len__(self) -> int:
@@ -122,14 +122,14 @@ class Catalog:
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return ``height``, ``width`` (pixels) or ``size`` (bytes of the image) of all samples, an (N,) array."""
         self.require_tables()
-        if name not in self._columns:  # of one pack a view of its file
+        if name not in self._columns:
             parts: list[npt.NDArray[Any]] = [getattr(reader.table, name) for reader in self.readers]
             self._columns[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return self._columns[name]
 
     @property
     def labels(self) -> Labels:
-        """The label of each sample, (N,); of one pack a view of its file."""
+        """The label of each sample, (N,)."""
         self.require_tables()
         return self._labels
 

@@ -99,6 +99,8 @@ def _elements(histogram: Histogram) -> Iterator[str]:
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     unit = f", {histogram.unit}" if histogram.unit else ""
     yield f'<text class="title" x="{_LEFT}" y="22">{_safe(histogram.title + unit)}</text>'
+    if histogram.logarithmic:
+        yield f'<text class="label" x="{right}" y="22" text-anchor="end">logarithmic axis</text>'
     top = _ceiling(max([*histogram.counts, 1]))
     for count in (top, top / 2):
         y = bottom - (bottom - _TOP) * count / top
@@ -167,6 +169,8 @@ def _png(title: str, histograms: Sequence[Histogram]) -> bytes:
         axis.stairs(one.counts, one.edges, fill=True, color="#2f6fde")
         axis.set_title(f"{printable(one.title)}{f', {one.unit}' if one.unit else ''}", fontsize=10, loc="left")
         axis.set_xscale("log" if one.logarithmic else "linear")
+        if one.logarithmic:
+            axis.set_title("logarithmic axis", fontsize=8, loc="right")
         axis.spines[["top", "right"]].set_visible(False)
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")

@@ -51,6 +51,7 @@ class Histogram:
     names: tuple[str, ...] = ()
 
 
+_SIDES = ("width", "height")
 _TITLES = {
     "width": ("Width", "px"),
     "height": ("Height", "px"),
@@ -64,9 +65,11 @@ def histograms(catalog: Catalog, indices: Ints | None = None) -> list[Histogram]
     if not len(catalog) or (indices is not None and not len(indices)):
         return []
     found = []
+    sides = [_of(measure(catalog, name), indices) for name in _SIDES]
     for name, (title, unit) in _TITLES.items():
-        values = _of(measure(catalog, name), indices)
-        edges, logarithmic = _edges(values, whole=name != "aspect")
+        values = sides[_SIDES.index(name)] if name in _SIDES else _of(measure(catalog, name), indices)
+        wide = _is_wide(*sides) if name in _SIDES else _is_wide(values)  # widths and heights are compared
+        edges, logarithmic = _edges(values, whole=name != "aspect", wide=wide)
         counts = np.histogram(values, edges)[0].tolist()
         found.append(Histogram(name, title, unit, edges.tolist(), counts, logarithmic))
     return [*found, _labels(catalog, _of(catalog.labels, indices))]
@@ -79,7 +82,7 @@ def _of(values: Numbers, indices: Ints | None) -> Numbers:
 def _labels(catalog: Catalog, labels: Numbers) -> Histogram:
     if catalog.label_type != "class":
         finite = labels[np.isfinite(labels)]
-        edges, logarithmic = _edges(finite, whole=catalog.label_type == "int")
+        edges, logarithmic = _edges(finite, whole=catalog.label_type == "int", wide=_is_wide(finite))
         return Histogram("label", "Labels", "", edges.tolist(), np.histogram(finite, edges)[0].tolist(), logarithmic)
     classes = max(len(catalog.classes), 1)
     step = -(-classes // _MOST_CLASSES)
@@ -89,15 +92,21 @@ def _labels(catalog: Catalog, labels: Numbers) -> Histogram:
     return Histogram("label", title, "", edges.tolist(), np.histogram(labels, edges)[0].tolist(), False, names)
 
 
-def _edges(values: Numbers, whole: bool) -> tuple[npt.NDArray[np.float64], bool]:
+def _is_wide(*alike: Numbers) -> bool:
+    """Tell whether values differ so much that bars of one width would show the large ones alone; of some of several."""
+    ranges = [(float(values.min()), float(values.max())) for values in alike if len(values)]
+    return all(low > 0 for low, _ in ranges) and any(high / low > _WIDE for low, high in ranges)
+
+
+def _edges(values: Numbers, *, whole: bool, wide: bool) -> tuple[npt.NDArray[np.float64], bool]:
     """Return where bars begin and end, and whether their widths grow; of whole numbers at whole numbers."""
     if not len(values):
         return np.array([0.0, 1.0]), False
     low, high = (min(max(float(one), -_FARTHEST), _FARTHEST) for one in (values.min(), values.max()))
     if high - low <= _ALIKE * max(abs(low), abs(high)):
         margin = max(0.0 if whole else 0.5, 2 * _ALIKE * max(abs(low), abs(high)))
-        return np.array([low - margin, high + (margin or 1)]), False
-    if low > 0 and high / low > _WIDE:
+        return np.array([low - margin, high + (margin or 1)]), wide and low > margin
+    if low > 0 and wide:
         edges = np.geomspace(low, high, _BARS + 1)
         edges = np.unique(np.floor(edges)) if whole else edges
         edges[-1] = high + 1 if whole else np.nextafter(high, np.inf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from packer._table import Ints
 from packer._viewing.catalog import Catalog
 from packer._viewing.names import legible
 from packer.crops import RandomResizedCrop
-from packer.errors import ImageError, PackerError
+from packer.errors import CorruptPackError, ImageError, PackerError
 
 __all__ = ["SMALL_QUALITY", "Cut", "Picture", "Pictures"]
 
@@ -37,11 +37,14 @@ class Picture:
         Empty where the sample cannot be shown.
     error : str
         What is wrong with it; empty where nothing is.
+    is_damaged : bool
+        Whether it is the sample that is wrong; no memory, a disk that fails and too many open files are the machine's.
     """
 
     index: int
     jpeg: bytes = b""
     error: str = ""
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Pictures:
             for share in self._catalog.shares(indices):
                 pictures = _pictures(self._decoders[share.pack], share.rows, side, SMALL_QUALITY)
                 for place, picture in zip(share.places.tolist(), pictures, strict=True):
-                    found[place] = Picture(int(indices[place]), picture.jpeg, picture.error)
+                    found[place] = replace(picture, index=int(indices[place]))
         return found
 
     def whole(self, index: int, side: int) -> Picture:
@@ -96,7 +99,7 @@ class Pictures:
         pack, row = self._catalog.place(index)
         with self.turn:
             (picture,) = _pictures(self._exact[pack], np.array([row]), side, _QUALITY)
-        return Picture(index, picture.jpeg, picture.error)
+        return replace(picture, index=index)
 
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
         """Return the crops that a dataset with a seed takes of a sample, in each of several epochs.
@@ -127,7 +130,8 @@ def _pictures(decoder: BatchDecoder, rows: Ints, side: int, quality: int) -> lis
         return [Picture(0, encode(image, "jpeg", quality)) for image in images]
     except (PackerError, OSError, ValueError, MemoryError, RuntimeError) as error:
         if len(rows) == 1:
-            return [Picture(0, error=legible(str(error) or type(error).__name__))]
+            damaged = isinstance(error, CorruptPackError | ImageError | ValueError)
+            return [Picture(0, error=legible(str(error) or type(error).__name__), is_damaged=damaged)]
     return [picture for row in rows for picture in _pictures(decoder, np.array([row]), side, quality)]
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from packer._cli import EXIT_STATUS
+from packer._cli import EXIT_STATUS, cli
 from packer._formats import open_pack
 from packer._table import Sample
-from tests.making import command, packer, solid, write_pack
+from tests.making import command, packer, packer_many, solid, write_pack
 
 
 def test_statuses(tmp_path: Path) -> None:
@@ -114,3 +114,42 @@ def test_ctrl_c_while_the_command_line_is_imported_is_no_traceback() -> None:
     assert (heard.returncode, heard.stdout, heard.stderr) == (-signal.SIGINT, "", "")
     ignored = subprocess.run([*line, "ignored"], check=False, capture_output=True, text=True)
     assert (ignored.returncode, ignored.stderr) == (0, "")
+
+
+MISTAKES = {
+    "nothing": "usage",
+    "--bad": "usage",
+    "convert": "usage",
+    "convert x": "usage",
+    "convert x y.lmdb --bad": "usage",
+    "convert x y.lmdb --limit x": "usage",
+    "convert x y.lmdb --codec x": "usage",
+    "convert x y.lmdb --quality 3": "usage",
+    "convert x y.lmdb --part 0": "usage",
+    "convert x y.odd": "error",
+    "convert x y.lmdb": "error",
+    "index a.tar b.tar c.index": "usage",
+    "merge x": "usage",
+    "merge x y.lmdb": "error",
+    "verify x --quick --digest": "usage",
+    "info x": "error",
+    "export x y": "error",
+    "cache clear --bad": "usage",
+    "cache clear": "usage",
+    "estimate x --seconds 0": "usage",
+    "view x": "error",
+    "bench x": "error",
+}
+
+
+def test_every_mistake_is_told_in_one_style(tmp_path: Path) -> None:
+    """The message comes first; where the command was not used as it is meant, the way to its help follows."""
+    lines = [[str(tmp_path / word) if word[:1] in "xy" else word for word in line.split()] for line in MISTAKES]
+    for (line, status), result in zip(MISTAKES.items(), packer_many(lines), strict=True):
+        first, *more = result.stderr.splitlines()
+        assert result.returncode == EXIT_STATUS[status], (line, result.stderr)
+        assert first.startswith("packer: "), (line, first)
+        command = line.split()[0] if line.split()[0] in cli.commands else ""
+        helps = [f"Try `packer {'cache clear' if command == 'cache' else command}".rstrip() + " --help`."]
+        assert more == (helps if status == "usage" else []), (line, more)
+        assert not result.stdout

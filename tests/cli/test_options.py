@@ -78,7 +78,6 @@ NEEDS = {
         "--recode": "--recode encodes files anew, as jpeg, png, webp",
         "--codec raw --recode": "--recode encodes files anew, as jpeg, png, webp",
         "--codec png --tiles": "--tiles makes parts of JPEGs",
-        "--no-tiles": "--no-tiles is for JPEGs that are encoded",
         "--codec keep --resize 8": "keep",
         "--shard-size 1MB": "--shard-size is for packs of several files: .pth",
         "--part 0": "--parts",
@@ -96,7 +95,7 @@ NEEDS = {
         "--voc d --split train --split val": "one split at a time",
         "--yolo d.yaml --split all": "one split at a time",
         "--coco c.json --labels l.csv": "--labels says labels",
-        "--yolo d.yaml --unlabeled": "--unlabeled says labels",
+        "--yolo d.yaml --classes-from x.lmdb": "--classes-from says labels",
         "--masks": "say which with --coco",
         "--key image=jpg": "--key is for containers",
         "--key image": "say NAME=KEY",
@@ -123,8 +122,8 @@ NEEDS = {
 """What would decide nothing, by command, with a part of the message."""
 
 ALONE = {
-    "convert": "format split unlabeled labels classes-from limit resize codec exif audit check max-pixels on-error "
-    "report workers parts overwrite fresh ignore-free-space quiet json-progress cache-dir cache-size timeout",
+    "convert": "format split unlabeled labels classes-from limit resize codec no-tiles exif audit check max-pixels "
+    "on-error report workers parts overwrite fresh ignore-free-space quiet json-progress cache-dir cache-size timeout",
     "index": "unlabeled labels classes-from exif no-checksums on-error overwrite quiet json-progress",
     "scan": "unlabeled labels classes-from limit overwrite quiet json-progress",
     "merge": "classes prefix finish workers overwrite fresh quiet json-progress cache-dir cache-size timeout",
@@ -252,4 +251,4 @@ def test_a_pattern_that_a_shell_wrote_out_is_to_be_quoted() -> None:
     }
     for line, result in zip(lines, packer_many([line.split() for line in lines]), strict=True):
         assert result.returncode == EXIT_STATUS["usage"]
-        assert f"Error: {lines[line]}. A pattern stands in quotes, such as 'shards/*.tar'" in result.stderr
+        assert f"packer: {lines[line]}. A pattern stands in quotes, such as 'shards/*.tar'" in result.stderr

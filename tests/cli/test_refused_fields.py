@@ -255,9 +255,10 @@ def test_one_line_names_what_is_wrong_where_and_what_to_do(
     refused: dict[str, tuple[Path, int, str]], name: str
 ) -> None:
     root, status, message = refused[name]
-    *usage, line = message.rstrip("\n").split("\n")
-    assert status == (2 if line.startswith("Error: ") else 1), message
-    assert not usage or usage[0].startswith("Usage: "), message
+    line, *usage = message.rstrip("\n").split("\n")
+    assert line.startswith("packer: "), message
+    assert usage == (["Try `packer convert --help`."] if status == 2 else []), message
+    assert status in (1, 2), message
     assert re.search(CASES[name][2], line), line
     left = {path.name for path in root.iterdir() if path.name.startswith("x.")}
     assert left == ({"x.lmdb.partial"} if "the same command continues" in line else set())

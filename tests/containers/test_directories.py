@@ -126,3 +126,12 @@ def test_an_array_without_any_block_is_no_container(tmp_path: Path) -> None:
     (tmp_path / "images" / "attributes.json").write_text(json.dumps(shape))
     with pytest.raises(SourceError, match="no file in it has data"):
         packer.open_dataset(tmp_path / "images")
+
+
+@pytest.mark.parametrize("inside", [".", "class_00"])
+def test_a_link_to_itself_hides_nothing(tree: Path, tmp_path: Path, inside: str) -> None:
+    (tree / inside / "loop").symlink_to("loop")
+    assert packer.convert(tree, tmp_path / "out.lmdb").manifest.count == 4
+    with packer.open_dataset(tree) as dataset:
+        assert len(dataset) == 4
+    assert packer.doctor(tree).findings

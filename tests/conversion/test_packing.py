@@ -122,6 +122,38 @@ def test_what_cannot_be_packed_is_refused_in_words(tmp_path: Path, sample: dict[
     assert not (tmp_path / "pack.lmdb").exists()
 
 
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize("label", [0, 1, np.int64(1), "cat"])
+def test_labels_without_classes_name_the_arguments_that_take_them(tmp_path: Path, label: Any, on_error: str) -> None:
+    samples = [{"image": jpeg(0)}, {"image": jpeg(1), "label": label}]
+    with pytest.raises(packer.SourceError, match=r"^sample 1: its label .*Say classes=\[.*or label_type='int'"):
+        packer.pack(samples, tmp_path / "pack.lmdb", on_error=on_error)
+
+
+@pytest.mark.parametrize(
+    ("label", "classes", "words"),
+    [
+        (2, ["cat", "dog"], "ids are 0 to 1, and -1 is an unlabeled sample; label_type='int'"),
+        (-2, ["cat", "dog"], "-2 is no id of the 2 classes"),
+        ("cow", ["cat", "dog"], r"add it to classes=\["),
+        (0.5, ["cat", "dog"], "label_type='float'"),
+        (0.5, None, "label_type='float'"),
+        ([1, 2], ["cat", "dog"], "other values are fields="),
+    ],
+)
+def test_a_label_that_is_no_class_names_the_way_on(
+    tmp_path: Path, label: Any, classes: list[str] | None, words: str
+) -> None:
+    with pytest.raises(packer.ImageError, match=words):
+        packer.pack([{"image": jpeg(0), "label": label}], tmp_path / "pack.lmdb", classes=classes)
+
+
+@pytest.mark.parametrize("classes", [None, ["cat"]])
+def test_minus_one_is_an_unlabeled_sample(tmp_path: Path, classes: list[str] | None) -> None:
+    packer.pack([{"image": jpeg(0), "label": -1}], tmp_path / "pack.lmdb", classes=classes)
+    assert packer.open_dataset(tmp_path / "pack.lmdb")[0][1] == -1
+
+
 def test_samples_that_cannot_be_used_are_left_out_and_listed(tmp_path: Path) -> None:
     samples = [*drawn(3), {"image": b"no image"}, {"image": jpeg(9), "age": "old"}, *drawn(1)]
     samples[-1]["name"] = "last.jpg"

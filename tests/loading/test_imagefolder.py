@@ -9,9 +9,13 @@ torchvision's tests (test/test_datasets.py, test/datasets_utils.py) that are rep
 from __future__ import annotations
 
 import copy
+import operator
 import os
 import pathlib
 import pickle
+import re
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -175,6 +179,132 @@ def test_targets_may_be_assigned_and_count(pack: Path) -> None:
     assert dataset[0][1] == 0.5
 
 
+LIST: dict[str, Callable[[Any, Any], Any]] = {
+    "a + b": lambda a, b: a + b,
+    "b + a + a": lambda a, b: b + a + a,
+    "a + a list": lambda a, b: a + list(b),
+    "a list + a": lambda a, b: list(b) + a,
+    "sum": lambda a, b: sum([a, b], []),  # noqa: RUF017
+    "a list += a": lambda a, b: operator.iadd(list(b), a),
+    "+=": lambda a, b: operator.iadd(copy.copy(a) if isinstance(a, list) else a, b),
+    "a + []": lambda a, b: operator.add(a, []),
+    "len": lambda a, b: len(a + b),
+    "bool": lambda a, b: (bool(a), bool(b), not a),
+    "count": lambda a, b: [a.count(one) for one in (*b, "cat", None, (1, 2), 7)],
+    "index": lambda a, b: [a.index(one) for one in a],
+    "index in a part": lambda a, b: (a.index(a[3], 3), a.index(a[-1], -2), a.index(a[2], 1, 5)),
+    "in": lambda a, b: [one in a for one in (*b, "cat", None, (1, 2), 7)],
+    "reversed": lambda a, b: list(reversed(a)),
+    "sorted": lambda a, b: sorted(a, reverse=True),
+    "slices": lambda a, b: [list(a[2:5]), list(a[::-2]), list(a[-1:]), list(a[9:])],
+    "loop": lambda a, b: list(a),
+    "pickle": lambda a, b: pickle.loads(pickle.dumps(a)) + b,
+    "deepcopy": lambda a, b: list(copy.deepcopy(a)),
+    "copy": lambda a, b: list(a.copy()),
+}
+"""What scripts do with the lists that ImageFolder has; nothing that changes a list."""
+
+
+@pytest.mark.parametrize("how", LIST)
+@pytest.mark.parametrize("attribute", ["targets", "samples", "imgs", "classes"])
+@pytest.mark.parametrize("kind", ["a pack", "a selection", "two packs", "other labels"])
+def test_attributes_do_what_imagefolders_lists_do(kind: str, attribute: str, how: str, pack: Path, tree: Path) -> None:
+    folder, dataset = datasets.ImageFolder(tree), open_dataset(pack)
+    samples = relative(folder.samples, tree)
+    if kind == "a selection":
+        dataset, samples = dataset[::2], samples[::2]
+    elif kind == "two packs":
+        dataset, samples = open_dataset([pack, pack]), [*samples, *samples]
+    elif kind == "other labels":
+        dataset.targets = [1 - label for label in dataset.targets]
+        samples = [(name, 1 - label) for name, label in samples]
+    whole = {"targets": [label for _, label in samples], "classes": folder.classes}.get(attribute, samples)
+    if attribute == "classes" and how == "index in a part":
+        pytest.skip("there are two")
+    own, other = getattr(dataset, attribute), getattr(open_dataset(pack)[1:], attribute)
+    expected = LIST[how](whole, whole_of_rest(folder, tree, attribute))
+    found = LIST[how](own, other)
+    assert (found.tolist() if isinstance(found, np.ndarray) else found) == expected
+
+
+def whole_of_rest(folder: Any, tree: Path, attribute: str) -> Any:
+    """Return an attribute of ImageFolder, of all but the first sample."""
+    rest: Any = relative(folder.samples, tree)[1:]
+    return {"targets": [label for _, label in rest], "classes": folder.classes}.get(attribute, rest)
+
+
+def test_samples_equal_a_list(pack: Path, tree: Path) -> None:
+    samples, expected = open_dataset(pack).samples, relative(datasets.ImageFolder(tree).samples, tree)
+    assert samples == expected
+    assert expected == samples
+    assert samples == open_dataset(pack).samples
+    assert samples != expected[:-1]
+    assert samples != expected[::-1]
+    assert samples != 3
+    assert samples * 2 == expected * 2
+    assert pickle.loads(pickle.dumps(samples)) == expected
+    for change in (lambda: hash(samples), lambda: operator.add(samples, (1,)), lambda: operator.add((1,), samples)):
+        with pytest.raises(TypeError):
+            change()
+
+
+DERIVED: dict[str, Callable[[Any], Any]] = {
+    "mask": lambda targets: targets[targets > 0],
+    "slice": lambda targets: targets[1:],
+    "times": lambda targets: targets * 2,
+    "equal": lambda targets: targets == 1,
+    "negative": lambda targets: -targets,
+    "plus one": lambda targets: targets + 1,
+    "one plus": lambda targets: 1 + targets,
+    "plus an array": lambda targets: targets + np.ones(len(targets), int),
+    "an array plus": lambda targets: np.ones(len(targets), int) + targets,
+    "asarray": np.asarray,
+    "array": np.array,
+    "copy": lambda targets: targets.copy(),
+    "copy.copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "astype": lambda targets: targets.astype(float),
+    "reshape": lambda targets: targets.reshape(-1, 1),
+    "view": lambda targets: targets.view(),
+    "T": lambda targets: targets.T,
+    "take": lambda targets: targets.take([0, 1]),
+    "concatenate": lambda targets: np.concatenate([targets, targets]),
+    "unique": np.unique,
+    "where": lambda targets: np.where(targets > 0, targets, 5),
+    "sort": np.sort,
+    "zeros": np.zeros_like,
+    "bincount": np.bincount,
+}
+
+
+@pytest.mark.parametrize("how", DERIVED)
+def test_what_is_made_of_targets_is_an_ordinary_array(how: str, pack: Path) -> None:
+    targets = open_dataset(pack).targets
+    found, expected = DERIVED[how](targets), DERIVED[how](np.array(targets))
+    assert type(found) is np.ndarray
+    assert np.array_equal(found, expected)
+    assert found.dtype == expected.dtype
+
+
+def test_targets_are_a_read_only_array(pack: Path) -> None:
+    targets = open_dataset(pack).targets
+    assert isinstance(targets, np.ndarray)
+    assert repr(targets) == repr(np.array(targets))
+    assert (targets.dtype, targets.shape, targets.sum(), targets.max()) == (np.int64, (7,), 3, 1)
+    for change in (lambda: targets.__setitem__(0, 1), targets.sort, lambda: np.add(targets, 1, out=targets)):
+        with pytest.raises(ValueError, match="read-only"):
+            change()
+    assert torch.tensor(targets).tolist() == torch.as_tensor(targets.copy()).tolist() == targets.tolist()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        assert torch.as_tensor(targets).tolist() == torch.arange(2)[targets].tolist() == targets.tolist()
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(targets, protocol))
+        assert (again + targets).tolist() == targets.tolist() * 2
+    with pytest.raises(ValueError, match="2 is not among"):
+        targets.index(2)
+
+
 def test_samples_are_not_assigned_but_selected(pack: Path) -> None:
     dataset = LMDBImageDataset(pack)
     with pytest.raises(AttributeError, match=r"take dataset\[:10\], dataset\.select\(indices\) or a .*Subset"):
@@ -270,3 +400,17 @@ def test_a_random_transform_draws_after_its_images_crop(pack: Path, tree: Path) 
     torch.manual_seed(4)
     found = LMDBImageDataset(pack, transform=transform, fuse=True).__getitems__(range(7))
     assert all((image - other).abs().max() <= 1.01 / 255 for (image, _), other in zip(found, expected, strict=True))
+
+
+@pytest.mark.skipif(sys.flags.optimize > 1, reason="has no docstrings")
+def test_the_one_difference_of_an_item_stands_where_a_person_looks_first() -> None:
+    """Without a transform an image is a tensor, where ImageFolder's is a PIL image."""
+    for named in (packer.LMDBImageDataset, packer.HDF5ImageDataset, packer.PthImageDataset, packer.open_dataset):
+        first = (named.__doc__ or "").splitlines()[0]
+        assert "without a transform" in first
+        assert "tensor" in first
+        assert "PIL" in first
+    readme = Path(packer.__file__).parents[1] / "README.md"
+    if readme.exists():  # not beside what is installed
+        (line,) = re.findall(r"^dataset = LMDBImageDataset\(.*$", readme.read_text("utf-8"), re.MULTILINE)[:1]
+        assert "without transform=, images are tensors" in line

@@ -302,8 +302,6 @@ def test_what_convert_refuses_is_refused(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "empty" / "a").mkdir(parents=True)
     with pytest.raises(SourceError):
         packer.estimate(tmp_path / "empty", tmp_path / "x.lmdb")
-    with pytest.raises(DestinationError, match="exists already"):
-        packer.estimate(photos, tmp_path / "empty", format="pth")
     with pytest.raises(DestinationError, match="lies inside of"):
         packer.estimate(photos, photos / "x.lmdb")
     with pytest.raises(OptionError, match="resize="):
@@ -315,6 +313,24 @@ def test_what_convert_refuses_is_refused(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a number above 0"):
         packer.estimate(photos, tmp_path / "x.lmdb", seconds=float("inf"))
     assert os.listdir(tmp_path) == ["empty"]
+
+
+@pytest.mark.parametrize("there", ["a pack", "another directory", "a file"])
+def test_what_is_at_dst_is_in_the_way_of_the_command_alone(photos: Path, tmp_path: Path, there: str) -> None:
+    pack = tmp_path / "x.pth"
+    if there == "a pack":
+        packer.convert(photos, pack, limit=2)
+    elif there == "a file":
+        pack.write_bytes(b"x")
+    else:
+        (pack / "x").mkdir(parents=True)
+    found = packer.estimate(photos, pack, limit=8)
+    assert "exists already" in found.notes[0]
+    assert "overwrite" in found.notes[0]
+    assert found.images == 8
+    assert os.listdir(tmp_path) == ["x.pth"]
+    notes = packer.estimate(photos, pack, limit=8, overwrite=True).notes
+    assert any("will not be replaced" in note for note in notes) == (there == "another directory")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such signals")

@@ -255,6 +255,35 @@ def test_each_split_becomes_a_pack_of_its_own(s3: Any, bucket: str, photo_tree: 
     assert again.stdout.count("done already") == 2
 
 
+def test_what_was_uploaded_stays_when_commands_are_repeated(
+    s3: Any, bucket: str, photo_tree: Path, tmp_path: Path
+) -> None:
+    """A, A, B, A: parts and splits are done already, a pack is refused as there is one, and the objects stay."""
+    for split in ("train", "val"):
+        shutil.copytree(photo_tree, tmp_path / "tree" / split)
+    (tmp_path / "tree" / "val" / "dog" / "1.jpg").unlink(missing_ok=True)
+    tree, other, scratch = tmp_path / "tree" / "train", tmp_path / "tree" / "val", ("--scratch", tmp_path / "scratch")
+    url = f"s3://{bucket}"
+    parts = ["convert", tree, f"{url}/p.lmdb", "--parts", "2", *scratch]
+    tasks = ["convert", tree, f"{url}/t.lmdb", "--parts", "1", *scratch, "--part", "0"]
+    whole = ["convert", tree, f"{url}/w.lmdb", *scratch]
+    split = ["convert", tmp_path / "tree", f"{url}/s.lmdb", *scratch, "--split"]
+    for first, second, status in (
+        (parts, ["convert", other, *parts[2:]], 1),
+        (tasks, ["convert", other, *tasks[2:]], 0),
+        (whole, ["convert", other, *whole[2:]], 1),
+        ([*split, "train"], [*split, "val"], 0),
+    ):
+        (made,) = packer_many([first])
+        assert made.returncode == 0, made.stderr
+        before = stored(s3, bucket)
+        again, _, once_more = packer_many([first, second, first])
+        for result in (again, once_more):
+            assert result.returncode == status, result.stderr
+            assert ("exists already" if status else "done already") in result.stdout + result.stderr
+        assert {name: data for name, data in stored(s3, bucket).items() if name in before} == before
+
+
 def test_what_does_not_fit_a_url_is_refused_in_a_line(s3: Any, bucket: str, photo_tree: Path) -> None:
     refused = {
         ("--parts", "2", "--part", "0", "--overwrite"): "--overwrite replaces no pack at a URL",

@@ -212,7 +212,7 @@ def test_values_and_names_are_not_sent_whole_however_large_they_are(tmp_path: Pa
 def test_a_table_that_is_cut_short_is_an_error_of_the_report_and_of_each_picture(
     pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packer._storage.packfile._MAPPED_FROM", 1)  # as of a pack of many samples
+    monkeypatch.setattr("packer._storage.packfile.MOST_HELD", -1)  # as of a pack of many samples
     cut = tmp_path / "cut.lmdb"
     cut.write_bytes(pack.read_bytes())
     catalog = open_catalog([cut])

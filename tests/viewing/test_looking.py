@@ -164,13 +164,29 @@ def test_histograms_count_every_sample_once(catalog: Catalog) -> None:
 
 
 def test_a_histogram_over_a_wide_range_has_growing_bars() -> None:
-    from packer._viewing.histograms import _edges
+    from packer._viewing.histograms import _edges, _is_wide
 
     values = np.array([3, 40, 500, 6000, 70000])
-    edges, logarithmic = _edges(values, whole=True)
+    edges, logarithmic = _edges(values, whole=True, wide=_is_wide(values))
     assert logarithmic
     assert np.histogram(values, edges)[0].sum() == 5
     assert "<svg" in draw(Histogram("size", "Bytes", "", edges.tolist(), np.histogram(values, edges)[0].tolist(), True))
+
+
+@pytest.mark.parametrize(("widths", "wide"), [((30, 90, 3000), True), ((300, 400, 500), False)])
+def test_widths_and_heights_have_one_kind_of_axis_which_says_what_it_is(
+    tmp_path: Path, widths: tuple[int, ...], wide: bool
+) -> None:
+    for transposed in (False, True):
+        shapes = [(width, 400) if transposed else (400, width) for width in widths]
+        packer.pack(
+            ({"image": np.zeros((*shape, 3), np.uint8)} for shape in shapes), tmp_path / "p.lmdb", overwrite=True
+        )
+        catalog = open_catalog([tmp_path / "p.lmdb"])
+        drawn = {one.measure: one for one in histograms(catalog)}
+        assert (drawn["width"].logarithmic, drawn["height"].logarithmic) == (wide, wide)
+        for one in drawn.values():
+            assert ("logarithmic" in draw(one)) == one.logarithmic
 
 
 @pytest.mark.parametrize("value", [5, 10**18, -(10**18), 0.5, 1e300])

@@ -226,7 +226,7 @@ def received(connection: socket.socket) -> bytes:
 def test_a_pack_that_is_cut_short_while_it_is_shown_is_said_to_be(
     pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packer._storage.packfile._MAPPED_FROM", 1)  # as of a pack of many samples
+    monkeypatch.setattr("packer._storage.packfile.MOST_HELD", -1)  # as of a pack of many samples
     shutil.copy(pack, cut := tmp_path / "cut.lmdb")
     catalog = open_catalog([cut])
     with Server(catalog) as server:

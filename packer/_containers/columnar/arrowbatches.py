@@ -7,6 +7,7 @@ many values are missing, and the buffers of its type: which values are there, wh
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._containers.columnar.arrowmessages import Batch
-from packer._containers.unpacking import Packed, Piece, unpack
+from packer._containers.columnar.rowlists import row_lists
+from packer._containers.unpacking import MOST_UNPACKED, Packed, Piece, unpack
 from packer._storage.packfile import PackFile
 from packer.errors import PackError, SourceError, printable
 
@@ -23,7 +25,7 @@ __all__ = ["NOT_READ", "Batches", "names_of", "reading", "require_text"]
 NOT_READ = (ArithmeticError, LookupError, MemoryError, OSError, PackError, RuntimeError, TypeError, ValueError)
 """What pyarrow raises where a file is damaged, and what reading one raises."""
 
-_ROWS = 1024  # of other columns at a time
+_REPEATING = re.compile(r"dictionary|(dense_|sparse_)?union|run_end_encoded|(large_)?list_view|(string|binary)_view")
 _HEAD = 32  # bytes, by which an image is known
 
 
@@ -41,6 +43,7 @@ class Batches:
     def __init__(self, file: PackFile, unit: int, schema: Any) -> None:
         self._file, self._unit, self._schema = file, unit, schema
         self._unpacked: tuple[Piece, bytes] | None = None
+        self._taken = 0  # bytes of the buffers of other columns, some of which may be the same
 
     def images(self, batch: Batch, column: str) -> list[Piece | Packed | None]:
         """Return where each image of a batch lies; None where there is none."""
@@ -93,16 +96,20 @@ class Batches:
     def rows(self, batch: Batch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the values of other columns, a row each."""
         with reading(self._file):
+            self._taken = 0
             arrays = {column: self._array(batch, *self._place(batch, column))[0] for column in columns}
             if any(len(array) != batch.rows for array in arrays.values()):
                 raise ValueError("its columns have different lengths")
-        for start in range(0, batch.rows, _ROWS):
-            count = min(_ROWS, batch.rows - start)
+        if not arrays:
+            yield from ({} for _ in range(batch.rows))
+            return
+        lists = row_lists(list(arrays.values()), batch.rows)
+        while True:
             with reading(self._file):
-                lists = [array.slice(start, count).to_pylist() for array in arrays.values()]
-            yield from (
-                dict(zip(arrays, row, strict=True)) for row in (zip(*lists, strict=True) if lists else [()] * count)
-            )
+                some = next(lists, None)
+            if some is None:
+                return
+            yield from (dict(zip(arrays, row, strict=True)) for row in zip(*some, strict=True))
 
     def head(self, place: Piece | Packed) -> bytes:
         """Return the first bytes of an image."""
@@ -146,6 +153,14 @@ class Batches:
             return self._file.read(lying.offset, lying.size)
         return unpack(lying.codec, self._file.read(lying.piece.offset, lying.piece.size), lying.unpacked)
 
+    def _own(self, batch: Batch, number: int) -> bytes:
+        """Return a buffer that no other array of the batch has; ValueError where they have more than there is."""
+        data = self._bytes(batch, number)
+        self._taken += len(data)
+        if self._taken > (most := MOST_UNPACKED if batch.codec else self._file.size):
+            raise ValueError(f"the buffers of its columns have more than {most:,} bytes")
+        return data
+
     def _valid(self, batch: Batch, node: int, number: int, rows: int) -> npt.NDArray[np.bool_]:
         length, nulls = batch.nodes[node]
         if length != rows or rows > 8 * self._file.size:
@@ -171,11 +186,13 @@ class Batches:
         import pyarrow as pa
 
         kind = getattr(kind, "storage_type", kind)
-        if isinstance(kind, (pa.DictionaryType, pa.UnionType)):
+        if _REPEATING.match(str(kind)):  # values that are there once, and many times in the array
             raise ValueError(f"packer does not read columns of {kind}: name others with --key")
         length, nulls = batch.nodes[node]
+        if length > 8 * self._file.size:  # nulls and empty structures have no bytes
+            raise ValueError(f"an array of {length:,} values in a file of {self._file.size:,} bytes")
         own = [
-            None if not batch.buffers[number].size else pa.py_buffer(self._bytes(batch, number))
+            None if not batch.buffers[number].size else pa.py_buffer(self._own(batch, number))
             for number in range(buffer, buffer + kind.num_buffers * (not pa.types.is_null(kind)))
         ]
         if own and not nulls:

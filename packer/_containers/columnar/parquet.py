@@ -13,7 +13,15 @@ from typing import Any
 
 from packer._containers.columnar.arrowbatches import NOT_READ
 from packer._containers.columnar.hfcolumns import columns_of, features_of, names_are_plain
-from packer._containers.columnar.parquetpages import BYTE_ARRAY, Parquet, Value, byte_strings, read_footer
+from packer._containers.columnar.parquetpages import (
+    BYTE_ARRAY,
+    Parquet,
+    Value,
+    byte_strings,
+    dictionary_size,
+    read_footer,
+)
+from packer._containers.columnar.rowlists import MOST_ROWS, row_lists
 from packer._containers.columnar.tables import TableImages
 from packer._containers.contract import Entry, files_in, head_of
 from packer._containers.imagenames import suffix_of
@@ -24,9 +32,9 @@ __all__ = ["ParquetImages"]
 
 _MAGIC = b"PAR1"
 _METADATA = "metadata.parquet"  # of a tree of images: packer._sources.metadata
-_ROWS = 1024  # that pyarrow reads at a time
 _LONGEST = 1 << 10  # bytes of a path
 _MOST_READ = 1 << 31  # bytes
+_MOST_LOOKED_UP = 1 << 26  # bytes of the values of a dictionary, each as often as it is referred to
 
 
 class ParquetImages(TableImages):
@@ -72,11 +80,11 @@ class ParquetImages(TableImages):
             plain = columns.name is None and paths is not None and names_are_plain(_texts(file, unit, parquet, paths))
             reader = _pyarrow(file) if columns.read() else None
             number = 0
-            for group, (count, _) in enumerate(parquet.groups):
+            for group in range(len(parquet.groups)):
                 images = self._images(file, unit, parquet, group, columns.image)
                 pictures = {of.name: self._images(file, unit, parquet, group, c) for c, of in columns.pictures.items()}
                 names = _texts(file, unit, parquet, paths, group) if paths is not None and plain else None
-                others = _rows(file, reader, group, columns.read(), count)
+                others = _rows(file, parquet, reader, group, columns.read())
                 for value, row in zip(images, others, strict=True):
                     path = next(names) if names is not None else None
                     further = {of: one.place for of, ones in pictures.items() if (one := next(ones)) is not None}
@@ -182,29 +190,37 @@ def _numbers(paths: Sequence[Path], column: str) -> Iterator[float | None]:
     """Yield the numbers of a column in all files."""
     for path in paths:
         with PackFile(path) as file:
-            reader = _pyarrow(file)
-            for group in range(reader.num_row_groups):
-                for row in _rows(file, reader, group, [column], reader.metadata.row_group(group).num_rows):
+            parquet, reader = read_footer(file), _pyarrow(file)
+            for group in range(len(parquet.groups)):
+                for row in _rows(file, parquet, reader, group, [column]):
                     yield row[column]
 
 
-def _rows(file: PackFile, reader: Any, group: int, columns: list[str], count: int) -> Iterator[dict[str, Any]]:
+def _rows(file: PackFile, parquet: Parquet, reader: Any, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the values of columns in a row group, a row each."""
+    count = parquet.groups[group][0]
     if reader is None:
         yield from ({} for _ in range(count))
         return
-    left = count
+    left, size = count, _rows_at_once(file, parquet, group, columns)
     try:
-        for batch in reader.iter_batches(batch_size=_ROWS, row_groups=[group], columns=columns, use_threads=False):
-            rows = batch.to_pylist()
-            left -= len(rows)
-            if left < 0 or any(row.keys() != rows[0].keys() or len(row) != len(columns) for row in rows[:1]):
+        for batch in reader.iter_batches(batch_size=size, row_groups=[group], columns=columns, use_threads=False):
+            left -= batch.num_rows
+            if left < 0 or sorted(batch.schema.names) != sorted(columns):
                 raise ValueError("its columns are not those of the first file")
-            yield from rows
+            for lists in row_lists(batch.columns, batch.num_rows):
+                yield from (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*lists, strict=True))
     except NOT_READ as error:
         raise _not_read(file, error) from error
     if left:
         raise _not_read(file, f"{left} of {count} rows are missing")
+
+
+def _rows_at_once(file: PackFile, parquet: Parquet, group: int, columns: Sequence[str]) -> int:
+    """Return of how many rows pyarrow may look up values in dictionaries, each of which may be the longest one."""
+    leaves = [number for number, leaf in enumerate(parquet.leaves) if leaf.path[0] in columns]
+    looked_up = sum(dictionary_size(file, parquet, (group, leaf)) for leaf in leaves)
+    return max(1, min(MOST_ROWS, _MOST_LOOKED_UP // max(1, looked_up)))
 
 
 def _not_read(file: PackFile, why: object) -> SourceError:

@@ -19,9 +19,9 @@ from packer._containers.columnar.thrift import Shape, ThriftError, read_struct
 from packer._containers.unpacking import MOST_UNPACKED, Packed, Piece, unpack
 from packer._storage.packfile import PackFile
 from packer._table import Ints
-from packer.errors import SourceError, printable
+from packer.errors import PackError, SourceError, printable
 
-__all__ = ["Leaf", "Parquet", "Value", "byte_strings", "read_footer"]
+__all__ = ["Leaf", "Parquet", "Value", "byte_strings", "dictionary_size", "read_footer"]
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _MOST_FOOTER = 1 << 27  # bytes
@@ -166,6 +166,19 @@ def byte_strings(
         If the column is damaged, or encoded as nobody encodes images.
     """
     return _Chunk(file, unit, parquet, chunk, head).values()
+
+
+def dictionary_size(file: PackFile, parquet: Parquet, chunk: tuple[int, int]) -> int:
+    """Return how many bytes the dictionary of a column in a row group has, unpacked; 0 where it has none."""
+    group, number = chunk
+    said = parquet.groups[group][1][number].get(3, {})
+    first, data = said.get(11, 0), said.get(9, 0)
+    at = min(first, data) if first else data
+    try:
+        page, _ = read_struct(file.read(at, min(_HEADER, max(0, file.size - at))), 0, _PAGE)
+    except (PackError, ThriftError):  # which pyarrow will say, who reads the column
+        return 0
+    return int(max(page.get(2, 0), page.get(3, 0))) if page.get(1) == _DICTIONARY_PAGE else 0
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from packer._containers.budget import MOST_THINGS, Budget
 from packer._containers.lmdbs.flatbuffer import Table, int_at
-from packer._containers.lmdbs.located import HELD, Array, Blob
+from packer._containers.lmdbs.located import HELD, Array, Blob, array_of
 from packer._storage.packfile import PackFile
 
 __all__ = ["deserialized", "is_serialized"]
@@ -24,6 +25,7 @@ __all__ = ["deserialized", "is_serialized"]
 _HEADER = 16
 _MOST_METADATA = 1 << 20
 _MOST_TYPES = 200
+_MOST_AXES = 32  # that are looked at
 _MOST_CACHED = 1 << 13  # bytes of a schema
 _V4 = 3  # MetadataVersion
 _SCHEMA, _BATCH, _TENSOR_MESSAGE = 1, 3, 4  # MessageHeader
@@ -43,7 +45,7 @@ def is_serialized(head: bytes) -> bool:
     return bool(16 <= length <= _MOST_METADATA and 4 <= root < length and length % 4 == 0)
 
 
-def deserialized(file: PackFile, offset: int, size: int, most: int = 100_000) -> Any:
+def deserialized(file: PackFile, offset: int, size: int, most: int = MOST_THINGS) -> Any:
     """Return what the value in a range of a file holds; as `packer._containers.lmdbs.opcodes.unpickled`.
 
     Raises
@@ -105,7 +107,9 @@ class _Record:
     """One value."""
 
     def __init__(self, file: PackFile, offset: int, size: int, most: int) -> None:
-        self._file, self._begin, self._end, self._room = file, offset, offset + size, most
+        self._file, self._begin, self._end = file, offset, offset + size
+        self._budget = Budget(size, most)
+        self._arrays: list[tuple[bytes, int, int]] = []
         self._head = file.read(offset, min(size, 4096))
         self._after = 0
         self._lengths: dict[int, int] = {}
@@ -163,9 +167,9 @@ class _Record:
             self._place(child, lengths, ranges, batch)
 
     def _element(self, of: _Type, at: int) -> Any:
-        self._room -= 1
-        if self._room < 0 or not 0 <= at < self._lengths[of.number]:
-            raise ValueError("a value of pyarrow that is damaged, or of too many elements")
+        self._budget.spend()
+        if not 0 <= at < self._lengths[of.number]:
+            raise ValueError("a damaged value of pyarrow")
         nested = {_UNION: self._chosen, _LIST: self._list, _BINARY: self._bytes_of, _UTF8: self._bytes_of}.get(of.kind)
         if nested is not None:
             return nested(of, at)
@@ -191,8 +195,6 @@ class _Record:
     def _list(self, of: _Type, at: int) -> list[Any] | dict[str, Any]:
         """Return a list, a tuple or a set as a list, and a dict, which is a list of keys and values."""
         first, end = self._number(of, 1, "<i", at), self._number(of, 1, "<i", at + 1)
-        if end - first > self._room:
-            raise ValueError("a value of pyarrow of too many elements")
         inner = of.children[0]
         if inner.kind != _STRUCT:
             return [self._element(inner, place) for place in range(first, end)]
@@ -200,7 +202,7 @@ class _Record:
         pairs = ((self._element(keys, place), self._element(values, place)) for place in range(first, end))
         return {key: value for key, value in pairs if isinstance(key, str)}
 
-    def _array(self, tag: str, number: int) -> Array:
+    def _array(self, tag: str, number: Any) -> Array:
         """Return an array that comes after the batch: tensors first, and then arrays, each a message and its elements.
 
         Arrays in the layout before pyarrow 0.15 are refused: there was no such file to compare with.
@@ -208,20 +210,25 @@ class _Record:
         tensors, sparse, _, _ = struct.unpack("<4I", self._head[:_HEADER])
         if tag == _BUFFER or sparse or self._head[_HEADER : _HEADER + 4] != b"\xff\xff\xff\xff":
             raise ValueError("a value of pyarrow with arrays that packer does not read. Write it again with pickle")
+        if type(number) is not int or number < 0:
+            raise ValueError("a damaged value of pyarrow")
         number += tensors if tag == _ARRAY else 0
-        at = self._after + 8  # after the end of the messages
-        for _ in range(number + 1):
-            self._room -= 1
-            if self._room < 0:
-                raise ValueError("a value of pyarrow of too many arrays")
-            data, start, _, body = self._message(at + -(at - self._begin) % _ALIGNED)
-            if not 0 <= body <= self._end - start:
-                raise ValueError("a damaged value of pyarrow")
-            at = start + body
+        while len(self._arrays) <= number:
+            self._arrays.append(self._next_array())
+        data, start, body = self._arrays[number]
         message = Table(data, int_at(data, "<I", 0))
         if message.number(1, "<B") != _TENSOR_MESSAGE:
             raise ValueError("a damaged value of pyarrow")
         return self._tensor(message.table(2), start, body)
+
+    def _next_array(self) -> tuple[bytes, int, int]:
+        """Return the message after those of the arrays so far, and where in the file its elements lie."""
+        _, before, size = self._arrays[-1] if self._arrays else (b"", self._after, 8)  # the end of the messages
+        at = before + size
+        data, start, _, body = self._message(at + -(at - self._begin) % _ALIGNED)
+        if not 0 <= body <= self._end - start:
+            raise ValueError("a damaged value of pyarrow")
+        return data, start, body
 
     def _tensor(self, header: Table, start: int, body: int) -> Array:
         kind, of = header.number(0, "<B"), header.table(1)
@@ -229,7 +236,7 @@ class _Record:
         dtype = f"{'i' if of.number(1, '<B') else 'u'}{width // 8}" if kind == _INT else f"f{2 << width}"
         if kind not in (_INT, _FLOAT) or dtype not in _DTYPES:
             raise ValueError("a value of pyarrow with an array of something else than numbers")
-        shape = tuple(side.number(0, "<q") for side in header.tables(2))
+        shape = tuple(side.number(0, "<q") for side in itertools.islice(header.tables(2), _MOST_AXES))
         strides, count = header.vector(3, 8)
         item, size, where = int(dtype[1]), int(dtype[1]), header.where(4)
         for axis in range(len(shape) - 1, -1, -1):
@@ -240,7 +247,7 @@ class _Record:
         if not where or offset < 0 or not item <= size <= length <= body - offset:
             raise ValueError("a damaged value of pyarrow")
         place = start + offset
-        return Array(f"<{dtype}", shape, Blob(place, size, self._bytes(place, min(HELD, size))))
+        return array_of(f"<{dtype}", shape, Blob(place, size, self._bytes(place, min(HELD, size))), False)
 
     def _bytes_of(self, of: _Type, at: int) -> Blob | str:
         first, end = self._number(of, 1, "<i", at), self._number(of, 1, "<i", at + 1)
@@ -248,6 +255,7 @@ class _Record:
         if not 0 <= first <= end <= size:
             raise ValueError("a damaged value of pyarrow")
         if of.kind == _UTF8:
+            self._budget.spend(end - first, things=0)
             return self._bytes(start + first, end - first).decode("utf-8")
         head = self._bytes(start + first, min(HELD, end - first))
         return Blob(start + first, end - first, head)

@@ -55,12 +55,16 @@ class Array(NamedTuple):
 def array_of(dtype: str, shape: Any, elements: Any, fortran: bool) -> Array:
     """Return the array that a stranger describes; ValueError where it is none of numbers, or of another size."""
     if not _DTYPE.fullmatch(dtype):
-        raise ValueError("an array in a pickle of something else than numbers")
-    if not isinstance(shape, tuple) or not all(isinstance(side, int) and 0 <= side < 1 << 40 for side in shape):
-        raise ValueError("an array in a pickle of a strange shape")
+        raise ValueError("an array of something else than numbers")
+    if (
+        not isinstance(shape, tuple)
+        or len(shape) > 8
+        or not all(isinstance(side, int) and 0 <= side < 1 << 40 for side in shape)
+    ):
+        raise ValueError("an array of a strange shape")
     if not isinstance(elements, (Blob, bytes)):
-        raise ValueError("an array in a pickle whose elements are no bytes")
+        raise ValueError("an array whose elements are no bytes")
     size = elements.size if isinstance(elements, Blob) else len(elements)
-    if len(shape) > 8 or math.prod(shape) * int(dtype[-1]) != size:
-        raise ValueError(f"an array in a pickle whose elements have {size} bytes, which do not fit its shape")
+    if math.prod(shape) * int(dtype[-1]) != size:
+        raise ValueError(f"an array whose elements have {size} bytes, which do not fit its shape")
     return Array(dtype, shape, elements, fortran)

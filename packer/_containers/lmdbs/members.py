@@ -5,12 +5,14 @@ A tuple's members have their places as keys: 0, 1, 2, ... A value that is nothin
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packer._containers.budget import Budget
 from packer._containers.chosen import Chosen, field_name
 from packer._containers.contract import Piece
 from packer._containers.imagenames import suffix_of
@@ -26,6 +28,7 @@ _LABELS = ("label", "target", "cls", "class", "y", "1")
 _MASKS = re.compile("mask|seg", re.IGNORECASE)
 _MOST_DEPTH = 50  # of what becomes JSON
 _MOST_TEXT = 1 << 24  # bytes of such
+_SHOWN = 100  # characters of a key, and keys, in a message
 
 
 @dataclass
@@ -72,7 +75,7 @@ class Members:
             raise OptionError("--key name=...: a sample in an LMDB file has the name that its key is")
         for key in chosen.all_keys():
             if key not in have:
-                raise SourceError(f"{printable(path)}: its samples have no {key!r}, but {', '.join(map(repr, have))}")
+                raise SourceError(f"{printable(path)}: its samples have no {key!r}, but {_listed(map(repr, have))}")
         images = [key for key, value in have.items() if image_of(value) is not None]
         images.sort(key=lambda key: key not in _IMAGES)
         image = chosen.image or next(iter(images), None)
@@ -86,7 +89,7 @@ class Members:
         except ValueError as error:
             raise OptionError(f"{printable(path)}: {error}") from error
         left = [key for key in rest if key not in fields.values()]
-        notes = [f"left out of each sample: {', '.join(map(printable, left))}"] if left else []
+        notes = [f"left out of each sample: {_listed(map(printable, left))}"] if left else []
         is_float = label is not None and isinstance(have[label], float)
         return cls(
             image,
@@ -105,13 +108,13 @@ class Members:
             raise ValueError(f"its {self.image!r} is no encoded image")
         return found
 
-    def label_in(self, members: Mapping[str, Any], file: PackFile) -> int | float | str | None:
-        """Return a sample's label; ValueError where it is something else."""
+    def label_in(self, members: Mapping[str, Any], file: PackFile, budget: Budget) -> int | float | str | None:
+        """Return a sample's label; ValueError where it is something else, or larger than the budget."""
         value = members.get(self.label) if self.label is not None else None
         if isinstance(value, Array):
             value = _one(value, file)
         if isinstance(value, (Blob, bytes)):
-            value = _bytes(value, file).decode("utf-8")
+            value = _bytes(value, file, budget).decode("utf-8")
         if self.label_type == "float" and isinstance(value, int):
             return float(value)
         if value is None or isinstance(value, str) or type(value) is int:
@@ -120,21 +123,26 @@ class Members:
             return value
         raise ValueError(f"its label is {type(value).__name__}, and no number or text")
 
-    def values_in(self, members: Mapping[str, Any], unit: int, file: PackFile) -> dict[str, Piece | Stored]:
-        """Return the values of a sample's fields; ValueError where one is none."""
+    def values_in(
+        self, members: Mapping[str, Any], unit: int, file: PackFile, budget: Budget
+    ) -> dict[str, Piece | Stored]:
+        """Return the values of a sample's fields; ValueError where one is none, or all are larger than the budget."""
         values: dict[str, Piece | Stored] = {}
         for field in self.fields:
             member = members.get(self.of_fields[field.name])
             if member is None:
                 continue
             try:
-                values[field.name] = _stored(field, member, unit, file)
+                values[field.name] = _stored(field, member, unit, file, budget)
             except (ValueError, TypeError) as error:
-                raise ValueError(f"its {self.of_fields[field.name]!r} is no value of a field: {error}") from error
+                key = self.of_fields[field.name][:_SHOWN]
+                raise ValueError(f"its {key!r} is no value of a field: {error}") from error
         if self.all_taken:
             known = {self.image, self.label, *self.of_fields.values()}
             if unknown := [key for key, value in members.items() if key not in known and value is not None]:
-                raise ValueError(f"it has {unknown[0]!r}, which other samples do not have. Name the keys with --key")
+                raise ValueError(
+                    f"it has {unknown[0][:_SHOWN]!r}, which other samples do not have. Name the keys with --key"
+                )
         return values
 
 
@@ -170,7 +178,15 @@ def _is_label(value: Any) -> bool:
 
 
 def _said(have: Mapping[str, Any]) -> str:
-    return ", ".join(f"{printable(key)} is {type(value).__name__.lower()}" for key, value in list(have.items())[:10])
+    return ", ".join(
+        f"{printable(key[:_SHOWN])} is {type(value).__name__.lower()}" for key, value in list(have.items())[:10]
+    )
+
+
+def _listed(keys: Iterable[str]) -> str:
+    """Return keys as a message lists them."""
+    shown = [key[:_SHOWN] for key in itertools.islice(keys, _SHOWN + 1)]
+    return ", ".join(shown[:_SHOWN]) + (", …" if len(shown) > _SHOWN else "")
 
 
 def _given(chosen: Chosen, have: Mapping[str, Any]) -> dict[Field, str]:
@@ -211,9 +227,13 @@ def _field(name: str, value: Any) -> Field | None:
     return next((Field(name, kind) for types, kind in kinds if isinstance(value, types)), None)
 
 
-def _stored(field: Field, value: Any, unit: int, file: PackFile) -> Piece | Stored:
+def _stored(field: Field, value: Any, unit: int, file: PackFile, budget: Budget) -> Piece | Stored:
+    if isinstance(value, (list, tuple, dict)) and not isinstance(value, (Array, Blob)):
+        return field.encode(_json(value, file, budget))
+    elements = value.elements if isinstance(value, Array) else value
+    if isinstance(elements, (Blob, bytes, str)):
+        budget.spend(elements.size if isinstance(elements, Blob) else len(elements))
     if field.kind in ("image", "mask", "bytes", "text") and isinstance(value, (Array, Blob)):
-        elements = value.elements if isinstance(value, Array) else value
         return Piece(unit, elements.offset, elements.size) if isinstance(elements, Blob) else elements
     if field.kind in ("image", "mask"):
         if not isinstance(value, bytes):
@@ -223,30 +243,40 @@ def _stored(field: Field, value: Any, unit: int, file: PackFile) -> Piece | Stor
         return field.encode(value.value(file))
     if isinstance(value, Array):
         return field.encode(_one(value, file))
-    return field.encode(_json(value, file) if field.kind == "json" else value)
+    return field.encode(_json(value, file, budget) if field.kind == "json" else value)
 
 
-def _json(value: Any, file: PackFile, depth: int = 0) -> Any:
-    """Return a value as JSON can say it; ValueError where it cannot."""
+def _json(value: Any, file: PackFile, budget: Budget, depth: int = 0) -> Any:
+    """Return a value as JSON can say it; ValueError where it cannot, or becomes larger than the budget."""
     if depth > _MOST_DEPTH:
-        raise ValueError("lists in lists, too deep")
+        raise ValueError(f"lists in lists, more than {_MOST_DEPTH} deep")
     if isinstance(value, Array):
-        if len(value.elements if isinstance(value.elements, bytes) else range(value.elements.size)) > _MOST_TEXT:
+        size = value.elements.size if isinstance(value.elements, Blob) else len(value.elements)
+        if size > _MOST_TEXT:
             raise ValueError("a large array in a list")
+        budget.spend(size)
         return value.value(file).tolist()
     if isinstance(value, (Blob, bytes)):
-        return _bytes(value, file).decode("utf-8")
+        return _bytes(value, file, budget).decode("utf-8")
+    budget.spend(len(value) if isinstance(value, str) else 0)
     if isinstance(value, dict):
-        return {str(key): _json(one, file, depth + 1) for key, one in value.items()}
+        return {_key(key, budget): _json(one, file, budget, depth + 1) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_json(one, file, depth + 1) for one in value]
+        return [_json(one, file, budget, depth + 1) for one in value]
     return value
 
 
-def _bytes(value: Blob | bytes, file: PackFile) -> bytes:
+def _key(key: Any, budget: Budget) -> str:
+    text = str(key)
+    budget.spend(len(text), things=0)
+    return text
+
+
+def _bytes(value: Blob | bytes, file: PackFile, budget: Budget) -> bytes:
     size = value.size if isinstance(value, Blob) else len(value)
     if size > _MOST_TEXT:
         raise ValueError(f"a text of {size} bytes")
+    budget.spend(size)
     return value.data(file) if isinstance(value, Blob) else value
 
 

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from packer._containers.budget import MOST_THINGS, Budget
 from packer._containers.lmdbs.located import HELD, Array, Blob, array_of
 from packer._containers.lmdbs.rangereader import RangeReader
 from packer._storage.packfile import PackFile
@@ -19,6 +20,8 @@ from packer._storage.packfile import PackFile
 __all__ = ["is_pickle", "unpickled"]
 
 _DIGITS = 20  # of an integer
+_LONGEST_NAME = 1 << 10  # of a module, a function, a dtype, an encoding
+_MOST_ARGUMENTS = 8
 _PROTOCOLS = range(2, 6)
 
 
@@ -52,7 +55,7 @@ def is_pickle(head: bytes) -> bool:
     return (head[:1] == b"\x80" and len(head) > 1 and head[1] in _PROTOCOLS) or head[:1] in (b"(", b"]", b"}", b"c")
 
 
-def unpickled(file: PackFile, offset: int, size: int, most: int = 100_000, head: bytes = b"") -> Any:
+def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, head: bytes = b"") -> Any:
     """Return what the pickle in a range of a file holds.
 
     Parameters
@@ -68,7 +71,8 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = 100_000, head:
     -------
     object
         An int, a float, a bool, None, a text, a tuple, a list, a dict, a `Blob`; bytes where they are not in one piece
-        in the file; an `Array`.
+        in the file; an `Array`. Lists may be in several others, and in themselves: whoever walks them counts what they
+        become with a `Budget`.
 
     Raises
     ------
@@ -96,7 +100,7 @@ class _Machine:
         self._file, self._window = file, window
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
-        self._room = window.left
+        self._budget = Budget(window.left, window.left)  # of copies of what is referred to
 
     def run(self, most: int) -> Any:
         """Return what is on the stack at the end."""
@@ -166,7 +170,7 @@ class _Machine:
 
     def push_stack_global(self) -> None:
         name, module = self._stack.pop(), self._stack.pop()
-        self._stack.append(_Name(f"{module}.{name}"))
+        self._stack.append(_Name(f"{self._text(module)}.{self._text(name)}"))
 
     def put(self, number: int) -> None:
         self._memo[number] = self._stack[-1]
@@ -206,7 +210,9 @@ class _Machine:
     def pairs(self, values: list[Any]) -> dict[Any, Any]:
         found = {}
         for key, value in zip(values[::2], values[1::2], strict=True):
-            key = key.data(self._file) if isinstance(key, Blob) else key
+            if isinstance(key, Blob):
+                self._budget.spend(key.size)
+                key = key.data(self._file)
             key = key.decode("utf-8", "replace") if isinstance(key, bytes) else key
             if not isinstance(key, (str, int)):  # a tuple in a tuple in a tuple ... would be hashed
                 raise ValueError("a pickle with a dict whose keys are no texts")
@@ -220,6 +226,8 @@ class _Machine:
         if maker is None:
             named = f"{function.text[:100]!r}" if isinstance(function, _Name) else "what is no name"
             raise ValueError(f"a pickle that calls {named}, which packer does not do")
+        if not isinstance(arguments, tuple) or len(arguments) > _MOST_ARGUMENTS:
+            raise ValueError("a damaged pickle")
         self._stack.append(maker(self, *arguments))
 
     def build(self) -> None:
@@ -242,13 +250,12 @@ class _Machine:
         return array.item()
 
     def encoded(self, text: Any, encoding: Any) -> bytes:
-        if self._text(encoding) not in ("latin1", "latin-1"):
-            raise ValueError(f"a pickle with bytes as {encoding}")
-        made = str(text).encode("latin-1")
-        self._room -= len(made)
-        if self._room < 0:  # one text, made bytes again and again
-            raise ValueError("a pickle that makes more bytes than it has")
-        return made
+        if (name := self._text(encoding)) not in ("latin1", "latin-1"):
+            raise ValueError(f"a pickle with bytes as {name[:100]}")
+        if not isinstance(text, str):
+            raise ValueError("a damaged pickle")
+        self._budget.spend(len(text))
+        return text.encode("latin-1")
 
     def made_bytes(self, *arguments: Any) -> Any:
         if not arguments:
@@ -262,6 +269,10 @@ class _Machine:
         return _Unfilled()
 
     def _text(self, value: Any) -> str:
+        """Return the text of a short name; ValueError where it is none."""
+        size = value.size if isinstance(value, Blob) else len(value) if isinstance(value, (bytes, str)) else -1
+        if not 0 <= size <= _LONGEST_NAME:
+            raise ValueError("a pickle with a name that is no short text")
         value = value.data(self._file) if isinstance(value, Blob) else value
         return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from packer._containers.budget import MOST_THINGS, Budget
 from packer._containers.contract import Entry, Piece
 from packer._containers.imagenames import image_name, suffix_of
 from packer._containers.lmdbs.arrowrecords import deserialized, is_serialized
@@ -24,6 +25,7 @@ from packer._containers.lmdbs.lmdbfiles import (
     shown_key,
     text_of,
 )
+from packer._containers.lmdbs.lmdbpages import MOST_KEY
 from packer._containers.lmdbs.lmdbtree import Tree
 from packer._containers.lmdbs.located import Blob
 from packer._containers.lmdbs.members import Members, image_of, members_of
@@ -86,11 +88,13 @@ class PickledLMDB(LMDBContainer):
     def entry(self, value: Value) -> Entry:
         members = _members(value)
         found = self.members.image_in(members)
+        budget = Budget(value.size)
+        budget.spend(found.size if isinstance(found, Blob) else len(found))
         image = Piece(value.unit, found.offset, found.size) if isinstance(found, Blob) else found
         suffix = suffix_of(found.head if isinstance(found, Blob) else found[:16])
         name = image_name(self.names.get(value.key) or text_of(value.key), suffix)
-        label = self.members.label_in(members, value.file)
-        return Entry(name, image, label, self.members.values_in(members, value.unit, value.file))
+        label = self.members.label_in(members, value.file, budget)
+        return Entry(name, image, label, self.members.values_in(members, value.unit, value.file, budget))
 
 
 class _Order:
@@ -133,7 +137,7 @@ class _Order:
         except ValueError as error:
             raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: {printable(error)}") from error
         listed = listed if isinstance(listed, (list, tuple)) else [None]
-        keys = [found for one in listed if (found := _key(one, self._file))]
+        keys = [found for one in listed if (found := _key(one, self._file)) and len(found) <= MOST_KEY]
         if len(keys) < len(listed) or len(set(keys)) < len(keys):
             raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: is no list of keys, each once")
         return keys
@@ -142,11 +146,11 @@ class _Order:
 def _key(listed: Any, file: PackFile) -> bytes:
     """Return a key of a list of such; an empty one where it is none."""
     if isinstance(listed, Blob):
-        return listed.data(file)
+        return listed.data(file) if listed.size <= MOST_KEY else b""
     return listed.encode() if isinstance(listed, str) else listed if isinstance(listed, bytes) else b""
 
 
-def _read(value: Value, most: int = 100_000) -> Any:
+def _read(value: Value, most: int = MOST_THINGS) -> Any:
     """Return what a value holds; ValueError where it is neither a pickle nor of pyarrow."""
     head = value.head(PIECE)
     if is_serialized(head):

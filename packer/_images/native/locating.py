@@ -115,7 +115,7 @@ class Locating:
         Parameters
         ----------
         positions : (N,) int64 array
-            As `Reader.positions` gives. They are believed, as is the table to be whole: see `Reader.require_table`.
+            As `Reader.positions` gives. They are believed.
         crops : (N, V) array of CROP
             With operations or without; see `packer._images.operations.with_operations`.
         batch, step : int
@@ -124,6 +124,8 @@ class Locating:
             The file in which all bytes lie, if they lie in one: a descriptor, at which byte offsets begin to count, and
             how many bytes there are from there on. A descriptor of -1 without such a file.
         """
+        for name in (*_COLUMNS, "names"):
+            self._table.column(name)  # which looks at the file of a table that is mapped
         positions, crops = np.ascontiguousarray(positions, np.int64), np.ascontiguousarray(crops)
         each, (count, views) = crops.dtype.itemsize // 8, crops.shape
         made = Located(count, views, (each - _OF_CROP) // _OF_OPERATION)

@@ -81,9 +81,10 @@ checksum_of(const Row *sample, const uint8_t *data, size_t size, const uint8_t *
 
 /* Tells whether a sample is what it was when it was packed. */
 static int
-is_intact(const Task *task, const uint8_t *data, const uint8_t *name)
+is_intact(const Task *task, const uint8_t *data)
 {
     const Row row = {task->label, task->height, task->width};
+    const uint8_t *name = (const uint8_t *)(uintptr_t)task->name;
     return checksum_of(&row, data, (size_t)task->size, name, (size_t)task->name_size) == (uint32_t)task->crc32c;
 }
 
@@ -95,7 +96,7 @@ is_somewhere(const Task *task)
 }
 
 const uint8_t *
-find_bytes(Memory *memory, const Task *task, const uint8_t *name, Outcome *outcome)
+find_bytes(Memory *memory, const Task *task, Outcome *outcome)
 {
     const uint8_t *data = (const uint8_t *)(uintptr_t)task->position;
     *outcome = UNDECODED;
@@ -109,7 +110,7 @@ find_bytes(Memory *memory, const Task *task, const uint8_t *name, Outcome *outco
         }
         data = memory->at;
     }
-    return begins_well(task, data) && (!task->checked || is_intact(task, data, name)) ? data : NULL;
+    return begins_well(task, data) && (!task->checked || is_intact(task, data)) ? data : NULL;
 }
 
 int

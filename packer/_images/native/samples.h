@@ -33,8 +33,8 @@ typedef struct { /* what a table says of an image */
 uint32_t checksum_of(const Row *sample, const uint8_t *data, size_t size, const uint8_t *name, size_t name_size);
 
 /* Finds the bytes of an image, and reads them into memory where they lie in a file; NULL where they cannot be read, are not
-   what they were, or are neither pixels nor a JPEG or PNG. `name` is a copy of the sample's. */
-const uint8_t *find_bytes(Memory *memory, const Task *task, const uint8_t *name, Outcome *outcome);
+   what they were, or are neither pixels nor a JPEG or PNG. */
+const uint8_t *find_bytes(Memory *memory, const Task *task, Outcome *outcome);
 
 /* Tells whether rows of an image can be read without the others: its bytes are pixels, in a file, and are not checked. */
 int has_rows_apart(const Task *task);

@@ -387,14 +387,14 @@ complete(Workspace *workspace, const View *view, const Operation *operations, co
 /* Does tasks of one image, up to TOGETHER, of which the first is the given one. Pixels need no decoding, and each view is made of
    them by itself; there are no data of those that are read in parts. */
 static void
-do_together(Workspace *workspace, const Task *tasks, ptrdiff_t first, ptrdiff_t count, const uint8_t *name,
-            const Finish *finish, Outcome *outcomes)
+do_together(Workspace *workspace, const Task *tasks, ptrdiff_t first, ptrdiff_t count, const Finish *finish,
+            Outcome *outcomes)
 {
     View views[TOGETHER];
     Outcome outcome = DECODED;
     tasks += first;
     const int apart = has_rows_apart(tasks);
-    const uint8_t *data = apart ? NULL : find_bytes(&workspace->stored, tasks, name, &outcome);
+    const uint8_t *data = apart ? NULL : find_bytes(&workspace->stored, tasks, &outcome);
     int ready = 0;
     if (data != NULL || apart) {
         ready = prepare(workspace, tasks, views, count, become_numbers(finish));
@@ -421,30 +421,6 @@ static int
 is_same_image(const Task *one, const Task *other)
 {
     return memcmp(one, other, offsetof(Task, top)) == 0;
-}
-
-/* Returns how many bytes of a sample's name its checksum needs. */
-static size_t
-size_of_name(const Task *task)
-{
-    return task->checked && task->file != NOWHERE ? (size_t)task->name_size : 0;
-}
-
-/* Returns the names of the samples that are checked, one after the other; NULL without memory. They lie in a mapped table,
-   whose file was found whole just now; touching it later might end the process. */
-static uint8_t *
-copy_names(const Task *tasks, Py_ssize_t count)
-{
-    size_t size = 1;
-    for (const Task *task = tasks; task < tasks + count; task++)
-        size += size_of_name(task);
-    uint8_t *names = malloc(size), *to = names;
-    for (const Task *task = tasks; task < tasks + count && names != NULL; task++) {
-        if (size_of_name(task) > 0)
-            memcpy(to, (const uint8_t *)(uintptr_t)task->name, size_of_name(task));
-        to += size_of_name(task);
-    }
-    return names;
 }
 
 /* Returns how many pixels the results of tasks have. */
@@ -496,29 +472,25 @@ decode_into(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
         finish.numbers = &numbers;
     }
     Outcome *outcomes = calloc((size_t)count + 1, sizeof *outcomes);
-    uint8_t *names = copy_names(tasks, count);
     Workspace *workspace = NULL;
     PyObject *left = NULL;
-    if (outcomes == NULL || names == NULL)
+    if (outcomes == NULL)
         PyErr_NoMemory();
     else
         workspace = take_workspace();
     if (workspace != NULL) {
         Py_BEGIN_ALLOW_THREADS
         workspace->many = 3 * pixels >= MANY;
-        const uint8_t *name = names;
         for (Py_ssize_t i = 0, views; i < count; i += views) {
             for (views = 1; views < TOGETHER && i + views < count && is_same_image(&tasks[i], &tasks[i + views]);)
                 views++;
-            do_together(workspace, tasks, i, views, name, &finish, outcomes);
-            name += (size_t)views * size_of_name(&tasks[i]);
+            do_together(workspace, tasks, i, views, &finish, outcomes);
         }
         Py_END_ALLOW_THREADS
         return_workspace(workspace);
         left = left_over(outcomes, count);
     }
     free(outcomes);
-    free(names);
     return left;
 }
 

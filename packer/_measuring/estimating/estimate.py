@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from packer._conversion.overhead import BESIDE_A_SAMPLE, note_on_overhead
 from packer._conversion.request import ConversionRequest
 from packer._conversion.required import require_parts
-from packer._conversion.workspace import check_destination
+from packer._conversion.workspace import check_place
 from packer._measuring.estimating.alternatives import Alternative, try_alternatives
 from packer._measuring.estimating.caching import share_in_memory
 from packer._measuring.estimating.sampling import Interval, Population
@@ -24,7 +25,7 @@ from packer._measuring.scratch import scratch_directory
 from packer._sources import Source
 from packer._storage.files import writing_to
 from packer._table import Ints
-from packer.errors import SourceError, printable
+from packer.errors import DestinationError, SourceError, printable
 
 __all__ = ["Estimate", "estimate_request"]
 
@@ -137,9 +138,9 @@ def estimate_request(
         require_parts(request.format_row)
     began = time.monotonic()
     show(f"listing {printable(request.src)}", 0, None)
-    request.require_destination()
+    check_place(request.dst)
     source = request.open(request.dst, request.classes())
-    check_destination(request.dst, overwrite=request.overwrite, source=source.tree)
+    check_place(request.dst, source.tree)
     source.require_undamaged()
     before = spent + time.monotonic() - began
     ends = time.monotonic() + max(seconds / 2, seconds - before)
@@ -212,10 +213,30 @@ def _estimate(
         room=shutil.disk_usage(Path(os.path.abspath(request.dst)).parent).free,
         alternatives=alternatives,
         not_tried=left,
-        notes=[*source.unusable(), *source.remarks()],
+        notes=[*_in_the_way(request), *source.unusable(), *source.remarks(), *_overhead(request, trials)],
         command=command_of(request),
         part_command=None if parts is None else command_of(parts, "--part", "K"),
     )
+
+
+def _overhead(request: ConversionRequest, trials: Trials) -> Iterator[str]:
+    """Yield what is to say of the bytes that the format will take beside the images."""
+    data, stored = sum(trial.data for trial in trials.each), sum(float(trial.stored.sum()) for trial in trials.each)
+    if not data:
+        return
+    images, size = len(trials.population), trials.size().value
+    beside = (size - images * BESIDE_A_SAMPLE) * (1 - data / stored) + images * BESIDE_A_SAMPLE
+    note = note_on_overhead(request.format_row.name, images, size - beside, size)
+    if note is not None:
+        yield note
+
+
+def _in_the_way(request: ConversionRequest) -> Iterator[str]:
+    """Yield why the command would be refused as it stands, such as by what is at DST: nothing is written there now."""
+    try:
+        request.require_destination()
+    except DestinationError as error:
+        yield f"the command below needs a change: {error}"
 
 
 def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> tuple[Population, float]:

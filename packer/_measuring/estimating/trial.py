@@ -34,6 +34,8 @@ class Trial:
         Which images, as places in the order of a `Population`.
     stored : (n,) float64 array
         Bytes of each in the pack, with the blobs of its fields and what is around them; 0 of one that was left out.
+    data : int
+        Bytes of all, without what is around them.
     beside : int
         Other bytes of the pack: its structure, table and manifest.
     seconds : float
@@ -50,6 +52,7 @@ class Trial:
 
     places: Ints
     stored: npt.NDArray[np.float64]
+    data: int
     beside: int
     seconds: float
     around: float
@@ -90,7 +93,8 @@ def convert_some(
         As `packer.convert` raises it, but not for images that cannot be read: these are left out.
     """
     in_order = np.argsort(indices)
-    some = replace(source.taken(indices[in_order]), others=OtherFiles(), notes=[], doubts=(), account=None)
+    account = source.complete_account()
+    some = replace(source.taken(indices[in_order]), others=OtherFiles(), notes=[], doubts=(), account=account)
     pack, report = directory / f"trial{request.format_row.suffixes[0]}", directory / "findings.jsonl"
     asked = replace(
         request,
@@ -120,10 +124,11 @@ def convert_some(
         names = [some.names.get(index) for index in range(len(some))]
         is_left_out = np.array([name in skipped for name in names], bool)
         stored = np.zeros(len(some))
-        stored[~is_left_out] = _stored(pack)
+        stored[~is_left_out], data = _stored(pack)
         return Trial(
             places[in_order],
             stored,
+            data,
             summary.bytes_out - int(stored.sum()),
             seconds,
             max(0.0, seconds - (written[-1] - written[0])) if written else seconds,
@@ -136,21 +141,22 @@ def convert_some(
             remove(path)
 
 
-def _stored(pack: Path) -> npt.NDArray[np.float64]:
+def _stored(pack: Path) -> tuple[npt.NDArray[np.float64], int]:
     """Return how many bytes each sample takes in a pack: its data, its fields' blobs, and all up to the next sample.
 
-    That is what a format puts around a sample: the rest of a page, a record's header.
+    The last is what a format puts around a sample: the rest of a page, a record's header. The second thing returned are
+    the bytes of all samples without it.
     """
     with open_pack(pack) as reader:
-        columns = reader.table.columns()
         sizes = reader.table.size.astype(np.float64)
         for field in reader.fields.values():
             if field.is_blob:
-                sizes += columns[f"field.{field.name}.size"].clip(0)
+                sizes += reader.table.more[f"field.{field.name}.size"].clip(0)
+        data = int(sizes.sum())
         places, held = reader.locate(np.arange(len(reader)))
         order = np.lexsort((places["position"], places["file"]))
         around = np.diff(places["position"][order]) - sizes[order[:-1]]
         del held
     here = np.diff(places["file"][order]) == 0
     sizes[order[:-1]] += np.where(here & (around >= 0) & (around < _MOST_AROUND), around, 0)
-    return sizes
+    return sizes, data

@@ -17,6 +17,8 @@ from packer._conversion.spoken import speaking_of_arguments
 from packer._conversion.verbs import convert
 from packer._measuring.estimating.estimate import Estimate, estimate_request
 from packer._storage.limits import require_count, require_seconds
+from packer._storage.progress import shown_progress
+from packer._storage.urlpath import local_path
 
 __all__ = ["estimate"]
 
@@ -31,7 +33,7 @@ def estimate(
     jobs: int | None = None,
     seconds: float = 10.0,
     seed: int = 0,
-    progress: Callable[[str, int, int | None], None] | None = None,
+    progress: Callable[[str, int, int | None], None] | bool | None = None,
     **options: Any,
 ) -> Estimate:
     """Estimate what a conversion gives and takes, as `packer estimate` does.
@@ -52,9 +54,9 @@ def estimate(
         How long it may take, about; a listing that takes more than half of that comes in addition.
     seed : int
         Decides which images are tried.
-    progress : callable, optional
-        Called with what is done now, how much of it is done, and how much there is of it, or None where that is not
-        known.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with what is done now, how much of it is done, and how much there is of
+        it, or None where that is not known.
     **options
         The arguments of `convert`.
 
@@ -71,6 +73,7 @@ def estimate(
     OptionError, SourceError, PackError, DestinationError, MissingDependencyError
         As `convert`.
     """
+    progress = shown_progress(progress, "estimate")
     require_count("jobs", jobs)
     require_seconds("seconds", seconds)
     request = requested(src, dst, options)
@@ -85,11 +88,11 @@ def requested(
     for name in options:
         if name not in known:
             raise TypeError(f"estimate takes no {name!r}: packer.convert has no such argument")
-    paths: dict[str, Any] = {name: _path(options[name]) for name in _PATHS if options.get(name) is not None}
+    paths: dict[str, Any] = {name: local_path(options[name]) for name in _PATHS if options.get(name) is not None}
     if options.get("coco"):
         paths["coco"] = files_said(options["coco"])
-    place = default_destination(_path(src), options.get("format")) if dst is None else _path(dst)
-    return ConversionRequest(src=_path(src), dst=place, **{**options, **paths})
+    place = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
+    return ConversionRequest(src=local_path(src), dst=place, **{**options, **paths})
 
 
 def default_destination(src: Path, format: str | None) -> Path:
@@ -103,7 +106,3 @@ def default_destination(src: Path, format: str | None) -> Path:
         number += 1
         place = folder / f"{name}-{number}{suffix}"
     return place
-
-
-def _path(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.expanduser(path))

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import mmap
 import os
-import weakref
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from packer._storage.locations import MEMORY, NOWHERE
-from packer._storage.packfile import LARGEST_READ, Descriptor, PackFile
+from packer._storage.packfile import LARGEST_READ, MOST_HELD, Descriptor, FileBytes, PackFile
 from packer._storage.remote import client, tables
 from packer._storage.remote.blocks import Blocks
 from packer._storage.remote.client import Version
 from packer._storage.remote.settings import Settings, chosen
 from packer._storage.remote.urls import join, shown
+from packer._table import Vector
 from packer.errors import CorruptPackError
 
 __all__ = ["RemoteFile"]
 
 _FIRST = 64 << 10  # bytes that come with the version
-_MAPPED_FROM = 1 << 16  # bytes; smaller arrays are read
+_WHOLE_FROM = 1 << 16  # bytes; smaller arrays are read
 _BETWEEN = 1 << 16  # bytes between two columns that are fetched together
 
 
@@ -78,10 +78,10 @@ class RemoteFile(PackFile):
         self.version = version
         self._blocks = Blocks(self.url, version, settings or chosen(self.url))
         self._blocks.keep_first(first)
-        self._together: tuple[mmap.mmap, int] | None = None  # a part of the object, and where it begins
+        self._together: tuple[FileBytes | mmap.mmap, int] | None = None  # a part of the object, and where it begins
         self.size, self.modified, self.mode, self.links = version.size, version.modified, 0o644, 1
         self.inode = (-1, zlib.crc32(self._blocks.identity.encode()))
-        self._close = weakref.finalize(self, _nothing, 0)
+        self._bytes = FileBytes(Descriptor(-1), self.path, self.size)  # of no file: the blocks are read
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset`; CorruptPackError where they do not lie inside the object."""
@@ -130,45 +130,41 @@ class RemoteFile(PackFile):
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Have ranges kept in one file of this node, where little lies between them; the columns of a table, say."""
         self._require_open()
-        if not any(size >= _MAPPED_FROM for _, size in ranges):
+        if not any(size >= _WHOLE_FROM for _, size in ranges):
             return
         begin, end = min(ranges)[0], max(map(sum, ranges))
         self._require(begin, end - begin)
         if end - begin <= sum(size for _, size in ranges) + _BETWEEN * len(ranges):
-            data, at = tables.mapped(self._blocks, begin, end - begin)
-            self._together = data, begin - at
+            found, at = tables.whole(self._blocks, begin, end - begin)
+            self._together = found, begin - at
 
-    def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
-        """Return a read-only vector of `count` elements that begins at byte `offset`; a mapping where it is large."""
+    def vectors(self, places: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
+        """Return vectors of the object, as `PackFile.vectors`; fetched now, and kept where there is a cache."""
+        self._require_open()
+        sizes = {name: count * np.dtype(dtype).itemsize for name, (_, count, dtype) in places.items()}
+        held = sum(sizes.values()) <= MOST_HELD
+        return {name: self._vector(*place, held=held) for name, place in places.items()}
+
+    def _vector(self, offset: int, count: int, dtype: str, *, held: bool) -> Vector | npt.NDArray[Any]:
         size = count * np.dtype(dtype).itemsize
         self._require(offset, size)
-        self._require_open()
         together = self._in_together(offset, size)
-        if together is None and size < _MAPPED_FROM:
+        if together is None and size < _WHOLE_FROM:
             return np.frombuffer(self.read(offset, size), dtype)
-        data, begin = together or tables.mapped(self._blocks, offset, size)
-        found = np.frombuffer(data, dtype, count, begin)
-        found.flags.writeable = False
-        return found
+        found, begin = together or tables.whole(self._blocks, offset, size)
+        if isinstance(found, FileBytes):
+            return Vector(found, begin, count, dtype, held=held)
+        values = np.frombuffer(found, dtype, count, begin)
+        values.flags.writeable = False
+        return values
 
-    def _in_together(self, offset: int, size: int) -> tuple[mmap.mmap, int] | None:
+    def _in_together(self, offset: int, size: int) -> tuple[FileBytes | mmap.mmap, int] | None:
         """Return where a range is in what was compared with its checksum as a whole."""
         if self._together is not None:
-            data, first = self._together
-            if first <= offset and offset + size <= first + len(data):
-                return data, offset - first
+            found, first = self._together
+            if first <= offset and offset + size <= first + len(found):
+                return found, offset - first
         return None
-
-    def mapping(self, start: int, size: int) -> mmap.mmap:
-        """Return at least one byte as a mapping, from a multiple of `mmap.ALLOCATIONGRANULARITY` on."""
-        self._require(start, size)
-        self._require_open()
-        data, begin = tables.mapped(self._blocks, start, size)
-        if begin == 0 and len(data) == size:
-            return data
-        alone = mmap.mmap(-1, size)
-        alone.write(memoryview(data)[begin : begin + size])
-        return alone
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` from `offset` on, at most to the object's end; return the count of bytes."""
@@ -182,9 +178,5 @@ class RemoteFile(PackFile):
         return False
 
     def require_whole(self) -> None:
-        """Do nothing but require that the file is open: what was mapped lies on this node, and does not shrink."""
+        """Do nothing but require that the file is open: an object does not shrink."""
         self._require_open()
-
-
-def _nothing(fd: int) -> None:
-    """Close nothing: descriptors are closed when nobody reads from them any more."""

@@ -1,4 +1,4 @@
-"""A range of an object in one file of the cache, which is mapped as a whole: a column of a table, most of all."""
+"""A range of an object in one file of the cache, which is fetched as a whole: a table, most of all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of an object that are mapped as a whole, such as its table: fetched once a node, and kept by its version."""
+"""Parts of an object that are fetched as a whole, such as its table: once a node, and kept by its version."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from collections.abc import Iterator
 
 from packer._storage.locks import try_lock
 from packer._storage.opening import NO_LINK, open_regular
+from packer._storage.packfile import Descriptor, FileBytes
 from packer._storage.remote import client
 from packer._storage.remote.blocks import Blocks
 from packer._storage.remote.cache import Home, touch
 from packer._storage.remote.tablefile import crc32c_of, tables_in
 from packer.errors import PackerError
 
-__all__ = ["mapped"]
+__all__ = ["whole"]
 
 _LOOK_AGAIN = 0.05  # seconds between two looks, while another process fetches the same
 
 
-def mapped(blocks: Blocks, begin: int, size: int) -> tuple[mmap.mmap, int]:
-    """Return a mapping that has a range of an object, and where it begins in the mapping.
+def whole(blocks: Blocks, begin: int, size: int) -> tuple[FileBytes | mmap.mmap, int]:
+    """Return what has a range of an object, a file of this node or memory, and where the range begins in it.
 
     Raises
     ------
     RemoteError
         If the range cannot be had.
     """
-    start = begin - begin % mmap.ALLOCATIONGRANULARITY
     if blocks.home is not None:
         found = _kept(blocks.home.directory, begin, size)
         if found is None:
             with _first_come(blocks.home, begin, size, blocks.settings.timeout):
-                found = _kept(blocks.home.directory, begin, size) or _fetched(blocks, start, size + begin - start)
+                found = _kept(blocks.home.directory, begin, size) or _fetched(blocks, begin, size)
         if found is not None:
             return found[0], begin - found[1]
     data = mmap.mmap(-1, size)  # no disk takes it
@@ -42,11 +42,11 @@ def mapped(blocks: Blocks, begin: int, size: int) -> tuple[mmap.mmap, int]:
     return data, 0
 
 
-def _kept(directory: str, begin: int, size: int) -> tuple[mmap.mmap, int] | None:
-    """Map a file that has the range and is what was fetched, and return where it begins in the object."""
+def _kept(directory: str, begin: int, size: int) -> tuple[FileBytes, int] | None:
+    """Open a file that has the range and is what was fetched, and return where it begins in the object."""
     for path, start, length, checksum in tables_in(directory):
         if start <= begin and begin + size <= start + length:
-            found = _map(path, length, checksum)
+            found = _opened(path, length, checksum)
             if found is not None:
                 touch(path)
                 return found, start
@@ -55,22 +55,17 @@ def _kept(directory: str, begin: int, size: int) -> tuple[mmap.mmap, int] | None
     return None
 
 
-def _map(path: str, size: int, checksum: int) -> mmap.mmap | None:
+def _opened(path: str, size: int, checksum: int) -> FileBytes | None:
     try:
-        fd = open_regular(path, flags=os.O_RDONLY | NO_LINK)
+        descriptor = Descriptor(open_regular(path, flags=os.O_RDONLY | NO_LINK))
+        fd = descriptor.number
+        intact = os.fstat(fd).st_size == size and crc32c_of(fd, size) == checksum
     except OSError:
         return None
-    try:
-        if os.fstat(fd).st_size != size or crc32c_of(fd, size) != checksum:
-            return None
-        return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(fd)
+    return FileBytes(descriptor, path, size) if intact else None
 
 
-def _fetched(blocks: Blocks, start: int, size: int) -> tuple[mmap.mmap, int] | None:
+def _fetched(blocks: Blocks, start: int, size: int) -> tuple[FileBytes, int] | None:
     answer = client.fetched(blocks.order("table", begin=start, size=size), b"", blocks.url)
     found = answer["path"] and _kept(os.path.dirname(answer["path"]), start, size)
     return found or None

@@ -18,6 +18,13 @@ SCHEMES = ("s3", "gs", "az", "http", "https")
 # `pathlib` makes one slash of two, and a person who passes a `Path` means the same.
 _URL = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])", re.IGNORECASE)
 _ANY_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_HOST = re.compile(r"[^:@\[\]]*(:[0-9]*)?|\[[0-9a-fA-F:.%]*\](:[0-9]*)?")
+_TAIL = re.compile(r"(.*?)([?]|#(?=[^/]*=))(.*)", re.DOTALL)
+_WELL_KNOWN = re.compile(  # names of a query that are no secrets themselves; what they equal may be one
+    r"x-(amz|goog)-[a-z-]{1,30}|awsaccesskeyid|googleaccessid|signature|expires|key-pair-id|policy|versionid|token|"
+    r"access_token|generation|download|s[a-z]{1,2}|sktid|skoid|skiat|response-content-[a-z]{1,20}",
+    re.IGNORECASE,
+)
 _PERISHABLE = re.compile(  # what signs a request: another one each time for the same object
     r"x-amz-|x-goog-|awsaccesskeyid$|googleaccessid$|signature$|expires$|key-pair-id$|policy$|(sig|se|st|sv|sr|sp|spr|sip|ske|sks|skt|skv|skoid|sktid)$",
     re.IGNORECASE,
@@ -56,15 +63,24 @@ class Url:
         return f"Url({self.shown()!r})"
 
     def shown(self) -> str:
-        """Return the URL without what may be secret: who logs in, and the values of the query."""
-        names = [part.partition("=")[0] for part in self.query.split("&")] if self.query else []
-        query = "?" + "&".join(f"{name}=..." for name in names) if names else ""
-        return printable(f"{self.scheme}://{self.host}/{self.key}{query}")
+        """Return the URL without what may be secret: who logs in, and the query.
+
+        Of a query no more is shown than well-known names. In the URL of a bucket, what looks like a query or a fragment
+        is a part of the key, and is hidden as well. What stands in the place of a host and is none is half of a
+        password.
+        """
+        host = self.host if _HOST.fullmatch(self.host) else "..."
+        if self.scheme in ("http", "https"):
+            key, mark, query = self.key if host != "..." else "...", "?" if self.query else "", self.query
+        else:
+            found = _TAIL.search(self.key)
+            key, mark, query = found.groups() if found else (self.key, "", "")
+        return printable(f"{self.scheme}://{host}/{key}{mark}{_shown_query(query) if mark else ''}")
 
 
 def is_url(place: object) -> bool:
-    """Tell whether a place is the URL of an object, and not the path of a file."""
-    return isinstance(place, str | os.PathLike) and _URL.match(_text(place)) is not None
+    """Tell whether a place is a URL, also of a kind that `parse` refuses, and not the path of a file."""
+    return isinstance(place, str | os.PathLike) and any(kind.match(_text(place)) for kind in (_URL, _ANY_URL))
 
 
 def parse(place: str | os.PathLike[str]) -> Url:
@@ -91,6 +107,8 @@ def parse(place: str | os.PathLike[str]) -> Url:
     elif "@" in host:
         raise RemoteError(f"{scheme}://...@...: a bucket has no user. Credentials stand in variables and files.")
     url = Url(scheme, host, key, query, user)
+    if not _HOST.fullmatch(host):
+        raise RemoteError(f"{url.shown()}: has no host. In a password, / is %2F, ? is %3F, # is %23 and @ is %40")
     if not host or any(part in (".", "..") for part in key.split("/")) or "//" in f"/{key}" or "\0" in text:
         raise RemoteError(f"{url.shown()}: has parts that the URL of an object has not: an empty one, `.` or `..`")
     return url
@@ -123,8 +141,9 @@ def name(place: str | os.PathLike[str]) -> str:
 
 
 def shown(place: str | os.PathLike[str]) -> str:
-    """Return a URL as errors and logs have it: without who logs in, and without the values of its query."""
-    return parse(place).shown()
+    """Return a URL as errors and logs have it, without who logs in and without its query; a path as it is."""
+    text = _text(place)
+    return parse(place).shown() if _URL.match(text) else _hidden(text) if is_url(text) else printable(text)
 
 
 def identity(place: str | os.PathLike[str], *more: object) -> str:
@@ -143,10 +162,18 @@ def identity(place: str | os.PathLike[str], *more: object) -> str:
     return hashlib.sha256("\0".join(told).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
+def _shown_query(query: str) -> str:
+    """Return the names in a query that are well known, and ``...`` for all else."""
+    parts = [part.partition("=") for part in query.split("&")]
+    known = [f"{name}=..." if equal and _WELL_KNOWN.fullmatch(name) else "..." for name, equal, _ in parts]
+    return "&".join(dict.fromkeys(known))
+
+
 def _text(place: object) -> str:
     return os.fspath(place) if isinstance(place, str | os.PathLike) else str(place)
 
 
 def _hidden(text: str) -> str:
     """Return what may be a URL of any kind, without who logs in and without a query."""
-    return printable(re.sub(r"//[^/@]*@", "//", text.partition("?")[0]))
+    scheme, _, rest = text.partition("://")
+    return printable(f"{scheme}://..." if re.search("[@?#]", rest) else text)

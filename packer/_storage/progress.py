@@ -1,0 +1,99 @@
+"""``progress=True``: a bar of tqdm's, in a notebook one of the notebook's; and what else `progress` may be."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from packer._storage.remote.urls import is_url, shown
+from packer.errors import printable
+
+__all__ = ["shown_progress"]
+
+_C = TypeVar("_C", bound=Callable[..., None])
+_OF_SECONDS = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt} s{postfix}"
+
+
+def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], unit: str = "img") -> _C | None:
+    """Return the callback that `progress` asks for.
+
+    Parameters
+    ----------
+    progress : callable, bool or None
+        True asks for a bar; False and None ask for nothing; a callable is returned as it is.
+    what : str or path
+        What the bar is about, such as the pack that is written.
+    unit : {"img", "files", "B", "s"}
+        What the callback counts.
+
+    Raises
+    ------
+    TypeError
+        If `progress` is none of these.
+    """
+    if progress is None or progress is False:
+        return None
+    if progress is True:
+        name = shown(what) if is_url(what) else os.path.normpath(what)
+        return cast(_C, _Bar(os.path.basename(name), unit))
+    if not callable(progress):
+        raise TypeError(f"progress is True, False or a callable, not {progress!r}")
+    return progress
+
+
+class _Bar:
+    """A bar that takes what any of packer's progress callbacks takes: one object, two numbers, or three values.
+
+    It ends with the last image, or with the next phase. An error ends it too: nothing refers to it any more.
+    """
+
+    def __init__(self, what: str, unit: str) -> None:
+        self._what, self._unit = printable(what), unit
+        self._bar: Any = None
+        self._ended: tuple[str, int | None] | None = None
+
+    def __call__(self, *told: Any) -> None:
+        if len(told) == 1:  # a ConversionProgress
+            (now,) = told
+            self._show(self._what, now.done, now.total, {"skipped": now.skipped} if now.skipped else {})
+        elif len(told) == 2:
+            self._show(self._what, *told)
+        elif isinstance(told[0], str):  # of an estimate: what is done, and how far that is
+            what, done, total = told
+            self._show(printable(what), done, total)
+        else:
+            passed, seconds, now = told
+            self._show(self._what, round(min(passed, seconds)), round(seconds), {"now": printable(now)})
+
+    def _show(self, what: str, done: int, total: int | None, notes: dict[str, Any] | None = None) -> None:
+        if self._bar is not None and (self._bar.desc.rstrip(": ") != what or done < self._bar.n):
+            self._close()
+        if self._bar is None:
+            if self._ended == (what, total) and done >= (total or 0):
+                return
+            self._bar = _tqdm()(
+                desc=what,
+                total=total or None,
+                unit=self._unit,
+                unit_scale=self._unit == "B",
+                bar_format=_OF_SECONDS if self._unit == "s" else None,
+            )
+        self._bar.set_postfix(notes or {}, refresh=False)
+        self._bar.update(done - self._bar.n)
+        if total and done >= total:
+            self._close()
+            self._ended = what, total
+
+    def _close(self) -> None:
+        self._bar.close()
+        self._bar = None
+
+
+def _tqdm() -> Any:
+    with warnings.catch_warnings():  # a notebook without ipywidgets gets the bar of a terminal, which needs no remark
+        warnings.simplefilter("ignore")
+        from tqdm.auto import tqdm
+
+        return tqdm

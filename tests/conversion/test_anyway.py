@@ -1,0 +1,70 @@
+"""Options that ask for what happens anyway are taken, and change nothing."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import packer
+from packer import open_dataset
+from tests.sourcekinds import SOURCES
+
+ANYWAY: list[dict[str, Any]] = [
+    {"tiles": False},
+    {"codec": "keep"},
+    {"codec": "keep", "tiles": False},
+    {"exif": "ignore"},
+    {"audit": "structure"},
+    {"on_error": "fail"},
+    {"on_missing": "error"},
+    {"no_metadata": True},
+    {"no_metadata": True, "on_missing": "error"},
+    {"overwrite": True},
+    {"fresh": True},
+    {"limit": 4000},
+]
+ANNOTATED: list[dict[str, Any]] = [{"unlabeled": True}, {"no_classes": True}]
+
+
+@pytest.mark.parametrize("options", ANYWAY, ids=str)
+@pytest.mark.parametrize("kind", ["imagefolder", "pack", "zip", "coco", "voc", "yolo"])
+def test_what_happens_anyway_may_be_said(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    source, own = SOURCES.get(kind, SOURCES["imagefolder"])(tmp_path)
+    if kind == "pack":
+        packer.convert(source, tmp_path / "source.lmdb")
+        source = tmp_path / "source.lmdb"
+    elif kind == "zip":
+        with zipfile.ZipFile(tmp_path / "source.zip", "w") as file:
+            for path in sorted(source.rglob("*.png")):
+                file.write(path, path.relative_to(source).as_posix())
+        source = tmp_path / "source.zip"
+    plain = packer.convert(source, tmp_path / "plain.lmdb", **own)
+    said = packer.convert(source, tmp_path / "said.lmdb", **own, **options)
+    assert said.manifest.settings == plain.manifest.settings
+    assert (tmp_path / "said.lmdb").read_bytes() == (tmp_path / "plain.lmdb").read_bytes()
+
+
+@pytest.mark.parametrize("options", ANNOTATED, ids=str)
+@pytest.mark.parametrize("kind", ["coco", "voc", "yolo"])
+def test_annotated_images_may_be_called_unlabeled(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    source, own = SOURCES[kind](tmp_path)
+    packer.convert(source, tmp_path / "pack.lmdb", **own, **options)
+    assert set(open_dataset(tmp_path / "pack.lmdb").targets) == {-1}
+
+
+@pytest.mark.parametrize("codec", ["png", "raw", "webp"])
+def test_what_is_no_jpeg_may_be_asked_to_have_no_tiles(codec: str, tmp_path: Path) -> None:
+    source, _ = SOURCES["imagefolder"](tmp_path)
+    plain = packer.convert(source, tmp_path / "plain.lmdb", codec=codec)
+    assert packer.convert(source, tmp_path / "said.lmdb", codec=codec, tiles=False).manifest.settings == (
+        plain.manifest.settings
+    )
+
+
+def test_no_field_of_boxes_may_be_said_of_image_and_label(tmp_path: Path) -> None:
+    source, _ = SOURCES["imagefolder"](tmp_path)
+    packer.convert(source, tmp_path / "pack.lmdb")
+    assert len(open_dataset(tmp_path / "pack.lmdb", per_box=())[0]) == 2
