@@ -330,7 +330,7 @@ class BadSamples:
         self.skip = skip
         self.found: list[dict[str, str]] = []
 
-    def add(self, name: str, error: SourceError, *, remedy: bool = True) -> None:
+    def add(self, name: str, error: SourceError) -> dict[str, str]:
         """Leave a sample out, or raise `error`, whose message gets the option that leaves such samples out.
 
         Parameters
@@ -338,10 +338,14 @@ class BadSamples:
         name : str
             What a list of such samples calls it: its path in the source, or else the row that it stands in.
         error : SourceError
-        remedy : bool
-            Whether the option is a remedy; it is none where the message names a better one.
+
+        Returns
+        -------
+        dict
+            What `found` has of the sample.
         """
         if not self.skip:
             advice = f"{str(error).rstrip('.')}. To leave out such samples and list them: --on-error skip"
-            raise type(error)(advice if remedy else str(error)) from error.__cause__
+            raise type(error)(advice) from error.__cause__
         self.found.append({"name": name, "reason": str(error)})
+        return self.found[-1]

@@ -113,7 +113,7 @@ __all__ = ["convert_command"]
     type=click.Choice(["fail", "skip"]),
     default="fail",
     show_default=True,
-    help="What to do with a file that is no readable image, or changed after it was listed: stop, or leave it out, list it, and exit with status 3.",
+    help="What to do with a sample that cannot be used, such as a file that is no readable image or changed after it was listed, a bad row of a table or a bad annotation: stop, or leave it out, list it, and exit with status 3.",
 )
 @click.option(
     "--report",

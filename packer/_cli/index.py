@@ -37,7 +37,7 @@ __all__ = ["index_command"]
     "--on-error",
     type=click.Choice(["fail", "skip"]),
     default="fail",
-    help="What to do with an image that cannot be read: stop, or leave it out and list it.  [default: fail]",
+    help="What to do with a sample that cannot be used, such as an image that cannot be read or a bad annotation: stop, or leave it out and list it.  [default: fail]",
 )
 @click.option("--base", type=PackPath(), metavar="DIR|URL", help="Make the index SRC look for its files below DIR.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT.index.")

@@ -52,5 +52,5 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
         click.echo(f"{printable(listing)}: {show.counted(len(source), 'image')}, {labels}")
         for line in show.fields(source.fields):
             click.echo(line)
-        for note in source.remarks():
+        for note in (*source.unusable(), *source.remarks()):
             click.echo(f"  {printable(note)}")

@@ -56,6 +56,16 @@ _OF_LABELS = [
         help="What the labels of --labels are: class, names whose ids follow their order as text; int or float, numbers that are kept, without classes.  [default: ids where all are whole numbers, else names]",
     ),
     click.option(
+        "--suffix",
+        metavar=".JPG",
+        help="What the paths in --labels lack at their end, such as .jpg.  [default: that of the one image which a path without a suffix fits]",
+    ),
+    click.option(
+        "--no-header",
+        is_flag=True,
+        help="The first line of --labels is a row, and no header: columns are called 1, 2, ... .  [default columns: 1 for the paths, 2 for the labels]",
+    ),
+    click.option(
         "--unlabeled",
         is_flag=True,
         help="Take images without labels, with the label -1: the rows of --labels, or the samples of a container, that have none; of a directory without --labels, all images below it.",
@@ -116,6 +126,16 @@ _OF_FILES = [
         "--any-image",
         is_flag=True,
         help="Open the files of other suffixes too, and take those that begin as an image does.",
+    ),
+    click.option(
+        "--skip-hidden",
+        is_flag=True,
+        help="Leave out files and directories whose names begin with a dot. ImageFolder takes them, and makes a class of a hidden directory.",
+    ),
+    click.option(
+        "--allow-empty",
+        is_flag=True,
+        help="A class directory may have no image, and keeps its id, as with ImageFolder's argument of that name.",
     ),
     click.option(
         "--classes-from",
@@ -191,6 +211,6 @@ def require_one_class_map(splits: list[Path]) -> None:
             raise SourceError(
                 f"{printable(split)} has {len(unknown)} class{'' if one else 'es'} that {printable(first)} lacks, whose "
                 f"class ids all splits get: {some(unknown)}. Move {'it' if one else 'them'} away, or make "
-                f"{'a directory' if one else 'directories'} of the name in {printable(first)}, which may be empty; "
+                f"{'a directory' if one else 'directories'} of the name in {printable(first)}, which may be empty with --allow-empty; "
                 "or convert each split alone, with ids of its own."
             )

@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packer._account import BadSamples
 from packer._sources import ImageRule, Source
+from packer._storage.urlpath import user_path
 from packer.errors import OptionError
 
-__all__ = ["AnnotationRequest"]
+__all__ = ["AnnotationRequest", "files_said"]
+
+
+def files_said(said: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """Return the files of annotations that a caller names, which may be one."""
+    return list(map(user_path, [said] if isinstance(said, str | os.PathLike) else said))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,21 +64,21 @@ class AnnotationRequest:
             option = others[0].replace("_", "-")
             raise OptionError(f"--{option} says labels, and images with --{named} have fields instead: leave out one")
 
-    def annotated_source(self, src: Path, rule: ImageRule, on_missing: str | None) -> Source:
+    def annotated_source(self, src: Path, rule: ImageRule, on_missing: str | None, bad: BadSamples) -> Source:
         """List the images below `src` with their annotations; SourceError where that fails."""
         missing = "skip" if on_missing == "skip" else "error"  # null is for files of fields
         if self.coco:
             from packer._sources.coco import coco_source
 
-            return coco_source(src, self.coco, masks=self.masks, on_missing=missing, rule=rule)
+            return coco_source(src, self.coco, masks=self.masks, on_missing=missing, rule=rule, bad=bad)
         if self.voc is not None:
             from packer._sources.voc import voc_source
 
-            return voc_source(src, self.voc, split=self.split, on_missing=missing, rule=rule)
+            return voc_source(src, self.voc, split=self.split, on_missing=missing, rule=rule, bad=bad)
         assert self.yolo is not None
         from packer._sources.yolo import yolo_source
 
-        return yolo_source(src, self.yolo, split=self.split, on_missing=missing, rule=rule)
+        return yolo_source(src, self.yolo, split=self.split, on_missing=missing, rule=rule, bad=bad)
 
     def described_annotations(self) -> dict[str, Any]:
         """Return what is asked for as JSON values."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from packer._account import BadSamples
+from packer._conversion.annotated import files_said
 from packer._conversion.convert import Summary
 from packer._conversion.required import require_policy
 from packer._conversion.sourcerequest import SourceRequest
@@ -48,6 +49,10 @@ class IndexRequest(SourceRequest):
         self.require_strict_policy(self.on_error)
         if self.exif not in ("ignore", "apply"):
             raise ValueError(f"exif is 'ignore' or 'apply', not {self.exif!r}")
+
+    @property
+    def allows_empty(self) -> bool:
+        return False
 
     def bad_samples(self) -> BadSamples:
         return BadSamples(skip=self.on_error == "skip")
@@ -140,7 +145,9 @@ def index(
         raise TypeError(
             f"index takes no {unknown[0]!r}: no argument of packer.convert that says which images there are"
         )
-    paths = {name: _path(options[name]) for name in _PATHS if options.get(name) is not None}
+    paths: dict[str, Any] = {name: _path(options[name]) for name in _PATHS if options.get(name) is not None}
+    if options.get("coco"):
+        paths["coco"] = files_said(options["coco"])
     own: dict[str, Any] = {"checksums": checksums, "exif": exif, "on_error": on_error, "overwrite": overwrite}
     return IndexRequest(src=_path(src), dst=_path(dst), **own, **{**options, **paths}).make(progress)
 

@@ -71,6 +71,9 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
         classes=classes,
         columns=request.table_columns,
         has_labels=not request.no_classes,
+        suffix=request.suffix,
+        has_header=not request.no_header,
+        bad=request.bad_samples(),
     )
 
 

@@ -101,6 +101,10 @@ class ConversionRequest(SourceRequest):
         """The format's own settings, of which there is one."""
         return format_options(self.format_row, self.shard_size)
 
+    @property
+    def allows_empty(self) -> bool:
+        return self.parts is not None
+
     def bad_samples(self) -> BadSamples:
         return BadSamples(skip=self.on_error == "skip")
 

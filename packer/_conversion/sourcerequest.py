@@ -36,6 +36,7 @@ from packer._sources import (
     notes_on_gray_files,
     pack_source,
     refuse_splits,
+    stylegan_source,
     unlabeled_source,
     with_files,
     with_given_classes,
@@ -48,12 +49,13 @@ from packer.errors import NotAPackError, OptionError, PackNotFoundError, SourceE
 
 __all__ = ["SourceRequest", "is_pack", "option"]
 
-_READING = ("path_column", "label_column", "delimiter", "label_type")
+_READING = ("path_column", "label_column", "delimiter", "label_type", "suffix")
 """What says how to read a file of labels."""
 
 _OF_A_DIRECTORY = {"labels": "labels", "extensions": "images"}
 _OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields"}
 _OF_A_DIRECTORY |= {"coco": "fields", "voc": "fields", "yolo": "fields"}
+_OF_A_DIRECTORY |= {"skip_hidden": "images", "allow_empty": "classes"}
 """What is for directories alone, with what a listing or a pack says by itself instead."""
 
 
@@ -71,12 +73,20 @@ class SourceRequest(AnnotationRequest):
         How `labels` is read: by default ``"path"``, ``"label"``, and a comma or, of a ``.tsv`` file, a tab.
     label_type : {"class", "int", "float"}, optional
         What the labels in `labels` are.
+    suffix : str, optional
+        What the names in `labels` lack at their end, such as ``".jpg"``.
+    no_header : bool
+        Whether the first line of `labels` is a row, so that columns have numbers from 1 for names.
     unlabeled : bool
         Whether images without labels are taken: rows of `labels` that have none, or without `labels` all images.
     extensions : str or sequence of str, optional
         The suffixes of images, in place of ImageFolder's.
     any_image : bool
         Whether files of other suffixes are asked for their content.
+    skip_hidden : bool
+        Whether hidden files and directories are left out, which ImageFolder takes.
+    allow_empty : bool
+        Whether a class directory may have no image, where ImageFolder raises.
     classes_from : Path, optional
         A pack whose class ids are used, of labels and of fields.
     where : str, optional
@@ -116,9 +126,13 @@ class SourceRequest(AnnotationRequest):
     label_column: str | None = None
     delimiter: str | None = None
     label_type: str | None = None
+    suffix: str | None = None
+    no_header: bool = False
     unlabeled: bool = False
     extensions: str | Sequence[str] | None = None
     any_image: bool = False
+    skip_hidden: bool = False
+    allow_empty: bool = False
     classes_from: Path | None = None
     where: str | None = None
     limit: int | None = None
@@ -137,8 +151,9 @@ class SourceRequest(AnnotationRequest):
         if self.limit and self.sample:
             raise OptionError("--limit takes the first images, --sample images from everywhere: say one of them")
         said = [name for name in _READING if getattr(self, name) is not None]
-        if self.labels is None and said and not is_table(self.src):
-            raise OptionError(f"{option(said[0])} says how to read a file of labels: say which with --labels")
+        how = [*said, *(["no_header"] if self.no_header else [])]
+        if self.labels is None and how and not is_table(self.src):
+            raise OptionError(f"{option(how[0])} says how to read a file of labels: say which with --labels")
         for name in said:
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
@@ -154,7 +169,7 @@ class SourceRequest(AnnotationRequest):
     @cached_property
     def rule(self) -> ImageRule:
         """Which files count as images."""
-        return ImageRule.of(self.extensions, self.any_image)
+        return ImageRule.of(self.extensions, self.any_image, self.skip_hidden)
 
     @cached_property
     def container_keys(self) -> dict[str, str]:
@@ -205,9 +220,16 @@ class SourceRequest(AnnotationRequest):
         may_lack = self.file_fields or self.table_columns or not (self.no_metadata or self.labels)
         if self.on_missing in ("null", "skip") and not may_lack:
             raise OptionError("--on-missing is for fields: say which with --field or --column")
+        if self.allow_empty and (self.labels or self.unlabeled or self.no_classes or self.annotations):
+            raise OptionError("--allow-empty is for directories that are classes, which these options leave out")
         if self.labels is not None and rule != ImageRule():
-            said = "--any-image" if self.any_image else "--extensions"
+            said = "--any-image" if self.any_image else "--extensions" if self.extensions else "--skip-hidden"
             raise OptionError(f"{said} is for directories: the file of --labels names the images")
+
+    @property
+    def allows_empty(self) -> bool:
+        """Whether a class directory may have no image though nobody said so: that of a list may."""
+        return True
 
     def bad_samples(self) -> BadSamples:
         """Return what takes the samples that cannot be used: a list has them, for the conversion to decide."""
@@ -239,7 +261,7 @@ class SourceRequest(AnnotationRequest):
             remedy = "Correct them, or convert the images of that pack again."
             source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=remedy)
         if self.file_fields:
-            source = with_files(source, self.file_fields, self.on_missing or "error")
+            source = with_files(source, self.file_fields, self.on_missing or "error", skip=self.bad_samples().skip)
             gray = notes_on_gray_files(source, _texts("fields", self.fields, "="))
             source = replace(source, notes=[*source.notes, *gray])
         account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
@@ -297,7 +319,7 @@ class SourceRequest(AnnotationRequest):
         if (container := self._of_container(own, classes)) is not None:
             return container
         if self.annotations:
-            return self.annotated_source(self.src, self.rule, self.on_missing)
+            return self.annotated_source(self.src, self.rule, self.on_missing, self.bad_samples())
         try:
             return self._of_directory(destination, classes, is_split)
         except SourceError as error:
@@ -336,9 +358,11 @@ class SourceRequest(AnnotationRequest):
                 has_labels=not self.no_classes,
                 on_missing=self.on_missing or "error",
                 files_of=files_of,
+                has_header=not self.no_header,
+                bad=self.bad_samples(),
             )
         no_classes = self.unlabeled or self.no_classes
-        table = None if self.no_metadata else metadata_of(self.src)
+        table = None if self.no_metadata else metadata_of(self.src, self.bad_samples())
         if table is not None:
             return metadata_source(
                 self.src,
@@ -348,12 +372,18 @@ class SourceRequest(AnnotationRequest):
                 has_classes=not no_classes,
                 on_missing=self.on_missing or "error",
                 files_of=files_of,
+                allow_empty=self.allow_empty or self.allows_empty,
             )
         if no_classes:
             return unlabeled_source(self.src, self.rule)
+        made = None if self.no_metadata else stylegan_source(self.src, classes, self.rule)
+        if made is not None:
+            return made
         if not is_split:
             refuse_splits(self.src, destination)
-        return imagefolder_source(self.src, classes, self.rule, files_of)
+        return imagefolder_source(
+            self.src, classes, self.rule, files_of, allow_empty=self.allow_empty or self.allows_empty
+        )
 
     def described(self) -> dict[str, Any]:
         """Return what is asked for as JSON values, for others to ask for the same."""
@@ -367,6 +397,10 @@ class SourceRequest(AnnotationRequest):
             "extensions": extensions,
             "unlabeled": self.unlabeled or None,
             "any_image": self.any_image or None,
+            "skip_hidden": self.skip_hidden or None,
+            "allow_empty": self.allow_empty or None,
+            "suffix": self.suffix,
+            "no_header": self.no_header or None,
         }
         which |= {"field": list(_texts("fields", self.fields, "=")) or None, "on_missing": self.on_missing}
         which |= {"column": list(_texts("columns", self.columns, ":")) or None}

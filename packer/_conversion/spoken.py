@@ -27,7 +27,8 @@ _R = TypeVar("_R")
 _VALUES = ("skip", "fail", "null", "same", "union", "class", "int", "float", "tab", *TO_8_BIT, *CODECS)
 _COMMANDS = r"`[^`]*`|^  packer .*$"  # they are quoted, and stay
 _PREFIXES = re.compile(r"--prefix ('[^']*'|\S+)(?: --prefix ('[^']*'|\S+))+")
-_VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|[0-9]+|'[^']*'"
+_COLUMN = r"(?:(?<=path-column )|(?<=label-column ))(?!(?:and|or|says?|is)\b)\w+"
+_VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|[0-9]+|'[^']*'|{_COLUMN}"
 _QUOTED = r"""(?<!\w)'[^'\n]*'(?!\w)|"[^"\n]*\""""  # names and values, which stay
 _OPTION = re.compile(rf"{_QUOTED}|(?<![^\s(\[])--(no-)?([a-z]+(?:-[a-z0-9]+)*)(?![\w/.-]\w|/)(?: ({_VALUE})(?!\w))?")
 
@@ -101,6 +102,6 @@ def _argument(found: re.Match[str], parameters: Mapping[str, inspect.Parameter])
         return f"{name}={not no}" + (f" {value}" if value else "")
     if value is None:
         return f"{name}="
-    if value.isdecimal():
+    if value.isdecimal() and "str" not in str(parameters[name].annotation):
         return f"{name}={value}"
     return f"{name}={chr(9)!r}" if value == "tab" else f"{name}={value.strip(chr(39))!r}"

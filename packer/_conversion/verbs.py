@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from packer._conversion import appending, indexing, merging
+from packer._conversion.annotated import files_said
 from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.in_parts import convert_in_parts
 from packer._conversion.request import ConversionRequest
@@ -43,9 +44,13 @@ def convert(
     label_column: str | None = None,
     delimiter: str | None = None,
     label_type: str | None = None,
+    suffix: str | None = None,
+    no_header: bool = False,
     unlabeled: bool = False,
     extensions: str | Sequence[str] | None = None,
     any_image: bool = False,
+    skip_hidden: bool = False,
+    allow_empty: bool = False,
     classes_from: str | os.PathLike[str] | None = None,
     where: str | None = None,
     limit: int | None = None,
@@ -132,6 +137,12 @@ def convert(
         What the labels in `labels` are. ``class``: names of classes, whose ids are their places when they are sorted as
         text. ``int`` and ``float``: numbers without classes, which are kept as int64 or float64. By default whole
         numbers are class ids as they stand, -1 an unlabeled image, and other texts are names.
+    suffix : str, optional
+        What the paths in `labels` lack at their end, such as ``".jpg"``. Where nobody says it, a path without a suffix
+        is that of the one image whose name it begins.
+    no_header : bool
+        Whether the first line of `labels` is a row, and no header: the columns are called ``"1"``, ``"2"`` and so on,
+        and by default the first has the paths and the second the labels.
     unlabeled : bool
         Whether images without labels are taken, with the label -1: the rows of `labels`, or the samples of a container,
         that have none. Of a directory without `labels`, all images below `src`; there are no classes then.
@@ -140,6 +151,12 @@ def convert(
         not count.
     any_image : bool
         Whether files of other suffixes are opened, and taken where they begin as an image does.
+    skip_hidden : bool
+        Whether files and directories whose names begin with a dot are left out. ImageFolder takes them, and makes a
+        class of a hidden directory; by default so does packer, and says it.
+    allow_empty : bool
+        Whether a class directory may have no image: its class keeps its id. By default it is an error, as of
+        ImageFolder, but not with `classes_from` or `parts`.
     classes_from : path, optional
         A pack whose class ids are used: for val, train's. The classes of its fields are used too, for `columns` of
         the same name and kind.
@@ -187,8 +204,8 @@ def convert(
         unlabeled, or classes are renumbered, where no argument asked for that. Files that were not looked at are none.
         Not with ``on_error="skip"``.
     on_error : {"fail", "skip"}
-        What to do with a file that is no readable image, or changed after it was listed: stop, or leave the file out
-        and list it in the manifest.
+        What to do with a sample that cannot be used: a file that is no readable image, or changed after it was listed;
+        a bad row of a table, or a bad annotation. Stop, or leave the sample out and list it in the manifest.
     report : path, optional
         Where to write a JSON line for every file with a finding and every file that was left out.
     shard_size : int, optional
@@ -260,16 +277,20 @@ def convert(
         label_column=label_column,
         delimiter=delimiter,
         label_type=label_type,
+        suffix=suffix,
+        no_header=no_header,
         unlabeled=unlabeled,
         extensions=extensions,
         any_image=any_image,
+        skip_hidden=skip_hidden,
+        allow_empty=allow_empty,
         classes_from=_path_or_none(classes_from),
         where=where,
         limit=limit,
         sample=sample,
         fields=fields,
         columns=columns,
-        coco=_paths(coco),
+        coco=files_said(coco),
         masks=masks,
         voc=_path_or_none(voc),
         yolo=_path_or_none(yolo),
@@ -314,10 +335,6 @@ def _converted(
 
 def _path(path: str | os.PathLike[str]) -> Path:
     return user_path(path)
-
-
-def _paths(said: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
-    return [_path(said)] if isinstance(said, str | os.PathLike) else list(map(_path, said))
 
 
 def _path_or_none(path: str | os.PathLike[str] | None) -> Path | None:

@@ -226,7 +226,8 @@ def open_dataset(  # noqa: PLR0917
         "max_bad": max_bad,
     }
     choose_reading(root if isinstance(root, list | tuple) else [root], cache_dir, cache_size, timeout)
-    wanted = Wanted(dict(keys) if isinstance(keys, Mapping) else keys_said(keys), on_error == "replace", unlabeled)
+    said = dict(keys) if isinstance(keys, Mapping) else keys_said(keys)
+    wanted = Wanted(said, on_error == "replace", unlabeled, allow_empty)
     if not isinstance(root, list | tuple):
         return _opened(_pack_of(root, index, wanted, progress), settings)
     if index is not None:

@@ -52,7 +52,8 @@ class ImageDataset(Batched):
     is_valid_file : callable, optional
         Asked with the name of every sample, a str, whether the sample belongs to the dataset.
     allow_empty : bool
-        Whether `is_valid_file` may leave a class without samples.
+        Whether `is_valid_file` may leave a class without samples; and, of a directory of images that is read where it
+        lies, whether a class directory may have no image.
     transforms : callable, optional
         Applied to image and label together, instead of the two: ``image, label = transforms(image, label)``. With
         `fields`, applied to the dict, as torchvision's v2 transforms take it.

@@ -13,10 +13,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from packer._account import TAKEN
 from packer._containers import Container, files_to_name, named_paths, open_container
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import IndexReader
-from packer._sources import Source, build_index, class_directories, imagefolder_source, listed_container, refuse_splits
+from packer._sources import (
+    Source,
+    build_index,
+    class_directories,
+    imagefolder_source,
+    listed_container,
+    refuse_splits,
+    require_images_in_classes,
+    stylegan_source,
+)
 from packer._storage.files import remove, writing_to
 from packer._storage.locks import held, try_lock
 from packer._storage.opening import NO_LINK, open_regular
@@ -60,11 +70,14 @@ class Wanted:
         Whether images that cannot be read are in it too.
     unlabeled : bool
         Whether a person said that there are samples without labels.
+    allow_empty : bool
+        Whether a class directory may have no image.
     """
 
     keys: dict[str, str] = field(default_factory=dict)
     unreadable: bool = False
     unlabeled: bool = False
+    allow_empty: bool = False
 
 
 def index_of(
@@ -105,6 +118,8 @@ def index_of(
     if container is None and not (len(paths) == 1 and os.path.isdir(paths[0])):
         return None
     source = None if container is not None else _tree(paths[0])
+    if source is not None and source.kind == "imagefolder" and not wanted.allow_empty:
+        _require_images(source)
     if container is None and source is None:
         return None
     if kept is None:
@@ -144,8 +159,9 @@ def _made(
 
 def _warn_of_losses(source: Source) -> None:
     """Say what was left out or has no label, before anybody trains without it. Files of other types are no loss."""
-    losses = [] if source.account is None else [item.line() for item in source.account.losses()]
-    if said := [*losses, *(note for note in source.notes if note != source.others.note())]:
+    tree = source.kind in ("imagefolder", "stylegan")  # in which hidden directories are taken
+    told = [item.line() for item in source.account or () if item.is_loss or (tree and item.fate == TAKEN)]
+    if said := [*told, *(note for note in source.notes if note != source.others.note())]:
         warn("\n  ".join([f"What is read of {printable(source.root)}:", *said]))
 
 
@@ -171,10 +187,18 @@ def _tree(root: Path) -> Source | None:
     if class_directories(root):
         refuse_splits(root, root.with_suffix(".index"))
         with contextlib.suppress(SourceError):  # whoever opens it as a pack says what it is
-            return imagefolder_source(root)
+            return stylegan_source(root) or imagefolder_source(root, allow_empty=True)
     if others := files_to_name(root):
         raise SourceError(f"{printable(root)}: is no directory of images in classes{others}")
     return None
+
+
+def _require_images(source: Source) -> None:
+    try:
+        require_images_in_classes(source)
+    except SourceError as error:
+        said = str(error).replace("--allow-empty", "allow_empty=True")
+        raise SourceError(said.replace("--skip-hidden", "packer.index(..., skip_hidden=True)")) from None
 
 
 def _is_of(place: Path, source: Source | None, container: Container | None, wanted: Wanted) -> bool:

@@ -7,13 +7,20 @@ from packer._sources.csv import csv_source
 from packer._sources.derived import refuse_derived
 from packer._sources.givenclasses import with_given_classes
 from packer._sources.grayfiles import notes_on_gray_files
-from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, split_directories
+from packer._sources.imagefolder import (
+    class_directories,
+    imagefolder_source,
+    refuse_splits,
+    require_images_in_classes,
+    split_directories,
+)
 from packer._sources.indexed import build_index
 from packer._sources.labels import account_for_labels, without_labels
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
 from packer._sources.metadata import metadata_of, metadata_source
 from packer._sources.objects import ObjectSource, prefix_source
 from packer._sources.packs import CLASS_MAPS, pack_source
+from packer._sources.stylegan import stylegan_source
 from packer._sources.tablecolumns import ColumnSpec
 from packer._sources.tables import default_delimiter
 from packer._sources.unlabeled import unlabeled_source
@@ -49,8 +56,10 @@ __all__ = [
     "prefix_source",
     "refuse_derived",
     "refuse_splits",
+    "require_images_in_classes",
     "require_whole",
     "split_directories",
+    "stylegan_source",
     "unlabeled_source",
     "url_table_source",
     "with_files",

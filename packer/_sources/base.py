@@ -150,6 +150,14 @@ class Source:
         """Return what commands show of the source: the lines of its account, and its notes."""
         return [*([] if self.account is None else self.account.lines()), *self.notes]
 
+    def unusable(self) -> list[str]:
+        """Return a line on the samples that cannot be used, for commands that convert nothing; none without such."""
+        if not self.doubts:
+            return []
+        first = f"{printable(self.doubts[0]['name'])}: {printable(self.doubts[0]['reason'])}"
+        more = f", and {len(self.doubts) - 1:,} more" if len(self.doubts) > 1 else ""
+        return [f"cannot be used: {first}{more}; --on-error skip of a conversion leaves such samples out"]
+
     def report(self) -> Iterator[Mapping[str, Any]]:
         """Yield what a report says of the source: bad samples, its account, and the files that were not looked at."""
         yield from ({"name": doubt["name"], "skipped": doubt["reason"]} for doubt in self.doubts)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import REPORTED, Account
 from packer._fields import Field
 from packer._sample import IMAGE_SUFFIXES
 from packer._sources.base import Source
@@ -25,6 +26,7 @@ ON_MISSING = ("error", "null", "skip")
 _KINDS = ("image", "mask", "text", "json", "bytes", "array")
 _BY_SUFFIX = {".txt": "text", ".json": "json", ".npy": "array"}
 _SHOWN = 5
+_TRIED = 100  # files
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class FileField:
         return ["".join([text + part(name) for text, part in pieces]) for name in names]
 
 
-def with_files(source: Source, wanted: Sequence[FileField], on_missing: str = "error") -> Source:
+def with_files(source: Source, wanted: Sequence[FileField], on_missing: str = "error", *, skip: bool = False) -> Source:
     """Return a source whose images have fields of files beside them.
 
     Which files there are is looked up now, each directory once. Images that are files of a field themselves, such as
@@ -87,6 +89,8 @@ def with_files(source: Source, wanted: Sequence[FileField], on_missing: str = "e
     source : Source
     wanted : sequence of FileField
     on_missing : {"error", "null", "skip"}
+    skip : bool
+        Whether files that are no values are bad samples; else the first one is an error at once.
         What becomes of an image without one of the files.
 
     Raises
@@ -103,10 +107,10 @@ def with_files(source: Source, wanted: Sequence[FileField], on_missing: str = "e
         )
         for field in wanted
     ]
-    return looked_up(source, columns, on_missing)
+    return looked_up(source, columns, on_missing, skip=skip)
 
 
-def looked_up(source: Source, columns: Sequence[Files], on_missing: str) -> Source:
+def looked_up(source: Source, columns: Sequence[Files], on_missing: str, *, skip: bool = False) -> Source:
     """Return a source with fields whose files there are; errors as `with_files`."""
     present, missing = Present(source.root), Missing(source, on_missing)
     for column in columns:
@@ -120,7 +124,8 @@ def looked_up(source: Source, columns: Sequence[Files], on_missing: str) -> Sour
             )
         missing.note(field.name, paths, there)
         if field.kind == "array":
-            field = _as_first(field, os.path.join(source.root, paths[int(np.argmax(there))] or ""))
+            found_paths = [paths[at] or "" for at in np.flatnonzero(there)[: _TRIED if skip else 1].tolist()]
+            field = _as_first(field, (os.path.join(source.root, path) for path in found_paths or [""]))
         found = (path if is_there else None for path, is_there in zip(paths, there.tolist(), strict=True))
         source = source.having(Files.of(field, source.root, found))
     return missing.settled(source)
@@ -193,6 +198,7 @@ class Missing:
         self._root = source.root
         self._on_missing = on_missing
         self._kept = np.ones(len(source), bool)
+        self._account = Account()
         self._notes: list[str] = []
 
     def note(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
@@ -212,15 +218,23 @@ class Missing:
                 f"{count} have not {what}: {shown}. Put it there, or say --on-missing null to keep such images "
                 "without, or --on-missing skip to leave them out."
             )
-        left = "are left out" if self._on_missing == "skip" else "have null in its place"
-        self._notes.append(f"{count} have not {what}, and {left}: {shown}")
         if self._on_missing == "skip":
+            names = [self._names[at] for at in lacking[:REPORTED].tolist()]
+            self._account.left_out(
+                "image", f"it has not {what}; --on-missing skip", names, count=len(lacking), chosen=True
+            )
             self._kept[lacking] = False
+        else:
+            self._notes.append(f"{count} have not {what}, and have null in its place: {shown}")
 
     def settled(self, source: Source) -> Source:
         """Return a source without the images to leave out, and with notes of what is missing."""
         if not self._kept.any():
-            raise SourceError(f"{printable(source.root)}: --on-missing skip leaves no image: {self._notes[-1]}")
+            raise SourceError(
+                f"{printable(source.root)}: --on-missing skip leaves no image: {self._account.lines()[0]}"
+            )
+        if source.account is not None:
+            source.account.update(self._account)
         source = replace(source, notes=[*source.notes, *self._notes])
         return source if self._kept.all() else source.taken(np.flatnonzero(self._kept))
 
@@ -233,8 +247,22 @@ def _kind_of_file(name: str, path: str) -> str:
     return _BY_SUFFIX.get(suffix, "bytes")
 
 
-def _as_first(field: Field, path: str) -> Field:
-    """Return a field of arrays with dtype and rank of the one in the first ``.npy`` file."""
+def _as_first(field: Field, paths: Iterable[str]) -> Field:
+    """Return a field of arrays with dtype and rank of the one in the first ``.npy`` file that can be read.
+
+    Those before it are bad samples, as whoever reads them says. SourceError where none can be read.
+    """
+    first: SourceError | None = None
+    for path in paths:
+        try:
+            return _as_in(field, path)
+        except SourceError as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
+def _as_in(field: Field, path: str) -> Field:
     try:
         with open(open_regular(path), "rb") as file:
             array = npy_array(memoryview(file.read()))

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._account import BadSamples
 from packer._fields import Field, Stored
 from packer._fields.coco import drawn
 from packer._sample import UNLABELED
+from packer._sources.base import some
 from packer._sources.cococolumns import columns_of
 from packer._sources.cocofile import CocoImage, Joined, read_joined
 from packer._sources.derived import DerivedSource
-from packer._sources.imagefolder import class_directories
 from packer._sources.walking import ImageRule, Walk
 from packer._storage.paths import name_problem
 from packer._storage.stamps import NO_STAMP, stamp_at
@@ -62,6 +63,7 @@ def coco_source(
     masks: bool = False,
     on_missing: str = "error",
     rule: ImageRule | None = None,
+    bad: BadSamples | None = None,
 ) -> CocoSource:
     """List the images that files of annotations in COCO's format name, in the order of their ids.
 
@@ -81,6 +83,8 @@ def coco_source(
         What becomes of images whose files are not there.
     rule : ImageRule, optional
         Which files below `root` count as images: those without an entry are counted.
+    bad : BadSamples, optional
+        Takes the images with an annotation that cannot be used; by default the first of them is an error.
 
     Raises
     ------
@@ -88,32 +92,74 @@ def coco_source(
         If a file cannot be read, or contradicts itself, another, or what lies below `root`.
     """
     shown = ", ".join(map(printable, files))
-    joined = read_joined(files)
-    names = _names(joined, shown)
-    there, others, notes = _present(root, rule or ImageRule(), names, shown, on_missing)
-    ids = [id for id in sorted(joined.images) if there[id]]
+    bad = bad or BadSamples()
+    joined = read_joined(files, bad)
+    names = _names(joined, shown, bad)
+    walk = Walk(root, rule or ImageRule())
+    there = _present(root, walk, names, shown, on_missing)
+    notes = walk.said()
+    ids = [id for id in sorted(joined.images) if id in there and id not in joined.unusable]
+    ids = _with_all_boxes(ids, joined, names, shown, bad)
     if not ids:
-        raise SourceError(f"{shown}: no images in it")
+        first = f" that can be used: {bad.found[0]['reason']}" if bad.found else " in it"
+        raise SourceError(f"{shown}: no images{first}")
     images = [joined.images[id] for id in ids]
     objects = sum(len(image.objects or ()) for image in images)
     empty = sum(image.objects is not None and not image.objects for image in images)
     notes.insert(0, f"{objects:,} annotations of objects, and {empty:,} of {len(ids):,} images have none")
     notes += _flat_boxes(images)
-    columns = columns_of(ids, images, joined.categories, shown)
+    used = {entry["category_id"] for image in images for entry in (image.objects or {}).values()}
+    if used and (idle := [one["name"] for id, one in joined.categories.items() if id not in used]):
+        notes.append(f"categories without annotations, which keep their ids: {some(idle)}")
+    unusable: dict[int, SourceError] = {}
+    columns = columns_of(ids, images, joined.categories, shown, unusable)
+    for row, error in sorted(unusable.items()):
+        bad.add(names[ids[row]], error)
     derived = _masks(joined, images, shown) if masks else ()
-    return CocoSource(
+    source = CocoSource(
         "coco",
         root,
         Names.of(names[id] for id in ids),
         np.full(len(ids), UNLABELED, np.int64),
         [],
         notes,
-        others=others,
+        others=walk.others,
+        account=walk.account,
         fields=(*derived, *(column.field for column in columns)),
         columns=tuple(columns),
         derived=derived,
         about=tuple(joined.about),
+        doubts=tuple(bad.found),
     )
+    if not unusable:
+        return source
+    usable = source.taken(np.array([row for row in range(len(ids)) if row not in unusable], np.int64))
+    assert isinstance(usable, CocoSource)
+    return usable
+
+
+def _with_all_boxes(
+    ids: Sequence[int], joined: Joined, names: Mapping[int, str], shown: str, bad: BadSamples
+) -> list[int]:
+    """Return the images all of whose annotations have a box, where some of all have one."""
+    lacking: dict[int, list[int]] = {}
+    boxes = False
+    for id in ids:
+        for number, entry in (joined.images[id].objects or {}).items():
+            if entry.get("bbox") is None:
+                lacking.setdefault(id, []).append(number)
+            else:
+                boxes = True
+    if not boxes or not lacking:
+        return list(ids)
+    count = sum(map(len, lacking.values()))
+    for id, without in lacking.items():
+        error = SourceError(
+            f"{shown}: {count:,} annotations have no bbox, and others have one. The first of {printable(names[id])} is "
+            f"{without[0]}. Give it a box x y width height, or take it out of the file."
+        )
+        bad.add(names[id], error)
+    return [id for id in ids if id not in lacking]
 
 
 def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
@@ -126,47 +172,41 @@ def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
         )
 
 
-def _names(joined: Joined, shown: str) -> dict[int, str]:
-    """Return the samples' names of the images by their ids; SourceError where one is no name, or of two images."""
+def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[int, str]:
+    """Return the samples' names of the images by their ids, without those whose name is none, or of an image before."""
     names: dict[int, str] = {}
     first: dict[str, int] = {}
     for id, image in joined.images.items():
         given = image.members.pop("file_name")
         name = str(PurePosixPath(given.replace(os.sep, "/")))
         if problem := name_problem(name):
-            raise SourceError(f"{shown}: image {id}: file_name {printable(given)}: {problem}")
+            bad.add(f"image {id}", SourceError(f"{shown}: image {id}: file_name {printable(given)}: {problem}"))
+            continue
         if first.setdefault(name, id) != id:
-            raise SourceError(f"{shown}: the images {first[name]} and {id} have one file_name, {printable(given)}")
+            one = f"{shown}: the images {first[name]} and {id} have one file_name, {printable(given)}"
+            bad.add(f"image {id}", SourceError(one))
+            continue
         names[id] = name
         if name != given:
             image.members["file_name"] = given
     return names
 
 
-def _present(
-    root: Path, rule: ImageRule, names: Mapping[int, str], shown: str, on_missing: str
-) -> tuple[dict[int, bool], Any, list[str]]:
-    """Return which images are below `root`, the files that are no images, and what a person should know."""
-    folders = class_directories(root)
-    walk = Walk(root, rule)
-    found = set(walk.images_in())
-    for folder in folders:
-        found.update(walk.images_below(folder))
-    there = {id: name in found or stamp_at(os.path.join(root, name)) != NO_STAMP for id, name in names.items()}
-    notes = walk.said()
-    missing = [names[id] for id, is_there in there.items() if not is_there]
-    if missing:
-        some = ", ".join(map(printable, missing[:5])) + (", …" if len(missing) > 5 else "")
-        are = f"{len(missing):,} of {len(names):,} images are not below {printable(root)}: {some}"
+def _present(root: Path, walk: Walk, names: Mapping[int, str], shown: str, on_missing: str) -> set[int]:
+    """Return which images are below `root`; the account of the walk has those that are not, and that have no entry."""
+    found = set(walk.all_images())
+    there = {id for id, name in names.items() if name in found or stamp_at(os.path.join(root, name)) != NO_STAMP}
+    if missing := [name for id, name in names.items() if id not in there]:
         if on_missing != "skip":
             raise SourceError(
-                f"{shown}: {are}. SRC is the directory that file_name counts from; "
-                "--on-missing skip leaves out images that are not there."
+                f"{shown}: {len(missing):,} of {len(names):,} images are not below {printable(root)}: {some(missing)}. "
+                "SRC is the directory that file_name counts from; --on-missing skip leaves out images that are not "
+                "there."
             )
-        notes.append(f"left out: {are}")
-    if unnamed := len(found.difference(names.values())):
-        notes.append(f"{unnamed:,} images below SRC have no entry in the annotations, and are left out")
-    return there, walk.others, notes
+        walk.account.left_out("image", "it is not there; --on-missing skip", missing, chosen=True)
+    unnamed = sorted(found.difference(names.values()))
+    walk.account.left_out("image", "it has no entry in the annotations", unnamed)
+    return there
 
 
 def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Field]:

@@ -29,7 +29,11 @@ Value = Callable[[Annotations], Any]
 
 
 def columns_of(
-    ids: Sequence[int], images: Sequence[CocoImage], categories: Mapping[int, Mapping[str, Any]], shown: str
+    ids: Sequence[int],
+    images: Sequence[CocoImage],
+    categories: Mapping[int, Mapping[str, Any]],
+    shown: str,
+    unusable: dict[int, SourceError],
 ) -> list[Column]:
     """Return the columns of what files say of images.
 
@@ -40,40 +44,29 @@ def columns_of(
     categories : dict of int to dict
     shown : str
         What a message calls the files.
-
-    Raises
-    ------
-    SourceError
-        If some annotations have a box and others have none, or a value does not fit into its field.
+    unusable : dict of int to SourceError
+        Gets the rows of images with a value that does not fit into its field, and why; it is null there.
     """
     numbers = Numbers(Field("image_id", "scalar", "int64"), np.array(ids, np.int64), np.zeros(len(ids), bool))
     objects = [_with_ids(image.objects) for image in images]
     captions = [_with_ids(image.captions) for image in images]
-    columns: list[Column] = [
-        numbers,
-        _column(Field("image_info", "json"), ([image.members] for image in images), lambda one: one[0], shown),
-    ]
+    members = ([image.members] for image in images)
+    info = _column(Field("image_info", "json"), members, lambda one: one[0], shown, unusable)
+    columns: list[Column] = [numbers, info]
     if any(one is not None for one in objects):
-        fields = _of_objects([entry for one in objects for entry in one or ()], categories, shown)
-        columns += [_column(field, objects, value, shown) for field, value in fields]
+        fields = _of_objects([entry for one in objects for entry in one or ()], categories)
+        columns += [_column(field, objects, value, shown, unusable) for field, value in fields]
     if any(one is not None for one in captions):
         fields = _of_captions([entry for one in captions for entry in one or ()])
-        columns += [_column(field, captions, value, shown) for field, value in fields]
+        columns += [_column(field, captions, value, shown, unusable) for field, value in fields]
     return columns
 
 
-def _of_objects(
-    entries: Annotations, categories: Mapping[int, Mapping[str, Any]], shown: str
-) -> list[tuple[Field, Value]]:
+def _of_objects(entries: Annotations, categories: Mapping[int, Mapping[str, Any]]) -> list[tuple[Field, Value]]:
     """Return the fields that there are of objects."""
     names = tuple(category["name"] for category in categories.values())
     fields: list[tuple[Field, Value]] = []
     if _any_has(entries, "bbox"):
-        if without := [entry["id"] for entry in entries if entry.get("bbox") is None]:
-            raise SourceError(
-                f"{shown}: {len(without):,} annotations have no bbox, and others have one. The first is {without[0]}. "
-                "Give it a box x y width height, or take it out of the file."
-            )
         fields.append((Field("boxes", "boxes"), lambda own: boxes_of([entry["bbox"] for entry in own])))
         fields.append((Field("bbox", "array", "float64", 2), lambda own: _floats(own, "bbox").reshape(-1, 4)))
     fields += [
@@ -118,16 +111,23 @@ def _of_captions(entries: Annotations) -> list[tuple[Field, Value]]:
     return fields
 
 
-def _column(field: Field, rows: Iterable[Annotations | None], value: Value, shown: str) -> Column:
-    def stored(own: Annotations | None) -> Any:
+def _column(
+    field: Field,
+    rows: Iterable[Annotations | None],
+    value: Value,
+    shown: str,
+    unusable: dict[int, SourceError],
+) -> Column:
+    def stored(row: int, own: Annotations | None) -> Any:
         try:
             one = None if own is None else value(own)
             return one if isinstance(one, bytes) else field.encode(one)
         except (ValueError, OverflowError) as error:
             of = f" of annotation {own[0]['id']}, or of another of its image" if own and "id" in own[0] else ""
-            raise SourceError(f"{shown}: field {field.name!r}{of}: {printable(error)}") from error
+            unusable.setdefault(row, SourceError(f"{shown}: field {field.name!r}{of}: {printable(error)}"))
+            return None
 
-    return Blobs.of(field, map(stored, rows))
+    return Blobs.of(field, (stored(row, own) for row, own in enumerate(rows)))
 
 
 def _with_ids(annotations: dict[int, dict[str, Any]] | None) -> Annotations | None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packer._account import BadSamples
 from packer._fields import MARGIN
 from packer._fields.rle import segmentation_problem
 from packer._fields.values import is_text
-from packer._storage.opening import open_regular
+from packer._sources.textfiles import file_text
 from packer.errors import SourceError, printable
 
 __all__ = ["CocoImage", "Joined", "Segmentation", "read_joined"]
@@ -62,15 +63,31 @@ class Joined:
         In the order of the files.
     about : list of dict
         For each file ``file``, its name, and its ``members`` other than images and annotations, such as licenses.
+    unusable : dict of int to SourceError
+        By their ids, the images that cannot be used, or that have an annotation which cannot, and why.
     """
 
     images: dict[int, CocoImage] = field(default_factory=dict)
     categories: dict[int, dict[str, Any]] = field(default_factory=dict)
     about: list[dict[str, Any]] = field(default_factory=list)
+    unusable: dict[int, SourceError] = field(default_factory=dict)
 
 
-def read_joined(files: Sequence[Path]) -> Joined:
+class _Unsound(str):
+    """Why a segmentation is none, in its place."""
+
+    __slots__ = ()
+
+
+def read_joined(files: Sequence[Path], bad: BadSamples | None = None) -> Joined:
     """Read files of annotations, and join images and annotations that have one id.
+
+    Parameters
+    ----------
+    files : sequence of Path
+    bad : BadSamples, optional
+        Takes the images and annotations that cannot be used, but for images with bad annotations, which `Joined` has;
+        by default the first of all is an error.
 
     Raises
     ------
@@ -79,28 +96,29 @@ def read_joined(files: Sequence[Path]) -> Joined:
     """
     joined = Joined()
     for path in files:
-        _File(path, joined).read()
+        _File(path, joined, bad or BadSamples()).read()
     return joined
 
 
 class _File:
     """One file that is read."""
 
-    def __init__(self, path: Path, joined: Joined) -> None:
+    def __init__(self, path: Path, joined: Joined, bad: BadSamples) -> None:
         self._path = path
         self._joined = joined
+        self._bad = bad
 
     def read(self) -> None:
         document = self._parsed()
-        if not isinstance(document, dict) or "images" not in document:
-            raise self._refused('it has no list "images", so it is no file of annotations in COCO\'s format')
+        self._require_annotations(document)
         self._join_categories(self._entries(document, "categories"))
         images = self._entries(document, "images")
         self._join_images(images)
         annotations = self._entries(document, "annotations")
         captions = sum(_is_caption(one) for one in annotations)
         of_objects = "annotations" in document and (captions < len(annotations) or not annotations)
-        for image in (self._joined.images[entry["id"]] for entry in images):
+        usable = (entry["id"] for entry in images if entry["id"] in self._joined.images)
+        for image in map(self._joined.images.__getitem__, usable):
             if captions and image.captions is None:
                 image.captions = {}
             if of_objects and image.objects is None:
@@ -110,27 +128,34 @@ class _File:
         if members:
             self._joined.about.append({"file": self._path.name, "members": members})
 
+    def _require_annotations(self, document: Any) -> None:
+        """Raise SourceError where a file is something else, and say what."""
+        if isinstance(document, list) and document and isinstance(document[0], dict) and "image_id" in document[0]:
+            raise self._refused(
+                "it is a list of results (image_id, category_id, score), which have no images: name the file of "
+                "annotations, such as instances_val2017.json"
+            )
+        if not isinstance(document, dict) or "images" not in document:
+            raise self._refused('it has no list "images", so it is no file of annotations in COCO\'s format')
+        first = document.get("annotations")
+        if isinstance(first, list) and first and isinstance(first[0], dict) and "segments_info" in first[0]:
+            raise self._refused(
+                "it has panoptic annotations (segments_info), whose segments lie in PNG files: --coco reads instances, "
+                "keypoints and captions, such as instances_val2017.json. Take the PNG files as they are by --field, "
+                "such as 'panoptic:image=../panoptic_val2017/{stem}.png'"
+            )
+
     def _parsed(self) -> Any:
         def no_number(text: str) -> Any:
             raise self._refused(f"it has the number {text}, which JSON does not have")
 
         try:
-            with open(open_regular(self._path), encoding="utf-8-sig") as file:
-                return json.load(file, object_hook=self._shortened, parse_constant=no_number)
+            text = file_text(self._path)
+            return json.loads(text, object_hook=_shortened, parse_constant=no_number)
         except OSError as error:
             raise self._refused(f"cannot be read: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
             raise self._refused(f"it is no JSON: {error}") from error
-
-    def _shortened(self, members: dict[str, Any]) -> dict[str, Any]:
-        """Put the text of a segmentation in its place, while the file is parsed."""
-        given = members.get("segmentation")
-        if given is not None:
-            if problem := segmentation_problem(given):
-                raise self._refused(f"annotation {members.get('id')}: {problem}. {_REMEDY}")
-            size = tuple(given["size"]) if isinstance(given, dict) else None
-            members["segmentation"] = Segmentation(json.dumps(given, separators=(",", ":")).encode(), size)
-        return members
 
     def _entries(self, document: dict[str, Any], name: str) -> list[dict[str, Any]]:
         """Return a list of the document, all of whose entries have ids of their own."""
@@ -161,10 +186,13 @@ class _File:
         for entry in entries:
             what = f"image {entry['id']}"
             if not isinstance(entry.get("file_name"), str):
-                raise self._refused(f"{what} has no file_name")
+                self._leave_out(entry["id"], what, self._refused(f"{what} has no file_name"))
+                continue
             sides = entry.get("height"), entry.get("width")
             if any(side is not None and (type(side) is not int or side < 1) for side in sides):
-                raise self._refused(f"{what} has the height {sides[0]!r} and the width {sides[1]!r}")
+                error = self._refused(f"{what} has the height {sides[0]!r} and the width {sides[1]!r}")
+                self._leave_out(entry["id"], entry["file_name"], error)
+                continue
             members = {name: value for name, value in entry.items() if name != "id"}
             self._join(self._joined.images.setdefault(entry["id"], CocoImage({})).members, members, what)
 
@@ -174,20 +202,34 @@ class _File:
             what = f"annotation {id}"
             image = self._joined.images.get(of) if type(of) is int else None
             if image is None:
-                raise self._refused(f"{what} is of the image {of!r}, which is none of the images. {_REMEDY}")
+                if of not in self._joined.unusable:
+                    self._bad.add(
+                        what, self._refused(f"{what} is of the image {of!r}, which is none of the images. {_REMEDY}")
+                    )
+                continue
+            problem = self._problem(entry, image)
+            if problem is not None:
+                self._leave_out(
+                    of, image.members["file_name"], self._refused(f"{what} of {image.members['file_name']}: {problem}")
+                )
+                continue
             if _is_caption(entry):
-                if not isinstance(entry["caption"], str):
-                    raise self._refused(f"{what}: its caption is no text")
                 image.captions = {} if image.captions is None else image.captions
                 self._join(image.captions.setdefault(id, {}), entry, what)
                 continue
-            if problem := self._problem(entry, image):
-                raise self._refused(f"{what} of {image.members['file_name']}: {problem}. {_REMEDY}")
             image.objects = {} if image.objects is None else image.objects
             self._join(image.objects.setdefault(id, {}), entry, what)
 
     def _problem(self, entry: dict[str, Any], image: CocoImage) -> str | None:
-        """Say what is wrong with the annotation of an object."""
+        """Say what is wrong with an annotation."""
+        if isinstance(entry.get("segmentation"), _Unsound):
+            return f"{entry['segmentation']}. {_REMEDY}"
+        if _is_caption(entry):
+            return None if isinstance(entry["caption"], str) else "its caption is no text"
+        problem = self._problem_of_object(entry, image)
+        return None if problem is None else f"{problem}. {_REMEDY}"
+
+    def _problem_of_object(self, entry: dict[str, Any], image: CocoImage) -> str | None:
         category = entry.get("category_id")
         if type(category) is not int:
             return "it has no category_id that is a whole number"
@@ -202,6 +244,12 @@ class _File:
             return "its keypoints are no list of numbers x y visibility x y visibility ..."
         return _place_problem(entry, image.size)
 
+    def _leave_out(self, id: int, name: str, error: SourceError) -> None:
+        """Take down that an image cannot be used; or raise the error."""
+        if id not in self._joined.unusable:
+            self._bad.add(name, error)
+            self._joined.unusable[id] = error
+
     def _join(self, known: dict[str, Any], more: dict[str, Any], what: str) -> None:
         for name, value in more.items():
             if known.setdefault(name, value) != value:
@@ -211,6 +259,18 @@ class _File:
 
     def _refused(self, problem: str) -> SourceError:
         return SourceError(f"{printable(self._path)}: {printable(problem)}")
+
+
+def _shortened(members: dict[str, Any]) -> dict[str, Any]:
+    """Put the text of a segmentation in its place, while a file is parsed; or what is wrong with it."""
+    given = members.get("segmentation")
+    if given is not None:
+        if problem := segmentation_problem(given):
+            members["segmentation"] = _Unsound(problem)
+        else:
+            size = tuple(given["size"]) if isinstance(given, dict) else None
+            members["segmentation"] = Segmentation(json.dumps(given, separators=(",", ":")).encode(), size)
+    return members
 
 
 def _is_caption(annotation: dict[str, Any]) -> bool:

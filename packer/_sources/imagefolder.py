@@ -17,14 +17,25 @@ from packer._account import Account
 from packer._containers import files_to_name
 from packer._sources.base import Source, some
 from packer._sources.classlist import class_ids, unknown_classes
-from packer._sources.walking import ImageRule, Walk, is_directory
+from packer._sources.walking import LEFT_BY_SYSTEM, MACOSX, ImageRule, Walk, is_hidden, subdirectories
 from packer._table import Names
 from packer.errors import SourceError, printable
 
-__all__ = ["FilesOf", "class_directories", "imagefolder_source", "refuse_splits", "split_directories"]
+__all__ = [
+    "HIDDEN_CLASS",
+    "FilesOf",
+    "class_directories",
+    "imagefolder_source",
+    "refuse_splits",
+    "require_images_in_classes",
+    "split_directories",
+]
 
 FilesOf = Callable[[Iterable[str]], Mapping[str, str]]
 """Returns, of the names of images, the paths below the root that may be files of their fields; by path an image."""
+
+HIDDEN_CLASS = "a hidden directory is a class, as for ImageFolder; --skip-hidden leaves it out"
+"""What an account says of a class whose name begins with a dot."""
 
 _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
 
@@ -34,6 +45,8 @@ def imagefolder_source(
     classes: Sequence[str] | None = None,
     rule: ImageRule | None = None,
     files_of: FilesOf | None = None,
+    *,
+    allow_empty: bool = True,
 ) -> Source:
     """List the images below `root`.
 
@@ -47,23 +60,28 @@ def imagefolder_source(
     files_of : callable, optional
         Which files belong to fields. These are no images of their own, and a directory with no other images is no
         class.
+    allow_empty : bool
+        Whether a class may have no image, as it may where `classes` are given. ImageFolder has the same argument, and
+        raises by default, as the requests of conversions do.
 
     Raises
     ------
     SourceError
         If `root` is no directory, a directory in it cannot be listed, it has no images, or has a class that is not in
-        `classes`, or `classes` name one twice.
+        `classes`, or `classes` name one twice; or if a class has no image.
     """
-    folders = class_directories(root)
+    walk = Walk(root, rule or ImageRule())
+    folders = list(filter(walk.enters, subdirectories(root)))
     if not folders:
         raise SourceError(
             f"{printable(root)}: no subdirectories in it. Images are expected as {printable(root)}/CLASS/IMAGE; "
             "for labels in a file, say --labels FILE.csv; for images without labels, say --unlabeled"
             f"{files_to_name(root)}."
         )
-    walk = Walk(root, rule or ImageRule())
-    listed = {folder: walk.images_below(folder) for folder in folders}
     outside = walk.images_in()
+    listed = {folder: walk.images_below(folder) for folder in folders}
+    account = _without_left(listed, walk)
+    folders = list(listed)
     notes = walk.said()
     if files_of is not None:
         listed = _without_files(root, listed, files_of, notes)
@@ -80,14 +98,45 @@ def imagefolder_source(
             f"{files_to_name(root)}"
         )
     if empty := [folder for folder, names in zip(folders, found, strict=True) if not len(names)]:
+        if classes is None and not allow_empty:
+            raise _of_empty(root, empty)
         notes.append(f"classes without images, which keep their ids: {some(empty)}")
-    account = Account()
     account.left_out("image", "it lies outside of any class, as ImageFolder has it", outside)
     ids = class_ids(folders if classes is None else classes)
     labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
     return Source(
         "imagefolder", root, Names.joined(found), labels, list(ids), notes, others=walk.others, account=account
     )
+
+
+def require_images_in_classes(source: Source) -> None:
+    """Raise SourceError where a class has no image, as ImageFolder does."""
+    there = np.bincount(source.labels, minlength=len(source.classes))
+    if empty := [source.classes[label] for label in np.flatnonzero(there == 0).tolist()]:
+        raise _of_empty(source.root, empty)
+
+
+def _of_empty(root: Path, empty: Sequence[str]) -> SourceError:
+    hidden = "; --skip-hidden leaves hidden ones out" if any(map(is_hidden, empty)) else ""
+    one = len(empty) == 1
+    return SourceError(
+        f"{printable(root)}: no images in the class director{'y' if one else 'ies'} {some(empty)}, where ImageFolder "
+        f"raises too. Fill or remove {'it' if one else 'them'}; or say --allow-empty: such a class keeps its id{hidden}"
+    )
+
+
+def _without_left(listed: dict[str, list[str]], walk: Walk) -> Account:
+    """Take out the directories that macOS left, and return what was seen while the images were listed."""
+    account = Account()
+    account.taken("class", HIDDEN_CLASS, [folder for folder in listed if is_hidden(folder)])
+    account.update(walk.account)
+    left = list(filter(walk.is_left_by_system, listed))
+    account.not_looked_at("directory", LEFT_BY_SYSTEM, left)
+    for name, option in walk.beside.items():
+        account.not_looked_at("file", f"it may have the labels: {option}", [name])
+    for folder in left:
+        del listed[folder]
+    return account
 
 
 def _without_files(
@@ -118,16 +167,14 @@ def _without_files(
 
 
 def class_directories(root: Path) -> list[str]:
-    """Return the sorted names of the subdirectories of `root`; SourceError where it is not a directory."""
-    try:
-        with os.scandir(root) as entries:
-            return sorted(entry.name for entry in entries if is_directory(entry))
-    except FileNotFoundError:
-        raise SourceError(f"{printable(root)}: no such file or directory") from None
-    except NotADirectoryError as error:
-        raise SourceError(f"{printable(root)}: a file, not a directory with one subdirectory a class") from error
-    except OSError as error:
-        raise SourceError(f"{printable(root)}: cannot be listed: {error.strerror}") from error
+    """Return the sorted names of the subdirectories of `root`; SourceError where it is not a directory.
+
+    What macOS left of a zip archive is none of them, unless there are images in it.
+    """
+    folders = subdirectories(root)
+    if MACOSX in folders and not Walk(root, ImageRule()).images_below(MACOSX):
+        folders.remove(MACOSX)
+    return folders
 
 
 def split_directories(root: Path) -> list[str]:
@@ -143,7 +190,8 @@ def refuse_splits(root: Path, destination: Path) -> None:
     That is so where two directories are splits, or all are; a single class may well be called ``train``.
     """
     splits = split_directories(root)
-    all_named_so = all(folder.lower() in _SPLITS for folder in class_directories(root))
+    folders = [folder for folder in class_directories(root) if not is_hidden(folder)]
+    all_named_so = all(folder.lower() in _SPLITS for folder in folders)
     if len(splits) > 1 or (splits and all_named_so):
         each = destination.with_stem(f"{destination.stem}-{splits[0]}")
         src, split, dst, split_dst = (shlex.quote(printable(p)) for p in (root, root / splits[0], destination, each))

@@ -6,6 +6,7 @@ it cannot be known what is meant, the person is asked, by an error that says wha
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from packer._sources.classlist import class_ids, unknown_classes
 from packer._table import Labels, blocks
 from packer.errors import SourceError, printable
 
-__all__ = ["Meaning", "account_for_labels", "meaning_of", "quoted", "without_labels"]
+__all__ = ["Meaning", "account_for_labels", "meaning_of", "quoted", "unusable_labels", "without_labels"]
 
 _S = TypeVar("_S", bound=Source)
 
@@ -35,6 +36,10 @@ _SPREAD = 1000, 10  # ids are so many and so many a row at most; larger numbers 
 _DIGITS = 18  # of an int64
 _ALL_DIFFERENT_FROM = 20  # rows
 _SHOWN = 60  # characters of a label
+_LONGEST = 4000  # characters of a number
+_ESCAPED = re.compile("[\ud800-\udfff]")  # bytes that are no UTF-8
+_AS_UTF_8 = "Save the file as UTF-8, such as by `iconv -f latin1 -t utf-8`."
+_WANTED = {"int": "a whole number of 64 bits", "float": "a finite number"}
 _CLASS, _INT, _FLOAT = "--label-type class", "--label-type int", "--label-type float"
 
 Refuse = Callable[[int | None, str], SourceError]
@@ -112,32 +117,60 @@ def meaning_of(texts: Sequence[str], label_type: str | None, classes: Sequence[s
     return Meaning(labels, "class", names, notes)
 
 
+def unusable_labels(
+    texts: Sequence[str], label_type: str | None, classes: Sequence[str] | None, refuse: Refuse
+) -> Iterator[tuple[int, SourceError]]:
+    """Yield the rows whose labels alone make them unusable, each with its error; parameters as for `meaning_of`.
+
+    A label is no UTF-8, is no number where numbers are wanted, or is of none of the given classes.
+    """
+    problems = {text: problem for text in set(texts) if (problem := _problem(text, label_type, classes))}
+    if problems:
+        yield from ((row, refuse(row, problems[text])) for row, text in enumerate(texts) if text in problems)
+
+
+def _problem(text: str, label_type: str | None, classes: Sequence[str] | None) -> str | None:
+    if not text.isascii() and _ESCAPED.search(text):
+        return f"is no UTF-8. {_AS_UTF_8}"
+    if label_type in ("int", "float"):
+        return None if _number(text, label_type) is not None else f"is not {_WANTED[label_type]}"
+    if classes is None or not text or text in classes:
+        return None
+    if label_type is None and list(classes) == list(map(str, range(len(classes)))) and _WHOLE.fullmatch(text.strip()):
+        number = text.strip().partition(".")[0]
+        return None if len(number) <= _DIGITS and -1 <= int(number) < len(classes) else "is no id of the given classes"
+    return "is none of the given classes"
+
+
 def _require_text(texts: Sequence[str], distinct: Iterable[str], refuse: Refuse) -> None:
     """Raise SourceError where a label is no UTF-8, of which only escapes were left; a path may be any bytes."""
     for text in distinct:
-        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            advice = "Save the file as UTF-8, such as by `iconv -f latin1 -t utf-8`."
-            raise refuse(texts.index(text), f"is no UTF-8. {advice}")
+        if not text.isascii() and _ESCAPED.search(text):
+            raise refuse(texts.index(text), f"is no UTF-8. {_AS_UTF_8}")
 
 
 def _numbers(texts: Sequence[str], label_type: str, refuse: Refuse) -> Meaning:
     """Read numbers without classes."""
     values: npt.NDArray[Any] = np.empty(len(texts), LABEL_TYPES[label_type])
     for row, text in enumerate(texts):
-        number = text.strip()
-        try:
-            if label_type == "int" and _WHOLE.fullmatch(number):
-                values[row] = int(number.partition(".")[0])
-            elif label_type == "float" and _NUMBER.fullmatch(number) and np.isfinite(float(number)):
-                values[row] = float(number)
-            else:
-                raise ValueError
-        except (ValueError, OverflowError):
-            what = "a whole number of 64 bits" if label_type == "int" else "a finite number"
+        number = _number(text, label_type)
+        if number is None:
             raise refuse(
-                row, f"is not {what}, as --label-type {label_type} asks. Correct it, or leave the row out."
-            ) from None
+                row,
+                f"is not {_WANTED[label_type]}, as --label-type {label_type} asks. Correct it, or leave the row out.",
+            )
+        values[row] = number
     return Meaning(values, label_type)
+
+
+def _number(text: str, label_type: str) -> int | float | None:
+    """Return the number that a label is; None where it is none of this type."""
+    number = text.strip()
+    if label_type == "int":
+        whole = int(number.partition(".")[0]) if len(number) < _LONGEST and _WHOLE.fullmatch(number) else None
+        return whole if whole is not None and -(1 << 63) <= whole < 1 << 63 else None
+    value = float(number) if _NUMBER.fullmatch(number) else math.inf
+    return value if math.isfinite(value) else None
 
 
 def _ids(

@@ -18,16 +18,17 @@ from typing import Any
 
 import numpy as np
 
+from packer._account import BadSamples, has_label_name
 from packer._fields import MOST_FIELDS, Field
 from packer._fields.values import parsed_json
 from packer._sample import UNLABELED
 from packer._sources.base import Source
 from packer._sources.beside import Missing, looked_up, paths_inside
 from packer._sources.cellkinds import kinds_of
-from packer._sources.csv import Rows
+from packer._sources.csv import Rows, TreeImages
 from packer._sources.fieldvalues import Column, Files, joined
 from packer._sources.imagefolder import FilesOf, imagefolder_source
-from packer._sources.labels import meaning_of
+from packer._sources.labels import meaning_of, unusable_labels
 from packer._sources.tablecolumns import ColumnSpec
 from packer._sources.tables import Cells, Chunk, Table, open_table, some_columns
 from packer._sources.unlabeled import unlabeled_source
@@ -46,8 +47,14 @@ _OF_OBJECTS = {"objects.bbox": ("boxes", "boxes"), "objects.categories": ("label
 _SHOWN = 5
 
 
-def metadata_of(root: Path) -> Table | None:
+def metadata_of(root: Path, bad: BadSamples | None = None) -> Table | None:
     """Return the table of metadata at the top of a directory; None without one, or where it names no images.
+
+    Parameters
+    ----------
+    root : Path
+    bad : BadSamples, optional
+        Takes the rows that cannot be used; by default the first of them is an error.
 
     Raises
     ------
@@ -62,7 +69,7 @@ def metadata_of(root: Path) -> Table | None:
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise SourceError(f"{printable(root)}: {names} are there. Remove all but one, or say --no-metadata.")
-    table = _Metadata(open_table(found[0]))
+    table = _Metadata(open_table(found[0], bad=bad))
     try:
         return table if _NAME in table.header() else None
     except (SourceError, MissingDependencyError) as error:
@@ -78,6 +85,7 @@ def metadata_source(
     has_classes: bool = True,
     on_missing: str = "error",
     files_of: FilesOf | None = None,
+    allow_empty: bool = False,
 ) -> Source:
     """List the images of a tree, with the fields that a table of metadata has of them.
 
@@ -99,6 +107,8 @@ def metadata_source(
         What becomes of images without a row, or without a file that their row names.
     files_of : callable, optional
         As for `imagefolder_source`, besides the files that the table names.
+    allow_empty : bool
+        As for `imagefolder_source`; where the table has the labels, directories are no classes, and may be empty.
 
     Raises
     ------
@@ -122,18 +132,33 @@ def metadata_source(
         )
     rows = Rows(root, table, unlabeled=True)
     rows.read(header, _NAME, label, specs)
+    rows.settle()
     rows.require_sound()
-    columns = [reading.column(root) for reading in rows.readings]
-    _require_inside(rows, columns)
-    flat = not has_classes or any("/" not in name for name in rows.names)
+    columns = rows.columns(root)
+    if _leave_out_strangers(rows, columns):
+        rows.require_sound()
+        columns = rows.columns(root)
+    flat = not has_classes or any("/" not in name.replace("\\", "/") for name in rows.names)
     own = _files(rows, columns)
     if flat:
         listed = _without_files(unlabeled_source(root, rule), own)
     else:
         of = (lambda names: own) if files_of is None else (lambda names: {**own, **files_of(names)})
-        listed = imagefolder_source(root, None if label else classes, rule, of)
+        listed = imagefolder_source(
+            root, None if label else classes, rule, of, allow_empty=allow_empty or label is not None
+        )
     listed = _without_table(listed, table.path.name)
-    source, places = _joined(listed, rows, on_missing)
+    rows.match(TreeImages(root, listed.names))
+    rows.settle()
+    if label is not None and table.bad.skip:
+        for row, error in unusable_labels(rows.labels, None, classes, rows.refused_label):
+            table.leave_out(rows.lines[row], error)
+        rows.settle()
+    rows.require_sound()
+    columns = rows.columns(root)
+    source, places = _joined(_without_bad(listed, rows), rows, on_missing)
+    if label is None and flat and has_classes:
+        _tell_of_labels(source, table, kinds)
     if label is not None:
         source = _labelled(source, rows, places, classes)
     said = ", ".join(column.field.name for column in columns) or "none"
@@ -146,26 +171,43 @@ def metadata_source(
             f"no field can have the name of these columns, which are left out: {some_columns(unnamed)}. Give others "
             f"by --labels {printable(table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND"
         )
-    source = replace(source, notes=[*source.notes, *notes])
+    source = replace(source, notes=[*source.notes, *rows.notes, *notes], doubts=tuple(table.bad.found))
     found = [joined(column, places) for column in columns]
     source = source.having(*(column for column in found if not isinstance(column, Files)))
     files = [column for column in found if isinstance(column, Files)]
-    return looked_up(source, files, on_missing) if files else source
+    return looked_up(source, files, on_missing, skip=table.bad.skip) if files else source
 
 
-def _require_inside(rows: Rows, columns: Iterable[Column]) -> None:
-    """Refuse files outside of the tree: the table was found there, and nobody asked for those files."""
+def _leave_out_strangers(rows: Rows, columns: Iterable[Column]) -> bool:
+    """Leave out rows of files outside of the tree: the table was found there, and nobody asked for those files."""
     for column in columns:
         if not isinstance(column, Files):
             continue
         for row, path in enumerate(column.names()):
             if os.path.isabs(path) or posixpath.normpath(path.replace(os.sep, "/")).split("/")[0] == "..":
-                raise rows.refused(
+                rows.leave_out(
                     row,
                     f"column '{column.field.name}{_OF_FILES}': {printable(path)} lies outside of SRC. Correct "
                     f"the path, or say that it is meant: --labels {printable(rows.table.path)} --path-column {_NAME} "
                     f"--column {column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}",
                 )
+    return rows.settle()
+
+
+def _tell_of_labels(source: Source, table: Table, kinds: Mapping[str, str]) -> None:
+    """Take down the columns that look like the labels, which a table of the Hub has under other names."""
+    assert source.account is not None
+    option = f"--labels {printable(table.path)} --path-column {_NAME} --label-column"
+    for name, kind in kinds.items():
+        if has_label_name(name) and kind in ("int64", "text", "bool"):
+            source.account.looks_like_labels("column", name, f"{option} {printable(name)}")
+
+
+def _without_bad(source: Source, rows: Rows) -> Source:
+    """Return a source without the images whose rows were left out."""
+    bad = {one["name"] for one in rows.table.left.values()}
+    kept = np.array([name not in bad for name in source.names], bool)
+    return source if kept.all() else source.taken(np.flatnonzero(kept))
 
 
 def _joined(source: Source, rows: Rows, on_missing: str) -> tuple[Source, Ints]:
@@ -182,7 +224,8 @@ def _joined(source: Source, rows: Rows, on_missing: str) -> tuple[Source, Ints]:
                 f"({len(row_of)} such rows). Correct {_NAME}, or say --on-missing skip to pass over such rows, "
                 "or --no-metadata.",
             )
-        source = replace(source, notes=[*source.notes, f"{len(row_of)} rows of {table} name no image"])
+        if source.account is not None:
+            source.account.left_out("row", "it names no image; --on-missing", row_of, chosen=True)
     missing = Missing(source, on_missing)
     lacking = np.flatnonzero(places < 0)
     if len(lacking):
@@ -253,8 +296,9 @@ class _Metadata(Table):
     """A table whose `objects` are columns of their own: boxes, as x y x y; their categories; and what else is there."""
 
     def __init__(self, table: Table) -> None:
-        super().__init__(table.path)
+        super().__init__(table.path, table.bad)
         self._table = table
+        self.left = table.left
         self.unit, self.of_texts = table.unit, table.of_texts
         self.nans: dict[str, int] = {}  # how many were found when the rows were read last
 

@@ -7,19 +7,28 @@ lets one wait.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 import numpy as np
 
+from packer._account import Account
 from packer._fields import Stored
 from packer._sample import UNLABELED
-from packer._sources.base import ReadBuffer, Source, some
+from packer._sources.base import ReadBuffer, Source
 from packer._sources.classlist import class_ids, unknown_classes
+from packer._sources.imagefolder import HIDDEN_CLASS
 from packer._sources.others import OtherFiles
-from packer._sources.walking import ImageRule
+from packer._sources.walking import (
+    APPLE_DOUBLE,
+    HIDDEN_IMAGES,
+    LEFT_BY_SYSTEM,
+    SYSTEM_FILES,
+    ImageRule,
+    is_hidden,
+)
 from packer._storage.packfile import LARGEST_READ
 from packer._storage.paths import name_problem
 from packer._storage.remote.client import Version, get, head
@@ -178,9 +187,15 @@ def prefix_source(
         If nothing is listed, no image is among it, its folders are splits, or a class is not in `classes`.
     """
     rule, others, versions, outside = rule or ImageRule(), OtherFiles(), dict[str, Version](), list[str]()
-    for name, version in _listed(base):
+    listed, account = dict(_listed(base)), Account()
+    for name in _system_files(base, listed):
+        del listed[name]
+        account.not_looked_at("file", LEFT_BY_SYSTEM, [name])
+    for name, version in listed.items():
         if not name.lower().endswith(rule.extensions):
             others.add(name)
+        elif rule.skip_hidden and any(map(is_hidden, name.split("/"))):
+            account.left_out("image", "it is hidden, and --skip-hidden", [name], chosen=True)
         elif "/" in name or unlabeled:
             versions[name] = version
         else:
@@ -192,8 +207,8 @@ def prefix_source(
             f"as {shown(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say --unlabeled."
         )
     names = sorted(versions) if unlabeled else sorted(versions, key=_place)
-    if outside:
-        notes.append(f"images outside of any class, which are left out as ImageFolder does: {some(sorted(outside))}")
+    _tell_of_hidden(names, account, unlabeled=unlabeled)
+    account.left_out("image", "it lies outside of any class, as ImageFolder has it", sorted(outside))
     labels, found = np.full(len(names), UNLABELED, np.int64), list[str]()
     if unlabeled:
         notes.insert(0, "the images are unlabeled: every label is -1, and there are no classes")
@@ -213,9 +228,38 @@ def prefix_source(
         notes,
         stamps=np.array([stamp_of_version(versions[name]) for name in names], np.int64),
         others=others,
+        account=account,
         base=base,
         etags=Names.of(versions[name].etag for name in names),
     )
+
+
+def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
+    """Return which objects macOS or Windows left beside others when they were files."""
+    named = [name for name in listed if name.rpartition("/")[2].lower() in SYSTEM_FILES]
+    doubles = [name for name in listed if name.rpartition("/")[2].startswith("._")]
+
+    def begins(name: str) -> bool:
+        size = min(listed[name].size, len(APPLE_DOUBLE))
+        return bytes(get(join(base, name), 0, size, listed[name])) == APPLE_DOUBLE
+
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="packer-head") as pool:
+        try:
+            found = list(pool.map(begins, doubles))
+        except (RemoteError, FileNotFoundError) as error:
+            raise SourceError(f"{shown(base)}: {error}") from error
+    return [*named, *(name for name, is_double in zip(doubles, found, strict=True) if is_double)]
+
+
+def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) -> None:
+    """Say which classes and images are hidden, as ImageFolder takes them too."""
+    tops = dict.fromkeys(name.partition("/")[0] for name in names)
+    classes = [] if unlabeled else list(filter(is_hidden, tops))
+    account.taken("class", HIDDEN_CLASS, classes)
+    hidden = [name for name in names if any(map(is_hidden, name.split("/")))]
+    if classes:
+        hidden = [name for name in hidden if name.partition("/")[0] not in classes]
+    account.taken("image", HIDDEN_IMAGES, hidden)
 
 
 def _listed(base: str) -> Iterator[tuple[str, Version]]:

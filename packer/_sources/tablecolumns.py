@@ -94,7 +94,7 @@ class Reading(abc.ABC):
 
     @abc.abstractmethod
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
-        """Take the next cells; SourceError, which names file, line and column, where one is no value."""
+        """Take the next cells. A row whose cell is no value is left out of the table, or is a SourceError."""
 
     @abc.abstractmethod
     def column(self, root: Path) -> Column:
@@ -118,7 +118,8 @@ class Reading(abc.ABC):
             try:
                 yield value_of(cell)
             except (ValueError, TypeError, OverflowError) as error:
-                raise self._refused(line, error) from error
+                self._table.leave_out(line, self._refused(line, error))
+                yield None
 
 
 class _Scalars(Reading):

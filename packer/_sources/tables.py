@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import sys
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,9 +17,11 @@ from typing import Any
 
 import numpy.typing as npt
 
+from packer._account import BadSamples
 from packer._fields.values import parsed_json
+from packer._sources.textfiles import encoding_of, what_else
 from packer._storage.opening import open_regular
-from packer.errors import MissingDependencyError, SourceError, pip_install, printable
+from packer.errors import MissingDependencyError, OptionError, SourceError, pip_install, printable
 
 __all__ = ["Cells", "Chunk", "Table", "default_delimiter", "open_table", "some_columns"]
 
@@ -30,7 +33,6 @@ _SHOWN = 20  # columns in a message
 _MOST_OF_A_CELL = 1 << 26  # characters
 _AT_ONCE = 64  # rows
 _LIMITING = Lock()
-_UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, read as UTF-8
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,22 @@ class Table(ABC):
         What a message calls a row's number.
     of_texts : bool
         Whether cells are texts, and an empty one is missing.
+    has_header : bool
+        Whether the file names the columns.
+    bad : BadSamples
+        What takes the rows that cannot be used.
+    left : dict of int to dict
+        The rows that were left out, by their lines, as `bad` has them.
     """
 
     unit = "line"
     of_texts = False
+    has_header = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, bad: BadSamples | None = None) -> None:
         self.path = path
+        self.bad = bad or BadSamples()
+        self.left: dict[int, dict[str, str]] = {}
 
     @abstractmethod
     def header(self) -> list[str]:
@@ -74,6 +85,11 @@ class Table(ABC):
     @abstractmethod
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
         """Yield the rows, of some columns of the header; SourceError where the file cannot be read."""
+
+    def leave_out(self, line: int, error: SourceError) -> None:
+        """Leave a row out, which may have been left out before; or raise the error."""
+        if line not in self.left:
+            self.left[line] = self.bad.add(f"{self.path.name}, {self.unit} {line}", error)
 
     def refused(self, line: int, problem: str) -> SourceError:
         """Return the error on a row."""
@@ -85,13 +101,25 @@ class Table(ABC):
 
 
 class CsvTable(Table):
-    """A CSV file in UTF-8; bytes that are no UTF-8 become surrogates."""
+    """A CSV file in UTF-8, whose bytes that are no UTF-8 become surrogates; or in UTF-16 with a byte order mark.
+
+    Parameters
+    ----------
+    path : Path
+    delimiter : str, optional
+    bad : BadSamples, optional
+    has_header : bool
+        Whether the first line names the columns; else these are called ``"1"``, ``"2"`` and so on.
+    """
 
     of_texts = True
 
-    def __init__(self, path: Path, delimiter: str | None = None) -> None:
-        super().__init__(path)
+    def __init__(
+        self, path: Path, delimiter: str | None = None, bad: BadSamples | None = None, *, has_header: bool = True
+    ) -> None:
+        super().__init__(path, bad)
         self._delimiter = delimiter or default_delimiter(path)
+        self.has_header = has_header
 
     def header(self) -> list[str]:
         for header, _, _ in self._rows():
@@ -117,32 +145,38 @@ class CsvTable(Table):
     def _rows(self) -> Iterator[tuple[list[str], list[str] | None, int]]:
         """Yield the header alone; then with each row that is not blank, as long as the header, and its line."""
         try:
-            fd = open_regular(self.path)
-            with open(fd, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-                rows = _rows_of(csv.reader(file, delimiter=self._delimiter))
-                header: list[str] = next((row for row, _ in rows if row), [])
-                if not header:
-                    return
-                if header[0].startswith(_UTF_16):
-                    raise SourceError(f"{printable(self.path)}: the text is UTF-16. Save it as UTF-8.")
-                yield header, None, 0
-                for row, line in rows:
-                    if len(row) != len(header) or not row[0].strip():
-                        if not any(map(str.strip, row)):  # a blank line, or one of delimiters alone
-                            continue
-                        row = self._as_long_as(header, row, line)
-                    yield header, row, line
-        except (OSError, csv.Error) as error:
+            with open(open_regular(self.path), "rb") as file:
+                head = file.peek(64)
+                if said := what_else(head):
+                    raise SourceError(f"{printable(self.path)}: {said}.")
+                encoding = encoding_of(head)
+                errors = "surrogateescape" if encoding == "utf-8-sig" else "strict"
+                text = io.TextIOWrapper(file, encoding, errors, newline="")
+                yield from self._rows_in(_rows_of(csv.reader(text, delimiter=self._delimiter)))
+        except (OSError, csv.Error, UnicodeError) as error:
             raise self.unreadable(getattr(error, "strerror", None) or error) from error
 
-    def _as_long_as(self, header: list[str], row: list[str], line: int) -> list[str]:
-        if any(map(str.strip, row[len(header) :])):
-            raise self.refused(
-                line,
-                f"has {len(row)} cells, and the header names {len(header)} columns. "
-                "Put cells that hold the delimiter into quotes.",
-            )
-        return [*row, *[""] * len(header)][: len(header)]
+    def _rows_in(self, rows: Iterator[tuple[list[str], int]]) -> Iterator[tuple[list[str], list[str] | None, int]]:
+        first, line = next(((row, line) for row, line in rows if row), ([], 0))
+        if not first:
+            return
+        header = first if self.has_header else [str(number) for number in range(1, len(first) + 1)]
+        yield header, None, 0
+        if not self.has_header:
+            yield header, first, line
+        for row, line in rows:
+            if len(row) != len(header) or not row[0].strip():
+                if not any(map(str.strip, row)):  # a blank line, or one of delimiters alone
+                    continue
+                if any(map(str.strip, row[len(header) :])):
+                    self.leave_out(line, self._too_long(header, row, line))
+                    continue
+                row = [*row, *[""] * len(header)][: len(header)]
+            yield header, row, line
+
+    def _too_long(self, header: list[str], row: list[str], line: int) -> SourceError:
+        names = f"the header names {len(header)} columns" if self.has_header else f"the first row has {len(header)}"
+        return self.refused(line, f"has {len(row)} cells, and {names}. Put cells that hold the delimiter into quotes.")
 
 
 class JsonLines(Table):
@@ -171,22 +205,33 @@ class JsonLines(Table):
     def _rows(self) -> Iterator[tuple[dict[str, Any], int]]:
         try:
             with open(open_regular(self.path), "rb") as file:
-                for number, text in enumerate(file, 1):
-                    if not text.strip():
-                        continue
-                    try:
-                        row = parsed_json(text.decode("utf-8-sig" if number == 1 else "utf-8"), infinite=True)
-                    except UnicodeDecodeError as error:
-                        raise self.refused(
-                            number, f"byte {error.start} is no UTF-8. Save the file as UTF-8."
-                        ) from error
-                    except ValueError as error:
-                        raise self.refused(number, f"{printable(error)}. Each line is one object.") from error
-                    if not isinstance(row, dict):
-                        raise self.refused(number, 'is no JSON object. Each line is one, such as {"path": "a.jpg"}.')
-                    yield row, number
-        except OSError as error:
-            raise self.unreadable(error.strerror or error) from error
+                head = file.peek(64)
+                if said := what_else(head):
+                    raise SourceError(f"{printable(self.path)}: {said}.")
+                lines: Iterable[bytes] = file
+                if (encoding := encoding_of(head)) != "utf-8-sig":
+                    lines = map(str.encode, io.TextIOWrapper(file, encoding))
+                for number, text in enumerate(lines, 1):
+                    if text.strip():
+                        try:
+                            row = self._row(text, number)
+                        except SourceError as error:
+                            self.leave_out(number, error)
+                        else:
+                            yield row, number
+        except (OSError, UnicodeError) as error:
+            raise self.unreadable(getattr(error, "strerror", None) or error) from error
+
+    def _row(self, text: bytes, number: int) -> dict[str, Any]:
+        try:
+            row = parsed_json(text.decode("utf-8-sig" if number == 1 else "utf-8"), infinite=True)
+        except UnicodeDecodeError as error:
+            raise self.refused(number, f"byte {error.start} is no UTF-8. Save the file as UTF-8.") from error
+        except ValueError as error:
+            raise self.refused(number, f"{printable(error)}. Each line is one object.") from error
+        if not isinstance(row, dict):
+            raise self.refused(number, 'is no JSON object. Each line is one, such as {"path": "a.jpg"}.')
+        return row
 
 
 class ParquetTable(Table):
@@ -231,12 +276,19 @@ class ParquetTable(Table):
             raise self.unreadable(getattr(error, "strerror", None) or error) from error
 
 
-def open_table(path: Path, delimiter: str | None = None) -> Table:
-    """Return the table in a file, of the kind that the suffix says: ``.jsonl``, ``.parquet``; else CSV."""
+def open_table(
+    path: Path, delimiter: str | None = None, bad: BadSamples | None = None, *, has_header: bool = True
+) -> Table:
+    """Return the table in a file, of the kind that the suffix says: ``.jsonl``, ``.parquet``; else CSV.
+
+    OptionError where one that always has a header is said to have none.
+    """
     suffix = path.suffix.lower()
-    if suffix in (".jsonl", ".ndjson"):
-        return JsonLines(path)
-    return ParquetTable(path) if suffix == ".parquet" else CsvTable(path, delimiter)
+    if suffix not in (".jsonl", ".ndjson", ".parquet"):
+        return CsvTable(path, delimiter, bad, has_header=has_header)
+    if not has_header:
+        raise OptionError(f"--no-header is for CSV: {printable(path)} names its columns")
+    return ParquetTable(path, bad) if suffix == ".parquet" else JsonLines(path, bad)
 
 
 def default_delimiter(table: Path | None) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 
 from packer._sample import UNLABELED
 from packer._sources.base import Source
-from packer._sources.imagefolder import class_directories
 from packer._sources.walking import ImageRule, Walk
 from packer._table import Names
 from packer.errors import SourceError, printable
@@ -31,14 +30,11 @@ def unlabeled_source(root: Path, rule: ImageRule | None = None) -> Source:
         If `root` is no directory, a directory in it cannot be listed, or it has no images.
     """
     rule = rule or ImageRule()
-    folders = class_directories(root)
     walk = Walk(root, rule)
-    names = walk.images_in()
-    for folder in folders:
-        names += walk.images_below(folder)
+    names = walk.all_images()
     notes = walk.said()
     if not names:
         raise SourceError(f"{printable(root)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}")
     notes.insert(0, "the images are unlabeled: every label is -1, and there are no classes")
     labels = np.full(len(names), UNLABELED, np.int64)
-    return Source("files", root, Names.of(sorted(names)), labels, [], notes, others=walk.others)
+    return Source("files", root, Names.of(sorted(names)), labels, [], notes, others=walk.others, account=walk.account)

@@ -6,22 +6,26 @@ import posixpath
 import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from packer._account import Account, BadSamples
 from packer._sample import UNLABELED
 from packer._sources.base import Source
 from packer._sources.csv import Rows
 from packer._sources.fieldvalues import Files
-from packer._sources.labels import Meaning, meaning_of
+from packer._sources.labels import Meaning, meaning_of, unusable_labels
 from packer._sources.objects import ObjectSource, stamp_of_version, versions_of
 from packer._sources.tablecolumns import ColumnSpec
-from packer._sources.tables import Cells, open_table
+from packer._sources.tables import Cells, Table, open_table
+from packer._sources.walking import ImageRule
 from packer._storage.paths import name_problem
+from packer._storage.remote.folders import listed_in_parallel
 from packer._storage.remote.urls import Url, is_url, join, parse, shown
 from packer._storage.urlpath import user_path
 from packer._table import Names
-from packer.errors import OptionError, RemoteError, printable
+from packer.errors import OptionError, RemoteError, SourceError, printable
 
 __all__ = ["url_table_source"]
 
@@ -41,6 +45,9 @@ def url_table_source(
     classes: Sequence[str] | None = None,
     columns: Sequence[ColumnSpec] = (),
     has_labels: bool = True,
+    suffix: str | None = None,
+    has_header: bool = True,
+    bad: BadSamples | None = None,
 ) -> Source:
     """List the images that a table names, in its order, and look at each: its size, and its ETag.
 
@@ -58,21 +65,32 @@ def url_table_source(
     SourceError
         As for `csv_source`; if a cell is no URL, or a store cannot be reached.
     """
-    rows = _UrlRows(base, open_table(table, delimiter), unlabeled)
+    rows = _UrlRows(base, open_table(table, delimiter, bad, has_header=has_header), unlabeled, suffix or "")
     header = rows.table.header()
-    named = path_column or next((name for name in _PATHS if name in header), _PATHS[0])
-    rows.read(header, named, label_column or "label" if has_labels else None, columns)
+    _require_header(rows.table, header)
+    paths, labels = (_PATHS, "label") if has_header else (("1",), "2")
+    named = path_column or next((name for name in paths if name in header), paths[0])
+    rows.read(header, named, label_column or labels if has_labels else None, columns)
+    rows.settle()
     rows.name_all()
+    rows.settle()
     rows.require_sound()
+    if has_labels and rows.table.bad.skip:
+        for row, error in unusable_labels(rows.labels, label_type, classes, rows.refused_label):
+            rows.table.leave_out(rows.lines[row], error)
+        rows.settle()
+        rows.require_sound()
     meaning = Meaning(np.full(len(rows.names), UNLABELED, np.int64))
     if has_labels:
+        rows.require_labels(header, label_column or labels)
         meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label)
-    made = [reading.column(rows.root) for reading in rows.readings]
+    made = rows.columns(rows.root)
     if files := [column.field.name for column in made if isinstance(column, Files)]:
         raise OptionError(
             f"--column {files[0]} would be files beside the images, which are read of a disk alone: copy them, or "
             "leave the column out"
         )
+    account, notes = _unnamed(base, rows)
     versions = versions_of(rows.urls)
     source = ObjectSource(
         "csv",
@@ -80,15 +98,41 @@ def url_table_source(
         Names.of(rows.names),
         meaning.labels,
         meaning.classes,
-        [*rows.notes, *meaning.notes],
+        [*notes, *rows.notes, *meaning.notes],
         stamps=np.array([stamp_of_version(version) for version in versions], np.int64),
         label_type=meaning.label_type,
         lines=np.array(rows.lines, np.int64),
+        doubts=tuple(rows.table.bad.found),
+        account=account,
         base=rows.base,
         etags=Names.of("" if version is None else version.etag for version in versions),
         urls=Names.of(rows.urls),
     )
     return source.having(*made)
+
+
+def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
+    """Return an account of the images below the URL that the table does not name, and what is not known of them."""
+    account, suffixes = Account(), ImageRule().extensions
+    if base is None or parse(base).scheme in ("http", "https"):  # nobody lists what is there
+        return account, []
+    try:
+        below = {name for name, _ in listed_in_parallel(base) if name.lower().endswith(suffixes)}
+    except RemoteError as error:
+        return account, [f"which images the table does not name is not known: {error}"]
+    known = {*rows.names, *(one["name"] for one in rows.table.left.values())}
+    account.left_out("image", "the table does not name it", sorted(below - known))
+    return account, []
+
+
+def _require_header(table: Table, header: Sequence[str]) -> None:
+    """Raise SourceError where the first line of a table without a header would be taken for one, and be lost."""
+    if table.has_header and table.of_texts and (first := next(filter(is_url, header), None)):
+        raise SourceError(
+            f"{printable(table.path)}: the first line looks like a row and not like a header: {shown(first)} is a URL, "
+            "which would be lost. Where there is no header, say --no-header: columns are called by their numbers, "
+            f"--path-column {header.index(first) + 1}"
+        )
 
 
 class _UrlRows(Rows):
@@ -101,8 +145,8 @@ class _UrlRows(Rows):
     urls : list of str
     """
 
-    def __init__(self, base: str | None, table: object, unlabeled: bool) -> None:
-        super().__init__(Path(), table, unlabeled)  # type: ignore[arg-type]
+    def __init__(self, base: str | None, table: Table, unlabeled: bool, suffix: str) -> None:
+        super().__init__(Path(), table, unlabeled, suffix)
         self._given = base
         self.base = ""
         self.urls: list[str] = []
@@ -123,26 +167,36 @@ class _UrlRows(Rows):
             name = place.key[len(start) :].lstrip("/") if same else f"{place.host}/{place.key}"
             name = urllib.parse.unquote(name) if place.scheme in ("http", "https") else name
             if problem := name_problem(name):
-                raise self.refused(row, f"{place.shown()} names no image: {problem}")
+                self.leave_out(row, f"{place.shown()} names no image: {problem}")
             self.names.append(name)
+
+    def _keep(self, rows: Sequence[int]) -> None:
+        super()._keep(rows)
+        self.urls = [self.urls[row] for row in rows]
 
     def _add_names(self, cells: Cells, lines: Sequence[int]) -> None:
         for cell, line in zip(cells, lines, strict=True):
-            if not isinstance(cell, str) or not cell:
-                raise self.table.refused(line, "the URL is missing" if cell in (None, "") else "is no URL")
+            url = ""
             try:
-                if is_url(cell):
-                    url = str(parse(cell))
-                elif self._given is not None and not name_problem(cell):
-                    url = join(self._given, cell)
-                else:
-                    raise self.table.refused(
-                        line,
-                        f"{printable(cell)} is no URL such as https://host/image.jpg or s3://bucket/image.jpg. For "
-                        "files on a disk, say their directory as SRC, and this table with --labels",
-                    )
-            except RemoteError as error:
-                raise self.table.refused(line, str(error)) from error
-            if self._given is not None and not f"{parse(url)}".startswith(f"{self._given.rstrip('/')}/"):
-                raise self.table.refused(line, f"{shown(url)} is not below SRC")
+                url = self._url(cell)
+            except (RemoteError, ValueError) as error:
+                self.table.leave_out(line, self.table.refused(line, str(error)))
             self.urls.append(url)
+
+    def _url(self, cell: Any) -> str:
+        """Return the URL that a cell says; ValueError or RemoteError where it says none."""
+        if not isinstance(cell, str) or not cell:
+            raise ValueError("the URL is missing" if cell is None or cell == "" else "is no URL")
+        cell += self._suffix if not cell.endswith(self._suffix) else ""
+        if is_url(cell):
+            url = str(parse(cell))
+        elif self._given is not None and not name_problem(cell):
+            url = join(self._given, cell)
+        else:
+            raise ValueError(
+                f"{printable(cell)} is no URL such as https://host/image.jpg or s3://bucket/image.jpg. For files on a "
+                "disk, say their directory as SRC, and this table with --labels"
+            )
+        if self._given is not None and not f"{parse(url)}".startswith(f"{self._given.rstrip('/')}/"):
+            raise ValueError(f"{shown(url)} is not below SRC")
+        return url

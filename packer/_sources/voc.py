@@ -6,17 +6,20 @@ Boxes keep the numbers of the files, as torchvision's ``VOCDetection`` does. In 
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
+from packer._account import BadSamples
 from packer._fields import Field
 from packer._sample import UNLABELED
 from packer._sources.base import Source
 from packer._sources.fieldvalues import Blobs, Column, Files
+from packer._sources.textfiles import file_text
 from packer._sources.vocfile import Annotation, read_annotation
 from packer._sources.walking import ImageRule, Walk
 from packer._table import Names
@@ -40,6 +43,7 @@ def voc_source(
     split: str | None = None,
     on_missing: str = "error",
     rule: ImageRule | None = None,
+    bad: BadSamples | None = None,
 ) -> Source:
     """List images with annotations in Pascal VOC's layout. They have no labels: -1.
 
@@ -56,6 +60,8 @@ def voc_source(
         What becomes of images of the split whose files are not there.
     rule : ImageRule, optional
         Which files count as images.
+    bad : BadSamples, optional
+        Takes the images whose annotations cannot be used; by default the first of them is an error.
 
     Raises
     ------
@@ -75,34 +81,61 @@ def voc_source(
     stems, notes = list(images), walk.said()
     if split is not None:
         stems, missing = _chosen(directory, split, images)
+        walk.account.left_out("image", f"--split {split}", count=len(images) - len(stems), chosen=True)
         if missing and on_missing != "skip":
             raise SourceError(
                 f"{printable(root / folder)}: {_some(missing)} of split {printable(split)} not in it. "
                 "--on-missing skip leaves out images that are not there."
             )
-        notes += [f"left out: {_some(missing)} of split {printable(split)} not there"] if missing else []
+        walk.account.left_out("image", "the split names it, and it is not there; --on-missing", missing, chosen=True)
     if not stems:
         raise SourceError(f"{printable(root / folder)}: no images ({rule or ImageRule()}) in it")
     present = {entry.name for entry in os.scandir(annotations)}
-    read = [read_annotation(annotations / f"{stem}.xml") if f"{stem}.xml" in present else None for stem in stems]
+    stray = sorted(file for file in present if file.endswith(".xml") and file[:-4] not in images)
+    walk.account.left_out("file", "it has annotations of an image that is not there", stray)
+    bad = bad or BadSamples()
+    names = {stem: f"{folder}{images[stem]}" for stem in stems}
+    stems, read = _read(annotations, stems, present, names, bad)
+    if not stems:
+        raise SourceError(f"{printable(annotations)}: no image can be used: {bad.found[0]['reason']}")
     if not any(read):
         raise SourceError(f"{printable(annotations)}: none of the {len(stems):,} images has a file there")
     if without := read.count(None):
         notes.append(f"{without:,} of {len(stems):,} images have no file in Annotations: their fields are null")
     if any(one and one.boxes for one in read):
         notes.append("boxes are as the files have them: VOC counts pixels from 1, and xmax, ymax are the last inside")
-    columns = [*_of_objects(read, annotations, present), *_of_masks(directory, stems, inside=bool(folder))]
+    columns = [
+        *_of_objects(read, annotations, present, skip=bad.skip),
+        *_of_masks(directory, stems, inside=bool(folder)),
+    ]
     return Source(
         "voc",
         root,
-        Names.of(f"{folder}{images[stem]}" for stem in stems),
+        Names.of(names[stem] for stem in stems),
         np.full(len(stems), UNLABELED, np.int64),
         [],
         notes,
         others=walk.others,
+        account=walk.account,
         fields=tuple(column.field for column in columns),
         columns=tuple(columns),
+        doubts=tuple(bad.found),
     )
+
+
+def _read(
+    annotations: Path, stems: Sequence[str], present: Collection[str], names: Mapping[str, str], bad: BadSamples
+) -> tuple[list[str], list[Annotation | None]]:
+    """Return the stems of the images whose annotations can be used, or that have none; and the annotations."""
+    usable, read = list[str](), list[Annotation | None]()
+    for stem in stems:
+        try:
+            read.append(read_annotation(annotations / f"{stem}.xml") if f"{stem}.xml" in present else None)
+        except SourceError as error:
+            bad.add(names[stem], error)
+        else:
+            usable.append(stem)
+    return usable, read
 
 
 def _by_stem(names: Iterable[str], root: Path) -> dict[str, str]:
@@ -123,7 +156,7 @@ def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[st
     if path is None:
         raise SourceError(f"{printable(directory)}: no split {printable(split)}: no file {printable(paths[0])}")
     try:
-        lines = path.read_text("utf-8-sig").splitlines()
+        lines = file_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error}") from error
     chosen: dict[str, int] = {}
@@ -141,9 +174,11 @@ def _chosen(directory: Path, split: str, images: Iterable[str]) -> tuple[list[st
     return [stem for stem in chosen if stem in known], [stem for stem in chosen if stem not in known]
 
 
-def _of_objects(read: Sequence[Annotation | None], annotations: Path, present: Iterable[str]) -> list[Column]:
+def _of_objects(
+    read: Sequence[Annotation | None], annotations: Path, present: Iterable[str], *, skip: bool
+) -> list[Column]:
     """Return the columns of the files of annotations."""
-    classes = _classes(read, annotations, present)
+    classes = _classes(read, annotations, present, skip=skip)
     category = Field("category", "labels", classes=tuple(classes), ids=tuple(range(1, len(classes) + 1)))
     columns: list[Column] = [
         Blobs.of(Field("annotation", "json"), (None if one is None else one.text for one in read)),
@@ -167,13 +202,14 @@ def _column(field: Field, read: Iterable[Annotation | None], value: Any) -> Colu
     return Blobs.of(field, (None if one is None else stored(one) for one in read))
 
 
-def _classes(read: Iterable[Annotation | None], annotations: Path, present: Iterable[str]) -> list[str]:
+def _classes(read: Iterable[Annotation | None], annotations: Path, present: Iterable[str], *, skip: bool) -> list[str]:
     """Return VOC's classes where the objects have no others; else the sorted names of all objects of all splits."""
     names = {name for one in read if one for name in one.names}
     if not names <= set(_VOC):
         for file in sorted(present):
             if file.endswith(".xml"):
-                names.update(read_annotation(annotations / file).names)
+                with contextlib.suppress(SourceError) if skip else contextlib.nullcontext():
+                    names.update(read_annotation(annotations / file).names)
     return _VOC if names <= set(_VOC) else sorted(names)
 
 

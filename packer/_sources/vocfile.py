@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from packer._fields import MARGIN
+from packer._sources.textfiles import encoding_of
 from packer._storage.opening import open_regular
 from packer.errors import SourceError, printable
 
@@ -18,6 +21,10 @@ __all__ = ["Annotation", "read_annotation"]
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _FARTHEST = 1e30  # pixels; boxes are float32
 _FLAGS: dict[str | None, int] = {"0": 0, "1": 1}
+_DECLARED = re.compile(rb"""<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([A-Za-z][A-Za-z0-9._-]{0,40})["']""")
+_UTF_16 = {b"<\0?\0": "utf-16-le", b"\0<\0?": "utf-16-be"}  # without a byte order mark
+_WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs"}
+_NO_CHARSETS = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")
 _REMEDY = "Correct the file, or take the object out of it."
 
 
@@ -61,24 +68,59 @@ def read_annotation(path: Path) -> Annotation:
     """
     try:
         with open(open_regular(path), "rb") as file:
-            root = _parsed(file.read())
+            root = _parsed(_in_utf_8(file.read()))
         return _annotation(root)
     except OSError as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
-    except (expat.ExpatError, RecursionError, LookupError) as error:  # an encoding that nobody knows is a LookupError
+    except (expat.ExpatError, RecursionError) as error:
         raise SourceError(f"{printable(path)}: it is no XML: {error}") from error
     except _ProblemError as error:
         raise SourceError(f"{printable(path)}: {printable(error)}. {_REMEDY}") from error
 
 
+def _in_utf_8(data: bytes) -> bytes:
+    """Return XML in UTF-8, whatever encoding it says that it has: expat knows four, and of others bytes alone."""
+    said = encoding_of(data)
+    declared = _DECLARED.match(data)
+    if said != "utf-8-sig" or data.startswith(codecs.BOM_UTF8) or data[:4] in _UTF_16:
+        encoding = _UTF_16.get(data[:4], said)
+    else:
+        encoding = "utf-8" if declared is None else declared[1].decode("ascii")
+        if encoding.lower().startswith(("utf-16", "utf-32", "ucs-")):  # which the declaration itself is not in
+            encoding = "utf-8"
+    try:
+        known = codecs.lookup(encoding).name
+        if known in _NO_CHARSETS:
+            raise LookupError(encoding)
+        return _decoded(data, known).encode("utf-8")
+    except LookupError:
+        raise _ProblemError(
+            f"it says that its encoding is {encoding}, which is not known here. Save it as UTF-8"
+        ) from None
+    except UnicodeError as error:
+        raise _ProblemError(f"it is no text in the encoding {encoding}: {error}. Save it as UTF-8") from None
+
+
+def _decoded(data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        if encoding not in _WIDER:
+            raise
+        return data.decode(_WIDER[encoding])  # which many tools write, and call by the older name
+
+
 def _parsed(data: bytes) -> ElementTree.Element:
-    """Parse XML without a DTD: one may declare entities that grow without end, or that lie in other files."""
+    """Parse XML in UTF-8, whatever it says of its encoding, and without a DTD.
+
+    A DTD may declare entities that grow without end, or that lie in other files.
+    """
 
     def refuse(*declared: Any) -> None:
         raise _ProblemError("it has a DTD, which is not read")
 
     builder = ElementTree.TreeBuilder()
-    parser = expat.ParserCreate()
+    parser = expat.ParserCreate("utf-8")
     parser.StartElementHandler = builder.start
     parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.data

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from packer._account import BadSamples
 from packer._fields import Field, Stored
 from packer._fields.values import is_text, short
 from packer._images.probe import inspect
 from packer._sample import UNLABELED
 from packer._sources.derived import DerivedSource
 from packer._sources.fieldvalues import Blobs
-from packer._sources.imagefolder import class_directories
+from packer._sources.textfiles import file_text, text_of
 from packer._sources.walking import ImageRule, Walk
 from packer._sources.yolofile import Label, read_label, require_inside, turned
 from packer._storage.opening import open_regular
@@ -32,6 +33,7 @@ __all__ = ["YoloSource", "yolo_source"]
 _TEXT = "yolo"  # the field of the files' own text
 _MOST_TEXT = 1 << 22  # characters of a data.yaml
 _MOST_POINTS = 10_000
+_MOST_CLASSES = 100_000
 _DECIMALS = 3  # of the pixels of polygons
 
 
@@ -69,6 +71,7 @@ def yolo_source(
     split: str | None = None,
     on_missing: str = "error",
     rule: ImageRule | None = None,
+    bad: BadSamples | None = None,
 ) -> YoloSource:
     """List images with labels in YOLO's layout. The images have no labels of their own: -1.
 
@@ -88,6 +91,8 @@ def yolo_source(
         What becomes of images that a list names and that are not there.
     rule : ImageRule, optional
         Which files count as images.
+    bad : BadSamples, optional
+        Takes the images whose labels cannot be used; by default the first of them is an error.
 
     Raises
     ------
@@ -98,23 +103,27 @@ def yolo_source(
     """
     rule = rule or ImageRule()
     described = _Description(data, split)
-    folders = class_directories(root)
     walk = Walk(root, rule)
-    names = walk.images_in()
-    for folder in folders:
-        names += walk.images_below(folder)
+    names = walk.all_images()
     notes = walk.said()
+    stray = _stray_labels(root, names)
     if split is not None:
+        count = len(names)
         names, missing = described.chosen(root, names)
+        walk.account.left_out("image", f"--split {split}", count=count - len(names), chosen=True)
         if missing:
             said = f"{len(missing):,} images of split {printable(split)} are not there, such as {printable(missing[0])}"
             if on_missing != "skip":
                 raise SourceError(f"{printable(data)}: {said}. --on-missing skip leaves them out.")
-            notes.append(f"left out: {said}")
+            walk.account.left_out(
+                "image", "the split names it, and it is not there; --on-missing", missing, chosen=True
+            )
+    walk.account.left_out("file", "it has labels of an image that is not there", stray)
     if not names:
         raise SourceError(f"{printable(root)}: no images ({rule}) in it{' that the split names' if split else ''}")
     names.sort()
-    texts = [_text(os.path.join(root, name), described) for name in names]
+    bad = bad or BadSamples()
+    names, texts = _labels_of(root, names, described, bad)
     if not any(text is not None for text in texts):
         raise SourceError(
             f"{printable(root)}: none of the {len(names):,} images has a file of labels. That of {printable(names[0])} "
@@ -131,13 +140,46 @@ def yolo_source(
         Names.of(names),
         np.full(len(names), UNLABELED, np.int64),
         [],
-        notes,
+        [*described.notes, *notes],
         others=walk.others,
+        account=walk.account,
         fields=(*derived, column.field),
         columns=(column,),
         derived=derived,
         keypoints=described.keypoints,
+        doubts=tuple(bad.found),
     )
+
+
+def _labels_of(
+    root: Path, names: Sequence[str], described: _Description, bad: BadSamples
+) -> tuple[list[str], list[str | None]]:
+    """Return the images whose labels can be used, or that have none, and the text of their labels."""
+    usable, texts = list[str](), list[str | None]()
+    for name in names:
+        try:
+            texts.append(_text(os.path.join(root, name), described))
+        except SourceError as error:
+            bad.add(name, error)
+        else:
+            usable.append(name)
+    if not usable:
+        raise SourceError(f"{printable(root)}: no image can be used: {bad.found[0]['reason']}")
+    return usable, texts
+
+
+def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:
+    """Return the files of labels, in directories of labels, of which there is no image."""
+    wanted: dict[str, set[str]] = {}
+    for name in names:
+        folder, _, file = _label_path(os.path.join(root, name)).rpartition(os.sep)
+        wanted.setdefault(folder, set()).add(file)
+    stray = []
+    for folder, files in wanted.items():
+        if f"{os.sep}labels" in folder and os.path.isdir(folder):  # beside images lie other texts too
+            there = {file for file in os.listdir(folder) if file.endswith(".txt")} - files - {"classes.txt"}
+            stray += [os.path.relpath(os.path.join(folder, file), root).replace(os.sep, "/") for file in there]
+    return sorted(stray)
 
 
 class _Description:
@@ -146,9 +188,11 @@ class _Description:
     Attributes
     ----------
     keypoints : (int, int), optional
+    notes : list of str
     """
 
     def __init__(self, path: Path, split: str | None) -> None:
+        self.notes: list[str] = []
         self._path = path
         self._members = _members(path)
         self._split = split
@@ -188,32 +232,54 @@ class _Description:
         if not places or not all(isinstance(place, str) and place for place in places):
             splits = [name for name in ("train", "val", "test") if self._members.get(name)]
             raise self._refused(f"no split {self._split}: it has {', '.join(splits) or 'none'}")
-        base = self._path.parent / str(self._members.get("path") or "")
         wanted: list[str] = []
         missing: list[str] = []
         top = os.path.realpath(root)
         known = {os.path.join(top, *name.split("/")): name for name in names}
         for place in places:
-            full = base / place
+            full = self._place(place)
             if os.path.isdir(full):
                 below = os.path.join(os.path.realpath(full), "")
                 wanted += [name for path, name in known.items() if path.startswith(below)]
-            elif os.path.isfile(full) and full.suffix == ".txt":
-                for line in self._listed(full):
-                    path = os.path.join(os.path.realpath((full.parent / line).parent), os.path.basename(line))
-                    (wanted if path in known else missing).append(known.get(path, line))
-            else:
-                raise self._refused(
-                    f"{self._split}: no directory or list of images {full}. Mend path or {self._split}."
-                )
+                continue
+            for line in self._listed(full):
+                found = (known.get(path) for path in self._paths_of(line.replace("\\", "/"), full))
+                name = next((one for one in found if one is not None), None)
+                (missing if name is None else wanted).append(line if name is None else name)
         if not wanted and not missing:
             raise self._refused(f"{self._split}: no images of {', '.join(places)} are below {root}")
         return list(dict.fromkeys(wanted)), missing
 
+    def _bases(self) -> list[Path]:
+        """Return the directories that paths may count from, as ultralytics takes them: that of `path` first."""
+        own, said = self._path.parent, str(self._members.get("path") or "").replace("\\", "/")
+        # Last, where the directory of another machine is named, the place of the file itself.
+        return [own / said, Path(said).expanduser(), own] if said else [own]
+
+    def _place(self, place: str) -> Path:
+        """Return the directory or the list of images that a split names; ultralytics tries ``../`` without too."""
+        place = place.replace("\\", "/")
+        spellings = [place, *([place[3:]] if place.startswith("../") else [])]
+        tried = [base / spelling for base in self._bases() for spelling in spellings]
+        for full in tried:
+            if os.path.isdir(full) or (os.path.isfile(full) and full.suffix == ".txt"):
+                if full != tried[0]:
+                    self.notes.append(
+                        f"{self._split}: {tried[0]} is not there, and {full} is taken, as ultralytics does"
+                    )
+                return full
+        shown = ", ".join(dict.fromkeys(os.path.normpath(full) for full in tried))
+        raise self._refused(f"{self._split}: no directory or list of images {shown}. Mend path or {self._split}.")
+
+    def _paths_of(self, line: str, listed: Path) -> Iterator[str]:
+        """Yield what a line of a list may mean: relative to the list, to the dataset, or to the present directory."""
+        for base in dict.fromkeys([listed.parent, *self._bases(), Path()]):
+            yield os.path.join(os.path.realpath((base / line).parent), os.path.basename(line))
+
     def _listed(self, path: Path) -> list[str]:
         """Return the images that a list names, a line an image."""
         try:
-            lines = [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
+            lines = [line.strip() for line in file_text(path).splitlines()]
         except (OSError, ValueError) as error:
             raise SourceError(f"{printable(path)}: cannot be read: {printable(error)}") from error
         if any("\0" in line for line in lines):
@@ -221,10 +287,19 @@ class _Description:
         return [line for line in lines if line]
 
     def _names(self) -> dict[int, str]:
-        names = self._members.get("names")
+        names, count = self._members.get("names"), self._members.get("nc")
+        if names is None and type(count) is int and 0 < count <= _MOST_CLASSES:
+            names = [f"class_{number}" for number in range(count)]  # as ultralytics calls them
+            self.notes.append(f"{printable(self._path.name)} has no names: classes are called class_0 to {names[-1]}")
         classes = dict(enumerate(names)) if isinstance(names, list) else names
         if not isinstance(classes, dict) or not classes:
             raise self._refused("it has no names of classes")
+        if type(count) is int and count != len(classes):
+            self.notes.append(
+                f"{printable(self._path.name)} says nc: {count}, and names {len(classes)} classes; ultralytics refuses "
+                "that. The names are taken"
+            )
+        classes = {int(id) if isinstance(id, str) and id.isdecimal() else id: name for id, name in classes.items()}
         if not all(type(id) is int and id >= 0 and isinstance(name, str) for id, name in classes.items()):
             raise self._refused("names are texts, in a list or by their ids. Put names such as 1 or yes into quotes.")
         if not all(map(is_text, classes.values())):
@@ -241,8 +316,8 @@ def _members(path: Path) -> dict[str, Any]:
     except ImportError as error:
         raise MissingDependencyError(f"--yolo needs PyYAML: {pip_install('yolo')}") from error
     try:
-        with open(open_regular(path), encoding="utf-8-sig") as file:
-            text = file.read(_MOST_TEXT + 1)
+        with open(open_regular(path), "rb") as file:
+            text = text_of(file.read(4 * _MOST_TEXT + 4))
         if len(text) > _MOST_TEXT:
             raise SourceError(f"{printable(path)}: it has more than {_MOST_TEXT:,} characters")
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
@@ -270,8 +345,7 @@ def _text(image: str, described: _Description) -> str | None:
     """Return the text of the labels of an image, which is sound; None where there is no file."""
     path = _label_path(image)
     try:
-        with open(open_regular(path), encoding="utf-8", newline="") as file:
-            text = file.read()
+        text = file_text(Path(path))
         label = described.read(text)
         if label.boxes.size and (label.boxes.min() < 0 or label.boxes.max() > 1):
             _require_inside(label, image)

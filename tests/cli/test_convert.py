@@ -296,7 +296,7 @@ def test_notes_about_the_source(tmp_path: Path) -> None:
     solid(tmp_path / "root" / "a" / "x.png", size=(40, 40))
     solid(tmp_path / "root" / "out\x1bside.png")
     (tmp_path / "root" / "em\npty").mkdir()
-    output = run(tmp_path / "root", tmp_path / "x.lmdb")
+    output = run(tmp_path / "root", tmp_path / "x.lmdb", "--allow-empty")
     assert r"classes without images, which keep their ids: em\npty" in output
     assert r"left out: 1 image (out\x1bside.png): it lies outside of any class" in output
 

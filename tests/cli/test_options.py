@@ -130,6 +130,7 @@ ALONE = {
     "scan": "unlabeled labels classes-from limit overwrite quiet json-progress",
     "merge": "classes prefix finish workers overwrite fresh quiet json-progress cache-dir cache-size timeout",
     "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
+    "suffix no-header skip-hidden allow-empty "
     "resize resize-mode upscale interpolation codec recode to-8-bit quality tiles no-tiles exif audit max-pixels "
     "on-error report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes "
     "no-metadata coco masks voc yolo key",  # as of convert
@@ -143,7 +144,8 @@ ALONE = {
     "recode to-8-bit quality tiles no-tiles exif audit max-pixels on-error report workers parts shard-size overwrite "
     "fresh "
     "where field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter "
-    "label-type extensions any-image ignore-free-space json-progress json jobs seconds split",  # most as of convert
+    "label-type suffix no-header extensions any-image skip-hidden allow-empty ignore-free-space json-progress json "
+    "jobs seconds split",  # most as of convert
     "cache info": "json json-progress",
     "cache clear": "url quiet json-progress",
     "view": "port no-browser html quiet json-progress cache-dir cache-size timeout",

@@ -23,7 +23,7 @@ CSV = "--labels {root}/l.csv --column "
 JSONL = "--labels {root}/l.jsonl --column "
 PARQUET = "--labels {root}/l.parquet --column "
 FILE = r"Correct the file, or say --on-error skip, and the same command continues\. "
-CELL = r"Correct the cell, or name another kind with --column\.$"
+CELL = r"Correct the cell, or name another kind with --column\.( To leave out .*)?$"
 
 
 def nothing(root: Path) -> None:
@@ -195,7 +195,7 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     "twice": (
         CSV + "n:int8",
         csv("n", "1", "2", "3", more="a/1.png,a,4"),
-        "l.csv, line 5: a/1.png is named twice. Leave one of the rows out.",
+        "l.csv, line 5: a/1.png is named twice: line 3 names it too. Leave one of the rows out.",
     ),
     "no image": (
         CSV + "n:int8",

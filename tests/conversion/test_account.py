@@ -184,8 +184,59 @@ SOME = [0, 1, None, 1, 0, None]
 
 GAPS = [0.0, 1.0, float("nan"), 1.0, 0.0, float("nan")]
 
+
+def images(directory: Path, *names: str) -> Path:
+    for name, data in zip(names or [f"{number}.jpg" for number in range(6)], IMAGES, strict=False):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(data)
+    return directory
+
+
+def table(directory: Path, head: str, rows: list[str], lost: int, **options: Any) -> Built:
+    (directory / "table.csv").write_text("\n".join([head, *rows, ""]))
+    return Built(images(directory / "tree"), {"labels": directory / "table.csv", **options}, lost)
+
+
+def table_that_was_cut(directory: Path) -> Built:
+    return table(directory, "path,label", [f"{n}.jpg,{n % 2}" for n in range(4)], 2)
+
+
+def table_with_unlabeled_rows(directory: Path) -> Built:
+    return table(directory, "path,label", [f"{n}.jpg,{-(n > 3)}" for n in range(6)], 2)
+
+
+def metadata(directory: Path, head: str, rows: list[str], lost: int) -> Built:
+    root = images(directory / "tree")
+    (root / "metadata.csv").write_text("\n".join([head, *rows, ""]))
+    return Built(root, {}, lost)
+
+
+def coco_with_an_image_more(directory: Path) -> Built:
+    entries = [{"id": n, "file_name": f"{n}.jpg", "height": 12, "width": 16} for n in range(5)]
+    (directory / "a.json").write_text(json.dumps({"images": entries, "annotations": [], "categories": []}))
+    return Built(images(directory / "tree"), {"coco": directory / "a.json"}, 1)
+
+
+def stylegan(directory: Path, count: int) -> Built:
+    root = images(directory / "tree")
+    (root / "dataset.json").write_text(json.dumps({"labels": [[f"{n}.jpg", n % 2] for n in range(count)]}))
+    return Built(images(root, "00000/0.jpg"), {}, 7 - count)
+
+
 KINDS = [
     Kind("imagefolder", left_out=tree_with_an_image_outside),
+    Kind("table", left_out=table_that_was_cut, unlabeled=table_with_unlabeled_rows),
+    Kind(
+        "metadata",
+        unlabeled=lambda directory: metadata(
+            directory, "file_name,label", [f"{n}.jpg,{'' if n > 3 else 'ab'[n % 2]}" for n in range(6)], 2
+        ),
+        all_unlabeled=lambda directory: metadata(
+            directory, "file_name,target", [f"{n}.jpg,{'ab'[n % 2]}" for n in range(6)], 6
+        ),
+    ),
+    Kind("coco", left_out=coco_with_an_image_more),
+    Kind("stylegan", unlabeled=lambda directory: stylegan(directory, 4)),
     Kind(
         "hdf5",
         unlabeled=lambda directory: hdf5(directory, 2, labels=GAPS),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import packer
 from packer._account import BadSamples
 from packer._containers import list_samples
 from packer._containers.contract import Container, Entry
-from packer.errors import SourceError
+from packer.errors import ImageError, PackerError, SourceError
+from tests.making import packer as run_packer
+from tests.making import solid
 
 
 class Entries(Container):
@@ -54,3 +59,104 @@ def test_an_entry_with_a_problem_is_left_out(entries: Entries) -> None:
     listed = list_samples(entries, bad=bad)
     assert (list(listed.names), listed.labels.tolist(), listed.classes) == (["a.jpg", "c.jpg"], [0, 1], ["cat", "dog"])
     assert [one["name"] for one in bad.found] == ["b.jpg"]
+
+
+ROWS = {
+    "no path": ",0",
+    "a path outside": "../1.png,0",
+    "an absolute path": "/nowhere/1.png,0",
+    "no label": "1.png,",
+    "too many cells": "1.png,0,1,2,3",
+    "a field that is no number": "1.png,0,x",
+    "a row that stands twice": "0.png,0,1",
+    "a file that is not there": "gone.png,0",
+    "a file that is no image": "text.png,0",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for number in range(3):
+        solid(tmp_path / "tree" / f"{number}.png")
+    (tmp_path / "tree" / "text.png").write_text("no image")
+    return tmp_path / "tree"
+
+
+def table(directory: Path, row: str) -> Path:
+    """Write a table whose second row is `row`."""
+    path = directory / "t.csv"
+    path.write_text(f"path,label,age\n0.png,0,1\n{row}\n2.png,1,2\n", "latin-1")
+    return path
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_a_row_that_cannot_be_used_is_left_out_or_an_error_that_says_how(tree: Path, tmp_path: Path, row: str) -> None:
+    options: dict[str, Any] = {"labels": table(tmp_path, row), "columns": {"age": "int64"}}
+    with pytest.raises(PackerError) as caught:
+        packer.convert(tree, tmp_path / "out.lmdb", **options)
+    if not isinstance(caught.value, ImageError):  # whose option the command says
+        assert "on_error='skip'" in str(caught.value)
+    for parts in (None, 2):
+        pack = tmp_path / f"{parts}.lmdb"
+        packer.convert(tree, pack, on_error="skip", parts=parts, **options)
+        dataset = packer.open_dataset(pack)
+        assert ([name for name, _ in dataset.samples], list(dataset.targets)) == (["0.png", "2.png"], [0, 1])
+        assert len(packer.info(pack).skipped) == 1
+    packer.index(tree, tmp_path / "out.index", on_error="skip", **options)
+    assert len(packer.info(tmp_path / "out.index").skipped) == 1
+
+
+@pytest.mark.parametrize(
+    ("label_type", "label"), [("int", "x"), ("float", "nan"), ("class", "\xff")], ids=["int", "float", "class"]
+)
+def test_a_label_that_is_none_is_left_out(tree: Path, tmp_path: Path, label_type: str, label: str) -> None:
+    options = {"labels": table(tmp_path, f"1.png,{label}"), "label_type": label_type}
+    with pytest.raises(SourceError, match="line 3"):
+        packer.convert(tree, tmp_path / "out.lmdb", **options)
+    packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+
+
+def test_a_label_of_no_given_class_is_left_out(tree: Path, tmp_path: Path) -> None:
+    packer.convert(tree, tmp_path / "first.lmdb", labels=table(tmp_path, "1.png,1"))
+    options = {"labels": table(tmp_path, "1.png,7"), "classes_from": tmp_path / "first.lmdb"}
+    with pytest.raises(SourceError, match="given class list"):
+        packer.convert(tree, tmp_path / "out.lmdb", **options)
+    packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+
+
+def test_a_bad_row_of_metadata_leaves_its_image_out(tree: Path, tmp_path: Path) -> None:
+    (tree / "text.png").unlink()
+    lines = [
+        {"file_name": f"{number}.png", "objects": {"bbox": [[0, 0, 2, 2]], "categories": [1]}} for number in range(3)
+    ]
+    lines[1]["objects"] = {"bbox": [[0, 0, 2]], "categories": [1]}
+    (tree / "metadata.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(SourceError, match=r"line 2.*on_error='skip'"):
+        packer.convert(tree, tmp_path / "out.lmdb")
+    packer.convert(tree, tmp_path / "out.lmdb", on_error="skip")
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+    assert [name for name, _ in packer.open_dataset(tmp_path / "out.lmdb").samples] == ["0.png", "2.png"]
+
+
+def test_a_list_keeps_bad_rows_for_the_conversion_to_decide(tree: Path, tmp_path: Path) -> None:
+    scanned = run_packer("scan", tree, tmp_path / "list", "--labels", table(tmp_path, "1.png,"))
+    assert (scanned.returncode, "cannot be used: 1.png" in scanned.stdout) == (0, True)
+    with pytest.raises(SourceError, match=r"t\.csv, line 3: the label is missing.*on_error='skip'"):
+        packer.convert(tmp_path / "list", tmp_path / "out.lmdb")
+    result = run_packer("convert", tmp_path / "list", tmp_path / "out.lmdb", "--on-error", "skip", "--parts", "2")
+    assert result.returncode == 3
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+
+
+def test_a_bad_first_array_is_one_bad_sample(tree: Path, tmp_path: Path) -> None:
+    (tree / "text.png").unlink()
+    for number in range(3):
+        np.save(tree / f"{number}.npy", np.zeros(3, np.float32))
+    (tree / "0.npy").write_bytes(b"no array")
+    options: dict[str, Any] = {"fields": {"flow:array": "{stem}.npy"}, "no_classes": True}
+    with pytest.raises(SourceError, match=r"0\.npy.*keeps any file"):
+        packer.convert(tree, tmp_path / "out.lmdb", **options)
+    packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["0.png"]

@@ -327,9 +327,9 @@ def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
     other = tmp_path / "other.lmdb"
     results = packer_many(
         [
-            ["convert", root, pack],
-            ["convert", root, pack, "--on-error", "skip"],
-            ["convert", root, pack],
+            ["convert", root, pack, "--allow-empty"],
+            ["convert", root, pack, "--allow-empty", "--on-error", "skip"],
+            ["convert", root, pack, "--allow-empty"],
             ["convert", root, tmp_path / f"missing{ESCAPE}" / "x.lmdb"],
             ["convert", tmp_path / f"missing{ESCAPE}", other],
             ["convert", root, other, "--classes-from", damaged],

@@ -138,7 +138,7 @@ def test_missing_files_are_named_null_or_left_out(tmp_path: Path) -> None:
     assert any("2 of 3 images" in note and "null" in note for note in null.notes)
     skip = fields(listed, "mask=../masks/{stem}.png", on_missing="skip")
     assert (list(skip.names), values(skip), skip.labels.tolist()) == (["x/b.jpg"], [(mask,)], [0])
-    assert any("left out" in note for note in skip.notes)
+    assert any("left out" in remark for remark in skip.remarks())
 
 
 def test_masks_among_the_images_are_no_images(tmp_path: Path) -> None:

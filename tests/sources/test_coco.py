@@ -149,7 +149,7 @@ ONE = {"id": 8, "image_id": 3, "category_id": 1, "bbox": [1, 2, 3, 4]}
         ({"also": {"area": "big"}}, "area 'big' is no number"),
         ({"also": {"area": float("nan")}}, "the number NaN"),
         ({"also": {"keypoints": [1, 2]}}, "keypoints are no list"),
-        ({"also": {"segmentation": [[1, 2, 3]]}}, "annotation 8: a polygon has three points"),
+        ({"also": {"segmentation": [[1, 2, 3]]}}, "annotation 8 of a.png: a polygon has three points"),
         ({"also": {"segmentation": {"size": [2, 3], "counts": [6]}}}, "run lengths are of the size"),
         ({"also": {"id": 2**63}}, "an id beyond 64 bits"),
         ({"annotations": [ONE, ONE]}, "the id 8 stands twice in annotations"),
@@ -203,8 +203,10 @@ def test_images_that_are_not_there_are_left_out_on_request_and_files_without_ent
     Image.new("RGB", (20, 10)).save(images / "more.png")
     source = coco_source(images, [file], on_missing="skip")
     assert list(source.names) == ["a.png"]
-    assert any("gone.png" in note and note.startswith("left out: 1 of 2") for note in source.notes)
-    assert any("1 images below SRC have no entry" in note for note in source.notes)
+    assert source.remarks()[:2] == [
+        "left out: 1 image (more.png): it has no entry in the annotations",
+        "left out: 1 image (gone.png): it is not there; --on-missing skip",
+    ]
 
 
 def test_a_file_of_captions_says_nothing_of_objects(tmp_path: Path) -> None:

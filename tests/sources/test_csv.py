@@ -85,7 +85,7 @@ def test_spellings_of_csv(tmp_path: Path) -> None:
         ("path,label\na.jpg,x\n../b.jpg,x\n", "line 3: ../b.jpg is not a path inside SRC"),
         ("path,label\na/../../b.jpg,x\n", "is not a path inside SRC"),
         ("path,label\n//b.jpg,x\n", "is not a path inside SRC"),
-        ("path,label\na\0.jpg,x\n", r"is not a path inside SRC|line contains NUL"),
+        ("path,label\na\0.jpg,x\n", r"NUL"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -211,8 +211,11 @@ def test_spellings_of_files(tmp_path: Path) -> None:
         b"path,label,\na.jpg,1,\nb.jpg,2,\n",
     ):
         assert listed(tmp_path, text).labels.tolist() == [1, 2]
-    with pytest.raises(SourceError, match=r"UTF-16|NUL"):
-        listed(tmp_path, "path,label\na.jpg,x\n".encode("utf-16"))
+    text = "path,label\na.jpg,1\nb.jpg,2\n"
+    for encoding in ("utf-16", "utf-32"):
+        assert listed(tmp_path, text.encode(encoding)).labels.tolist() == [1, 2]
+    with pytest.raises(SourceError, match="UTF-16 without a byte order mark"):
+        listed(tmp_path, text.encode("utf-16-le"))
 
 
 def test_a_label_of_many_digits_that_is_no_number_takes_no_time() -> None:

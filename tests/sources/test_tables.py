@@ -169,7 +169,7 @@ def test_a_cell_that_is_no_value_is_named_by_file_line_and_column(
         (".jsonl", "[1]\n", "line 1: is no JSON object"),
         (".jsonl", '{"path": "a.jpg", "label": 1, "age": NaN}\n', "line 1: .*a missing value is null"),
         (".jsonl", '{"path": "a.jpg", "label": 1, "age": "3"}\n', "line 1: column 'age': '3' is no number"),
-        (".jsonl", '{"path": "a.jpg", "label": 1, "age": true}\n{"path": 1, "label": 1}\n', "line 2: 1 is no path"),
+        (".jsonl", '{"path": "a.jpg", "label": 1, "age": true}\n{"path": 1.5, "label": 1}\n', "line 2: 1.5 is no path"),
         (".jsonl", '{"path": "a.jpg", "label": [1], "age": 2}\n', "line 1: the label '.1.' is neither.*--column"),
         (".jsonl", '{"path": "a.jpg", "label": 1}\n', "no column 'age'. It has 'path', 'label'; 'NAME=COLUMN:KIND'"),
         (".csv", "path,label\na.jpg,1\n", "no column 'age'. It has 'path', 'label'; 'NAME=COLUMN:KIND' of --column"),

@@ -119,7 +119,7 @@ def test_images_of_a_split_that_are_not_there(voc: Path) -> None:
         voc_source(voc, voc, split="train")
     source = voc_source(voc, voc, split="train", on_missing="skip")
     assert list(source.names) == ["JPEGImages/b.jpg"]
-    assert any(note.startswith("left out: 1 images (a)") for note in source.notes)
+    assert any(remark.startswith("left out: 1 image (a)") for remark in source.remarks())
 
 
 BOMB = '<!DOCTYPE a [<!ENTITY b "bbbbbbbbbb"><!ENTITY c "&b;&b;&b;&b;">]>'

@@ -100,7 +100,7 @@ def test_splits_are_directories_and_lists(tmp_path: Path) -> None:
         yolo_source(images, data, split="val")
     source = yolo_source(images, data, split="val", on_missing="skip")
     assert list(source.names) == ["c.png", "val/b.png"]
-    assert any("images/gone.png" in note for note in source.notes)
+    assert any("images/gone.png" in remark for remark in source.remarks())
     with pytest.raises(SourceError, match="no split test: it has train, val"):
         yolo_source(images, data, split="test")
     with pytest.raises(SourceError, match=r"train: no images of images/train are below"):
@@ -135,7 +135,7 @@ def test_what_is_wrong_in_a_line_is_said_with_its_number(line: str, message: str
     [
         ("names: [cat", "it is no YAML: while parsing"),
         ("- cat", "no names of classes"),
-        ("nc: 3", "no names of classes"),
+        ("nc: x", "no names of classes"),
         ("names: [cat, yes]", "names are texts"),
         ("names: {cat: 0}", "names are texts"),
         ("names: [cat]\nkpt_shape: 17", "kpt_shape is"),

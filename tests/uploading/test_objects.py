@@ -52,6 +52,31 @@ def table(path: Path, column: str, rows: list[str]) -> Path:
     return path
 
 
+def test_hidden_objects_and_those_that_a_system_left(s3: Any, bucket: str, tree: Path, tmp_path: Path) -> None:
+    pytest.importorskip("obstore", reason="needs obstore")
+    (image,) = images(tree)[:1]
+    folder = image.partition("/")[0]
+    for name in (f"{folder}/._a.jpg", f"__MACOSX/{folder}/._a.jpg"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes(b"\0\x05\x16\x07" + bytes(80))
+    for name in (f"{folder}/.copy.jpg", ".ipynb_checkpoints/a.jpg"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tree / image, tree / name)
+    (tree / folder / "Thumbs.db").touch()
+    for path in files(tree):
+        s3.upload_file(str(path), bucket, f"train/{path.relative_to(tree).as_posix()}")
+    for number, skip in enumerate((False, True)):
+        packs = [tmp_path / f"{number}-{name}.lmdb" for name in ("objects", "files")]
+        summaries = [
+            packer.convert(src, pack, skip_hidden=skip)
+            for src, pack in zip((f"s3://{bucket}/train", tree), packs, strict=True)
+        ]
+        opened = [packer.open_dataset(pack) for pack in packs]
+        assert list(opened[0].samples) == list(opened[1].samples)
+        assert opened[0].classes == opened[1].classes
+        assert any(".ipynb_checkpoints" in note for note in summaries[0].notes)
+
+
 def test_a_prefix_is_converted_as_a_tree(s3: Any, bucket: str, tree: Path, tmp_path: Path) -> None:
     pytest.importorskip("obstore", reason="needs obstore")
     for path in files(tree):

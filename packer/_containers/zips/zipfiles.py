@@ -22,16 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from packer._account import Account, counted, is_label_name
 from packer._containers.classdirectories import above_classes, splits_among
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys
 from packer._containers.imagenames import suffix_of
 from packer._containers.unpacking import MOST_UNPACKED, unpack
+from packer._containers.zips.stylegan import DATASET_JSON, VECTOR, dataset_labels, label_vector
 from packer._containers.zips.zipdirectory import ENCRYPTED, Member, data_of, members_of
-from packer._fields import Field
-from packer._fields.values import parsed_json
 from packer._sample import IMAGE_SUFFIXES
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
@@ -48,8 +45,7 @@ _TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 _MOST_TEXT = 1 << 28  # bytes of labels
 _FEW, _RATIO = 1 << 24, 64  # what few compressed bytes give at most: JSON takes up to 30 times its text in memory
-_STYLEGAN, _MAP = "dataset.json", "_map.txt"
-_VECTOR = Field("labels", "array", "float32", 1)
+_MAP = "_map.txt"
 _OF_OTHERS = (".npz", ".pth", ".pt")  # zip archives too
 
 
@@ -96,7 +92,7 @@ class Zip(Container):
         if all(archive.labels is None for archive in made.archives):
             made.classes, made.why_unlabeled = sorted(classes), "they lie in no class directory"
         elif any(isinstance(label, list) for archive in made.archives for label in (archive.labels or {}).values()):
-            made.fields = (_VECTOR,)
+            made.fields = (VECTOR,)
         return made
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -110,7 +106,8 @@ class Zip(Container):
                     label = archive.labels.get(member.name)
                 values: dict[str, Any] = {}
                 if isinstance(label, list):
-                    values, label = {"labels": _vector(file, member.name, label)}, None
+                    where = f"{printable(file.path)}, {DATASET_JSON}"
+                    values, label = {"labels": label_vector(label, where, member.name)}, None
                 image = _image(file, unit, member)
                 seal = Seal(image.offset, image.size, member.crc32) if isinstance(image, Piece) else None
                 yield Entry(name, image, label, values, seal=seal)
@@ -146,7 +143,7 @@ def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[Mem
             account.not_looked_at("file", "left by macOS or Windows", [member.name] * (not member.name.endswith("/")))
         elif member.name.endswith("/"):
             folders.append(member.name)
-        elif base == _STYLEGAN or base.endswith(_MAP):
+        elif base == DATASET_JSON or base.endswith(_MAP):
             texts.append(member)
         elif not (suffix in IMAGE_SUFFIXES or (not suffix and suffix_of(_head(file, member)))):
             archives += [member.name] * (suffix in _ARCHIVES)
@@ -244,17 +241,8 @@ def _in_tree(name: str) -> str:
 def _stylegan(file: PackFile, images: list[Member], text: Member) -> _Archive:
     """Return images with the labels of ``dataset.json``."""
     where = f"{printable(file.path)}, {printable(text.name)}"
-    try:
-        said = parsed_json(_text_of(file, text).decode("utf-8"))
-        pairs = said["labels"] if isinstance(said, dict) else None
-        labels = {} if pairs is None else {name.replace("\\", "/"): label for name, label in pairs}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SourceError(f"{where}: it has no labels of StyleGAN: {printable(error)}") from error
-    above = text.name[: -len(_STYLEGAN)]
-    labels = {above + name: label for name, label in labels.items()}
-    for name, label in labels.items():
-        if type(label) is not int and not (isinstance(label, list) and label):
-            raise SourceError(f"{where}: the label of {printable(name)} is neither a number nor a list of numbers")
+    above = text.name[: -len(DATASET_JSON)]
+    labels = {above + name: label for name, label in dataset_labels(_text_of(file, text), where).items()}
     if labels and (missing := [member.name for member in images if member.name not in labels]):
         raise SourceError(f"{where}: has no label of {printable(missing[0])}")
     return _Archive(sorted(images), _shared(images, above), labels)
@@ -324,10 +312,3 @@ def _few(file: PackFile, name: str, size: int) -> int:
     if size > _MOST_TEXT:
         raise SourceError(f"{printable(file.path)}: {printable(name)}: {size:,} bytes are more than labels have")
     return size
-
-
-def _vector(file: PackFile, name: str, label: list[Any]) -> Any:
-    try:
-        return _VECTOR.encode(np.array(label, np.float32))
-    except (TypeError, ValueError) as error:
-        raise SourceError(f"{printable(file.path)}, {_STYLEGAN}: {printable(name)}: {error}") from error

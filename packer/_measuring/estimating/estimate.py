@@ -215,7 +215,13 @@ def _estimate(
         room=shutil.disk_usage(Path(os.path.abspath(request.dst)).parent).free,
         alternatives=alternatives,
         not_tried=left,
-        notes=[*_in_the_way(request), *source.remarks(), *_refusals(trials), *_overhead(request, trials)],
+        notes=[
+            *_in_the_way(request),
+            *source.unusable(),
+            *source.remarks(),
+            *_refusals(trials),
+            *_overhead(request, trials),
+        ],
         command=command_of(request),
         part_command=None if parts is None else command_of(parts, "--part", "K"),
     )

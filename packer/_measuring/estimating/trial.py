@@ -93,7 +93,8 @@ def convert_some(
         As `packer.convert` raises it, but not for images that cannot be read: these are left out.
     """
     in_order = np.argsort(indices)
-    some = replace(source.taken(indices[in_order]), others=OtherFiles(), notes=[], account=source.complete_account())
+    account = source.complete_account()
+    some = replace(source.taken(indices[in_order]), others=OtherFiles(), notes=[], doubts=(), account=account)
     pack, report = directory / f"trial{request.format_row.suffixes[0]}", directory / "findings.jsonl"
     asked = replace(
         request,

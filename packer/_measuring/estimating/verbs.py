@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from packer._conversion.annotated import files_said
 from packer._conversion.request import ConversionRequest
 from packer._conversion.required import require_format
 from packer._conversion.spoken import speaking_of_arguments
@@ -87,7 +88,9 @@ def requested(
     for name in options:
         if name not in known:
             raise TypeError(f"estimate takes no {name!r}: packer.convert has no such argument")
-    paths = {name: local_path(options[name]) for name in _PATHS if options.get(name) is not None}
+    paths: dict[str, Any] = {name: local_path(options[name]) for name in _PATHS if options.get(name) is not None}
+    if options.get("coco"):
+        paths["coco"] = files_said(options["coco"])
     place = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
     return ConversionRequest(src=local_path(src), dst=place, **{**options, **paths})
 

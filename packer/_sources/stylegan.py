@@ -1,0 +1,100 @@
+"""A directory of images with ``dataset.json`` beside them: what StyleGAN's and EDM's ``dataset_tool.py`` writes.
+
+The directories in it are parts of equal size, and no classes. Order and labels are those of the same files in a zip.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer._account import Account
+from packer._containers.zips.stylegan import DATASET_JSON, VECTOR, dataset_labels, label_vector
+from packer._sample import UNLABELED
+from packer._sources.base import Source
+from packer._sources.classlist import unknown_classes
+from packer._sources.fieldvalues import Blobs
+from packer._sources.walking import ImageRule, Walk
+from packer._storage.opening import open_regular
+from packer._table import Names
+from packer.errors import SourceError, printable
+
+__all__ = ["stylegan_source"]
+
+_MOST = 1 << 28  # bytes of labels
+
+
+def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None) -> Source | None:
+    """List the images of a directory with the labels of its ``dataset.json``; None where that has no labels of images.
+
+    Parameters
+    ----------
+    root : Path
+    classes : sequence of str, optional
+        Class names in the order of their ids; by default classes are called by their numbers.
+    rule : ImageRule, optional
+        Which files count as images.
+
+    Raises
+    ------
+    SourceError
+        If the file has a label that is none, or of no class in `classes`; or the directory cannot be listed.
+    """
+    path = root / DATASET_JSON
+    said = _labels(path)
+    if not said:
+        return None
+    walk = Walk(root, rule or ImageRule())
+    names = sorted(walk.all_images())
+    if not any(name in said for name in names):
+        return None
+    account = Account()
+    account.taken("file", "the labels, and directories are no classes; --no-metadata leaves it alone", [DATASET_JSON])
+    account.update(walk.account)
+    account.left_out("label", f"{DATASET_JSON} has it for an image that is not there", sorted(said.keys() - set(names)))
+    vectors = [label if isinstance(label, list) else None for label in map(said.get, names)]
+    columns = []
+    if any(vector is not None for vector in vectors):
+        where = printable(path)
+        stored = (None if v is None else label_vector(v, where, n) for v, n in zip(vectors, names, strict=True))
+        columns.append(Blobs.of(VECTOR, stored))
+    ids = [label if type(label) is int else UNLABELED for label in map(said.get, names)]
+    labels = np.array(ids, np.int64)
+    known = [] if columns else _classes(labels, classes, path)
+    others = walk.others.without(DATASET_JSON)
+    note = [others.note()] if others.counts else []
+    source = Source("stylegan", root, Names.of(names), labels, known, note, others=others, account=account)
+    return source.having(*columns)
+
+
+def _labels(path: Path) -> dict[str, Any]:
+    """Return the labels that a file has; none where there is no file, or one of another tool."""
+    try:
+        if os.path.getsize(path) > _MOST:
+            return {}
+        with open(open_regular(path), "rb") as file:
+            data = file.read(_MOST)
+    except OSError:
+        return {}
+    try:
+        return dataset_labels(data, printable(path))
+    except SourceError:
+        return {}
+
+
+def _classes(labels: Any, classes: Sequence[str] | None, path: Path) -> list[str]:
+    most = int(labels.max())
+    if labels.min() < UNLABELED or most > 1000 + 10 * len(labels):
+        raise SourceError(
+            f"{printable(path)}: labels from {labels.min()} to {most} are no ids of classes. --no-metadata leaves the "
+            "file alone"
+        )
+    if classes is None:
+        return list(map(str, range(most + 1)))
+    if most >= len(classes):
+        raise SourceError(f"{printable(path)}: {unknown_classes([str(most)])}")
+    return list(classes)

@@ -1,0 +1,109 @@
+"""Labels beside the images of a directory: StyleGAN's ``dataset.json``, and files that are only said."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import packer
+from packer._sources import imagefolder_source
+from packer.errors import SourceError
+from tests.making import packer as run_packer
+from tests.making import solid
+
+NAMES = [f"{number // 3:05d}/img{number:08d}.png" for number in range(6)]
+
+
+def stylegan(tmp_path: Path, labels: Any, names: list[str] = NAMES) -> Path:
+    for number, name in enumerate(names):
+        solid(tmp_path / "d" / name, (number * 30, 7, 7))
+    (tmp_path / "d" / "dataset.json").write_text(json.dumps({"labels": labels}))
+    return tmp_path / "d"
+
+
+def zipped(root: Path) -> Path:
+    with zipfile.ZipFile(root.with_suffix(".zip"), "w") as archive:
+        for path in sorted(root.rglob("*")):
+            if path.is_file():
+                archive.write(path, path.relative_to(root).as_posix())
+    return root.with_suffix(".zip")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [[name, number % 2] for number, name in enumerate(NAMES)],
+        [[name.replace("/", "\\"), 5 - number] for number, name in enumerate(NAMES)],
+        [[name, [number / 2, 1.5]] for number, name in enumerate(NAMES)],
+    ],
+    ids=["ids", "backslashes", "vectors"],
+)
+def test_a_directory_is_read_as_its_zip_is(tmp_path: Path, labels: Any) -> None:
+    root = stylegan(tmp_path, labels)
+    for number, src in enumerate((root, zipped(root))):
+        packer.convert(src, tmp_path / f"{number}.lmdb")
+    fields = [packer.info(tmp_path / "0.lmdb").fields, packer.info(tmp_path / "1.lmdb").fields]
+    one, other = (packer.open_dataset(tmp_path / f"{number}.lmdb", output="bytes") for number in range(2))
+    assert (list(one.samples), one.classes, fields[0]) == (list(other.samples), other.classes, fields[1])
+
+
+def test_it_is_said_first_and_read_in_place_too(tmp_path: Path) -> None:
+    root = stylegan(tmp_path, [[name, number % 2] for number, name in enumerate(NAMES)])
+    result = run_packer("convert", root, tmp_path / "out.lmdb")
+    assert "taken: 1 file (dataset.json): the labels" in result.stdout + result.stderr
+    with pytest.warns(UserWarning, match=r"dataset\.json"):
+        assert [int(target) for target in packer.open_dataset(root).targets] == [0, 1, 0, 1, 0, 1]
+    packer.convert(root, tmp_path / "plain.lmdb", no_metadata=True)
+    assert packer.open_dataset(tmp_path / "plain.lmdb").classes == ["00000", "00001"]
+
+
+def test_labels_that_lack_or_have_no_image(tmp_path: Path) -> None:
+    root = stylegan(tmp_path, [[NAMES[0], 1], [NAMES[1], 0], ["gone.png", 1]])
+    summary = packer.convert(root, tmp_path / "out.lmdb")
+    assert summary.notes[:2] == [
+        "left out: 1 label (gone.png): dataset.json has it for an image that is not there",
+        "unlabeled: 4 images (00000/img00000002.png, 00001/img00000003.png, 00001/img00000004.png, …): "
+        "they have no label",
+    ]
+    with pytest.raises(SourceError, match="strict"):
+        packer.convert(root, tmp_path / "two.lmdb", strict=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"labels": null}', '{"name": "x"}', '{"labels": [1]}', '{"labels": [["gone", 1]]}']
+)
+def test_another_dataset_json_leaves_directories_classes(tmp_path: Path, text: str) -> None:
+    root = stylegan(tmp_path, None)
+    (root / "dataset.json").write_text(text)
+    summary = packer.convert(root, tmp_path / "out.lmdb")
+    assert summary.manifest.classes == ["00000", "00001"]
+    assert any("dataset.json" in note for note in summary.notes)
+
+
+BESIDE = {
+    "labels.csv": "--labels",
+    "train.csv": "--labels",
+    "cat/labels.csv": "--labels",
+    "_annotations.coco.json": "--coco",
+    "cat/_annotations.coco.json": "--coco",
+    "instances_train2017.json": "--coco",
+    "data.yaml": "--yolo",
+    "labels.txt": "--no-header --labels",
+    "classes.txt": "--no-header --labels",
+    "cat/metadata.jsonl": "convert that directory",
+    "cat/metadata.csv": "convert that directory",
+}
+
+
+@pytest.mark.parametrize(("name", "option"), BESIDE.items(), ids=BESIDE)
+def test_a_file_that_may_have_labels_is_named_with_its_option(tmp_path: Path, name: str, option: str) -> None:
+    for image in ("cat/0.png", "dog/1.png"):
+        solid(tmp_path / image)
+    (tmp_path / name).write_text("x")
+    assert any(name in line and option in line for line in imagefolder_source(tmp_path).remarks())
+    (tmp_path / name).rename(tmp_path / "cat" / "notes.md")
+    assert not any("may have the labels" in line for line in imagefolder_source(tmp_path).remarks())

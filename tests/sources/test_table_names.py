@@ -1,0 +1,200 @@
+"""Tables as people have them: files in other spellings, no header, several labels, images that are not named."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import packer
+from packer._account import Account
+from packer._sources import csv_source
+from packer._sources.tablenames import FileNames
+from packer.errors import SourceError
+from tests.making import packer as run_packer
+from tests.making import solid
+
+COMPOSED, DECOMPOSED = "caf\u00e9/\u00e0.png", unicodedata.normalize("NFD", "caf\u00e9/\u00e0.png")
+
+
+def tree(root: Path, names: list[str]) -> Path:
+    for number, name in enumerate(names):
+        solid(root / name, (number * 20, 9, 9))
+    return root
+
+
+def table(path: Path, rows: list[tuple[str, Any]], head: str = "path,label\n") -> Path:
+    path.write_text(head + "".join(f"{name},{label}\n" for name, label in rows), "utf-8")
+    return path
+
+
+SPELLINGS: dict[str, tuple[list[str], list[str]]] = {
+    "backslashes": (["cat/0.png", "dog/1.png"], ["cat\\0.png", "dog\\1.png"]),
+    "backslashes and a dot": (["cat/0.png", "dog/1.png"], [".\\cat\\0.png", ".\\dog\\1.png"]),
+    "a dot": (["cat/0.png", "dog/1.png"], ["./cat/0.png", ".//dog/1.png"]),
+    "composed names of decomposed files": ([DECOMPOSED, "x.png"], [COMPOSED, "x.png"]),
+    "decomposed names of composed files": ([COMPOSED, "x.png"], [DECOMPOSED, "x.png"]),
+    "blanks": (["cat/0.png", "dog/1.png"], [" cat/0.png", "dog/1.png  "]),
+    "quoted as in URLs": (["my cat/0.png", "dog/1.png"], ["my%20cat/0.png", "dog/1.png"]),
+    "case": (["Cat/IMG_0.PNG", "dog/1.png"], ["cat/img_0.png", "DOG/1.png"]),
+    "ids": (["0000.png", "0001.png"], ["0000", "0001"]),
+    "ids with dots": (["a.b.png", "c.d.png"], ["a.b", "c.d"]),
+    "ids of files in directories": (["cat/0000.png", "dog/0001.png"], ["0000", "0001"]),
+    "names of files in directories": (["cat/0000.png", "dog/0001.png"], ["0000.png", "0001.png"]),
+    "the directory above": (["cat/0.png", "dog/1.png"], ["train/cat/0.png", "train/dog/1.png"]),
+    "another machine": (["cat/0.png", "dog/1.png"], ["/home/x/train/cat/0.png", "/home/x/train/dog/1.png"]),
+    "another machine with Windows": (["cat/0.png", "dog/1.png"], ["C:\\x\\cat\\0.png", "C:\\x\\dog\\1.png"]),
+    "ids of another machine": (["cat/0.png", "dog/1.png"], ["D:\\x\\cat\\0", "D:\\x\\dog\\1"]),
+}
+
+
+@pytest.mark.parametrize(("files", "names"), SPELLINGS.values(), ids=SPELLINGS)
+def test_names_in_other_spellings_are_those_of_the_files(tmp_path: Path, files: list[str], names: list[str]) -> None:
+    root = tree(tmp_path / "tree", files)
+    labels = table(tmp_path / "t.csv", list(zip(names, ("b", "a"), strict=True)))
+    summary = packer.convert(root, tmp_path / "out.lmdb", labels=labels, strict=True)
+    dataset = packer.open_dataset(tmp_path / "out.lmdb")
+    assert [unicodedata.normalize("NFC", name) for name, _ in dataset.samples] == [
+        unicodedata.normalize("NFC", name) for name in files
+    ]
+    assert [int(target) for target in dataset.targets] == [1, 0]
+    plain = [name.removeprefix(".").lstrip("/") if name.startswith("./") else name for name in names]
+    assert any("paths of the table are those of files" in note for note in summary.notes) is (plain != files)
+
+
+def test_a_file_that_is_there_needs_no_other_spelling(tmp_path: Path) -> None:
+    root = tree(tmp_path / "tree", ["a\\b.png", "a/b.png", "X.png", "x.png"])
+    labels = table(tmp_path / "t.csv", [("a\\b.png", 0), ("a/b.png", 1), ("X.png", 2), ("x.png", 3)])
+    assert list(csv_source(root, labels).names) == ["a\\b.png", "a/b.png", "X.png", "x.png"]
+
+
+NEVER: dict[str, tuple[list[str], list[str]]] = {
+    "a file of a directory for one that is missing": (["0.png", "thumbs/1.png"], ["0.png", "1.png"]),
+    "a file above for one that is missing": (["cat/0.png", "1.png"], ["cat/0.png", "dog/1.png"]),
+    "a file that another row names": (["0.png", "1.png"], ["0.png", "1.png", "1.PNG"]),
+}
+
+
+@pytest.mark.parametrize(("files", "names"), NEVER.values(), ids=NEVER)
+def test_a_missing_file_is_not_replaced_by_another_one(tmp_path: Path, files: list[str], names: list[str]) -> None:
+    root = tree(tmp_path / "tree", files)
+    labels = table(tmp_path / "t.csv", [(name, 0) for name in names])
+    summary = packer.convert(root, tmp_path / "out.lmdb", labels=labels, on_error="skip")
+    assert [entry["name"] for entry in summary.manifest.skipped] == [names[-1]]
+
+
+def test_a_name_that_fits_two_files_is_refused_or_left_out(tmp_path: Path) -> None:
+    root = tree(tmp_path / "tree", ["0000.png", "0000.jpg", "0001.png"])
+    labels = table(tmp_path / "t.csv", [("0000", "a"), ("0001", "b")])
+    with pytest.raises(SourceError, match=r"line 2: 0000 fits 2 images: 0000\.jpg, 0000\.png.*--on-error skip"):
+        csv_source(root, labels)
+    summary = packer.convert(root, tmp_path / "out.lmdb", labels=labels, on_error="skip")
+    assert [entry["name"] for entry in summary.manifest.skipped] == ["0000"]
+    packer.convert(root, tmp_path / "two.lmdb", labels=labels, suffix=".png")
+    assert [name for name, _ in packer.open_dataset(tmp_path / "two.lmdb").samples] == ["0000.png", "0001.png"]
+
+
+@given(
+    st.lists(st.text("aAbB\u00e9\u0301\\/ %2.", min_size=1, max_size=6), min_size=1, max_size=6, unique=True), st.data()
+)
+@settings(max_examples=200)
+def test_a_name_means_one_file_or_none(files: list[str], data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from([*files, *map(str.upper, files), "a", "B"]), max_size=6))
+    missing = {row: name for row, name in enumerate(names) if name not in files}
+    free = set(files) - set(names)
+    matched = FileNames(free, missing, alone=len(missing) == len(names))
+    assert set(matched.found.values()) <= free
+    assert not matched.found.keys() & matched.several.keys()
+    assert all(len(fitting) > 1 for fitting in matched.several.values())
+    assert len(list(matched.notes())) <= len(matched.found)
+
+
+HEADERLESS = {
+    "names": ([("0.png", "a"), ("1.png", "b"), ("2.png", "a")], ""),
+    "ids": ([("0", "a"), ("1", "b"), ("2", "a")], ""),
+    "a label first": ([("a", "0.png"), ("b", "1.png"), ("a", "2.png")], "--path-column 2 --label-column 1"),
+}
+
+
+@pytest.mark.parametrize(("rows", "columns"), HEADERLESS.values(), ids=HEADERLESS)
+def test_the_first_row_of_a_table_without_header_is_not_lost(
+    tmp_path: Path, rows: list[tuple[str, str]], columns: str
+) -> None:
+    root = tree(tmp_path / "tree", ["0.png", "1.png", "2.png"])
+    labels = table(tmp_path / "t.csv", rows, "")
+    advice = r"looks like a row and not like a header.*no_header=True.*path_column='[12]' label_column='[12]'"
+    for options in ({}, {"path_column": rows[0][columns != ""], "label_column": rows[0][columns == ""]}):
+        with pytest.raises(SourceError, match=advice):
+            packer.convert(root, tmp_path / "out.lmdb", labels=labels, **options)
+    result = run_packer("convert", root, tmp_path / "out.lmdb", "--labels", labels, "--no-header", *columns.split())
+    assert result.returncode == 0
+    dataset = packer.open_dataset(tmp_path / "out.lmdb")
+    assert ([int(target) for target in dataset.targets], list(dataset.classes)) == ([0, 1, 0], ["a", "b"])
+
+
+def test_a_list_with_blanks_and_no_header(tmp_path: Path) -> None:
+    root = tree(tmp_path / "tree", ["0.png", "1.png"])
+    (tmp_path / "t.txt").write_text("0.png 1\n1.png 0\n")
+    with pytest.raises(SourceError, match="--no-header --delimiter ' '"):
+        csv_source(root, tmp_path / "t.txt")
+    assert csv_source(root, tmp_path / "t.txt", has_header=False, delimiter=" ").labels.tolist() == [1, 0]
+
+
+def test_several_labels_of_one_image_are_a_field(tmp_path: Path) -> None:
+    root = tree(tmp_path / "tree", ["0.png", "1.png"])
+    labels = table(tmp_path / "t.csv", [("0.png", "a"), ("0.png", "b"), ("1.png", "a")])
+    for on_error in ("fail", "skip"):  # which is no leave to lose a label
+        with pytest.raises(SourceError, match=r"several labels.*semicolons"):
+            packer.convert(root, tmp_path / "out.lmdb", labels=labels, on_error=on_error)
+    table(labels, [("0.png", "a;b"), ("1.png", "a")])
+    packer.convert(root, tmp_path / "out.lmdb", labels=labels, columns=["labels=label:labels"], no_classes=True)
+    dataset = packer.open_dataset(tmp_path / "out.lmdb", fields=("image", "labels"))
+    assert [dataset[index]["labels"].tolist() for index in range(2)] == [[0, 1], [0]]
+
+
+def test_a_column_that_looks_like_labels_is_named(tmp_path: Path) -> None:
+    root = tree(tmp_path / "tree", ["0.png", "1.png"])
+    for head, advice in (
+        ("path,target\n", "such as --label-column target"),
+        ("id,breed\n", "such as --path-column id --label-column breed"),
+        ("file_name,class_id\n", "such as --path-column file_name --label-column class_id"),
+    ):
+        with pytest.raises(SourceError, match=advice):
+            csv_source(root, table(tmp_path / "t.csv", [("0.png", "a"), ("1.png", "b")], head))
+    (tmp_path / "t.csv").write_text("path,label,target\n0.png,,a\n1.png,,b\n")
+    with pytest.raises(SourceError, match="'target' looks like labels: say --label-column target"):
+        csv_source(root, tmp_path / "t.csv", unlabeled=True)
+
+
+def test_files_of_excel_are_read_or_named(tmp_path: Path) -> None:
+    root = tree(tmp_path / "tree", ["0.png", "1.png"])
+    (tmp_path / "t.tsv").write_bytes("path\tlabel\n0.png\té\n1.png\tb\n".encode("utf-16"))
+    assert csv_source(root, tmp_path / "t.tsv").classes == ["b", "é"]
+    (tmp_path / "t.jsonl").write_bytes('{"path": "0.png", "label": "é"}\n'.encode("utf-16"))
+    assert csv_source(root, tmp_path / "t.jsonl").classes == ["é"]
+    for head, said in ((b"PK\3\4 and more", "workbook"), (b"\xd0\xcf\x11\xe0\xa1", "workbook"), (b"\x1f\x8b", "gzip")):
+        (tmp_path / "t.csv").write_bytes(head)
+        with pytest.raises(SourceError, match=said):
+            csv_source(root, tmp_path / "t.csv")
+
+
+def test_images_that_the_table_does_not_name_are_said(tmp_path: Path) -> None:
+    root = tree(tmp_path / "tree", [f"{number}.png" for number in range(12)])
+    (root / "masks").mkdir()
+    Image.new("L", (8, 6)).save(root / "masks" / "0.png")
+    labels = table(tmp_path / "k.csv", [(f"{number}.png", number % 2) for number in range(5)])
+    summary = packer.convert(root, tmp_path / "out.lmdb", labels=labels, report=tmp_path / "report.jsonl")
+    assert summary.notes[0].startswith("left out: 8 images (10.png, 11.png, 5.png, …): the table does not name")
+    account = Account.from_json(packer.info(tmp_path / "out.lmdb").account)
+    assert [(item.fate, item.count) for item in account] == [("left out", 8)]
+    assert '"masks/0.png"' in (tmp_path / "report.jsonl").read_text()
+    (root / "fields.csv").write_text("path,label,mask\n" + "".join(f"{n}.png,0,masks/0.png\n" for n in range(12)))
+    summary = packer.convert(
+        root, tmp_path / "two.lmdb", labels=root / "fields.csv", columns={"mask": "mask"}, strict=True
+    )
+    assert summary.manifest.count == 12
