@@ -141,11 +141,12 @@ def needed(requirements: Iterable[str]) -> set[str]:
 
 
 @pytest.fixture
-def bare(wheels: tuple[Path, Path], tmp_path: Path) -> Path:
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Return the programs of an environment that has a wheel, and of what is installed here what the wheel requires."""
+    wheel = request.config.getoption("--wheel") or request.getfixturevalue("wheels")[0]
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     packages = next((tmp_path / "bare").rglob("site-packages"))
-    with zipfile.ZipFile(wheels[0]) as file:
+    with zipfile.ZipFile(wheel) as file:
         (name,) = (name for name in file.namelist() if name.endswith(".dist-info/METADATA"))
         asked = email.message_from_bytes(file.read(name)).get_all("Requires-Dist", [])
     for one in needed(asked):
@@ -154,8 +155,13 @@ def bare(wheels: tuple[Path, Path], tmp_path: Path) -> Path:
                 (packages / path).symlink_to(distribution(one).locate_file(path))
     (python,) = (tmp_path / "bare").glob("*/python")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, str(wheels[0])], check=True, timeout=200, env={**os.environ, "PIP_CONFIG_FILE": os.devnull})
+    subprocess.run([*pip, str(wheel)], check=True, timeout=200, env={**plain(), "PIP_CONFIG_FILE": os.devnull})
     return python.parent
+
+
+def plain() -> dict[str, str]:
+    """Return the environment without variables for Python, which would let it see what lies elsewhere."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 READ = """
@@ -171,15 +177,14 @@ with packer.Loader(packer.open_dataset(sys.argv[1], crop=packer.CenterCrop(16)),
 
 @pytest.mark.skipif(os.name == "nt", reason="needs links")
 def test_a_wheel_reads_and_writes_where_nothing_else_is_installed(bare: Path, photo_tree: Path, tmp_path: Path) -> None:
-    told = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     pack = tmp_path / "photos.lmdb"
     convert = [bare / "packer", "convert", "--quiet", photo_tree, pack]
-    done = subprocess.run(convert, cwd=tmp_path, env=told, capture_output=True, text=True, check=False)
+    done = subprocess.run(convert, cwd=tmp_path, env=plain(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     done = subprocess.run(
         [bare / "python", "-W", "ignore::UserWarning", "-c", READ, pack],
         cwd=tmp_path,
-        env=told,
+        env=plain(),
         capture_output=True,
         text=True,
         check=False,
