@@ -178,6 +178,7 @@ def _measure_here(pack: Path, *, loaded: bool) -> dict[str, float]:
 
     with_torch = _memory()
     from packer._formats import recognise
+    from packer._images.decode import fast_decoder
     from packer._loading import dataset
 
     dataset_class = {
@@ -187,7 +188,7 @@ def _measure_here(pack: Path, *, loaded: bool) -> dict[str, float]:
     }[recognise(pack).name]
     if loaded:
         recognise(pack).open_reader()
-        dataset.fast_decoder()
+        fast_decoder()
     before = _memory()
     started = time.perf_counter()
     dataset = dataset_class(pack, output="bytes")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # DDP would import it later, and its functions keep a process group that is there by then
 from torch import nn
 
 from packer import CUDAPrefetcher, Loader, RandomResizedCrop, ResizeCenterCrop, open_dataset
@@ -35,7 +36,7 @@ def main() -> None:
         dist.init_process_group("nccl" if cuda else "gloo")
     fit(options, device)
     if world > 1:
-        # `fit` let go of the network, and with it of the threads of the process group, which must not outlive Python.
+        # Nothing holds the network any more, so this ends the threads of the group, which may abort a Python that ends.
         dist.barrier()
         dist.destroy_process_group()
 

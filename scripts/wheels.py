@@ -18,18 +18,14 @@ import sysconfig
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-import abi3info
-import lief
 
 ROOT = Path(__file__).parents[1]
 NATIVE = "packer/_images/native"
 LARGEST = 2_000_000  # bytes of a wheel
 EPOCH = 315_532_800  # 1980, the first second that a zip archive can say: two builds have the same bytes
-OLDEST = abi3info.models.PyVersion(3, 10)
 
 
 class Platform(NamedTuple):
@@ -95,8 +91,8 @@ C_LIBRARY = {
     *("calloc", "free", "malloc", "realloc"),
     *("bcmp", "bzero", "memchr", "memcmp", "memcpy", "memmove", "memset", "strcspn", "strlen"),
     *("close", "fstat", "fstat$INODE64", "getauxval", "openat", "pread"),
-    "snprintf",
-    *("ceil", "floor", "lrint", "lround", "nearbyint", "rint", "round"),
+    *("qsort", "snprintf"),
+    *("ceil", "exp", "floor", "fmaf", "lrint", "lround", "nearbyint", "rint", "round", "sqrt"),
     # What macOS has: what its linker, Zig's own C, and the compiler for loops that fill memory ask for.
     *("dyld_stub_binder", "_availability_version_check", "memset_pattern16"),
 }
@@ -114,7 +110,6 @@ def main() -> None:
     unknown = set(arguments.platforms) - set(names)
     if unknown:
         parser.error(f"no platform {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    lief.logging.disable()
     os.environ["SOURCE_DATE_EPOCH"] = str(EPOCH)
     os.umask(0o022)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -203,8 +198,11 @@ def headers_of_python(into: Path) -> Path:
 
 def python3_dll(into: Path) -> Path:
     """Return an import library of the Python of Windows, from the list of the names that each version has."""
-    functions = [symbol.name for symbol, found in abi3info.FUNCTIONS.items() if found.added <= OLDEST]
-    data = [symbol.name for symbol, found in abi3info.DATAS.items() if found.added <= OLDEST]
+    import abi3info
+
+    oldest = abi3info.models.PyVersion(3, 10)
+    functions = [symbol.name for symbol, found in abi3info.FUNCTIONS.items() if found.added <= oldest]
+    data = [symbol.name for symbol, found in abi3info.DATAS.items() if found.added <= oldest]
     (into / "python3.def").write_text(
         "\n".join(["LIBRARY python3.dll", "EXPORTS", *functions, *(f"{name} DATA" for name in data), ""])
     )
@@ -267,6 +265,9 @@ def page_of_the_viewer() -> Iterator[str]:
 
 def strange_needs(wheel: Path, inside: str, platform: Platform) -> Iterator[str]:
     """Yield what a binary asks of its system beside Python and C."""
+    import lief
+
+    lief.logging.disable()
     with zipfile.ZipFile(wheel) as file:
         binary = lief.parse(file.read(inside))
     if platform.windows:
@@ -274,16 +275,20 @@ def strange_needs(wheel: Path, inside: str, platform: Platform) -> Iterator[str]
             if not library.lower().startswith(("api-ms-win-crt-", "kernel32.dll", "python3.dll")):
                 yield f"it needs {library}"
         return
-    for symbol in binary.imported_symbols:
-        name = str(symbol.name).removeprefix("_" if platform.macos else "")
-        if name.startswith(("Py", "_Py", "__", "_ITM_")) or not name:
-            continue
-        if not {name, name.removesuffix("64")} & C_LIBRARY:
-            yield f"it needs {name}"
+    names = [str(symbol.name).removeprefix("_" if platform.macos else "") for symbol in binary.imported_symbols]
+    yield from (f"it needs {name}" for name in strange_names(names))
     if platform.macos:
         oldest = ".".join(map(str, binary.build_version.minos[:2]))
         if oldest.replace(".", "_") not in platform.tags:
             yield f"it is for macOS {oldest}"
+
+
+def strange_names(names: Iterable[str]) -> Iterator[str]:
+    """Yield those of the functions that a binary asks for which are neither Python's nor in `C_LIBRARY`."""
+    for name in names:
+        of_python = name.startswith(("Py", "_Py", "__", "_ITM_"))
+        if name and not of_python and not {name, name.removesuffix("64")} & C_LIBRARY:
+            yield name
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ os.environ |= {"PACKER_CACHE_DIR": "", "PACKER_CACHE_SIZE": "1 GB"}
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", action="store_true", help="inject ten times as many faults")
     parser.addoption("--examples", type=int, help="the most examples of a property, as where a processor is emulated")
+    parser.addoption("--wheel", type=Path, help="a wheel that is tried in place of one that is built by the tests")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

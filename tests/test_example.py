@@ -26,8 +26,27 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(root / "pack.lmdb")] * 2
 
 
-def run(packs: list[str], checkpoint: Path, *options: str, launcher: tuple[str, ...] = (), status: int = 0) -> str:
-    command = [sys.executable, *launcher, str(SCRIPT), *packs, "--arch", "tiny", "--size", "32", "--batch-size", "4"]
+WATCHED = f"""
+import atexit, os, pathlib, runpy
+
+@atexit.register
+def say():
+    for name in pathlib.Path("/proc/self/task").glob("*/comm"):
+        print("thread at the end:", name.read_text().strip())
+
+runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
+"""
+
+
+def run(
+    packs: list[str],
+    checkpoint: Path,
+    *options: str,
+    launcher: tuple[str, ...] = (),
+    script: Path = SCRIPT,
+    status: int = 0,
+) -> str:
+    command = [sys.executable, *launcher, str(script), *packs, "--arch", "tiny", "--size", "32", "--batch-size", "4"]
     command += ["--threads", "1", "--lr", "0.05", "--checkpoint", str(checkpoint), *options]
     result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == status, result.stderr
@@ -51,9 +70,12 @@ def test_two_ranks(packs: list[str], tmp_path: Path) -> None:
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "--standalone")
     output = run(packs, tmp_path / "two.pt", "--epochs", "2", "--stop-after", "4", launcher=launcher)
     assert output.count("epoch 0, step 4") == 1
-    output = run(packs, tmp_path / "two.pt", "--epochs", "2", launcher=launcher)
+    watched = tmp_path / "watched.py"
+    watched.write_text(WATCHED)
+    output = run(packs, tmp_path / "two.pt", "--epochs", "2", launcher=launcher, script=watched)
     assert "epoch 0, step 6" in output
     assert "epoch 1, step 12" in output
+    assert "gloo" not in output, "a thread of gloo that outlives Python may abort the process"
 
 
 def test_a_pack_that_fills_no_batch_is_refused(packs: list[str], tmp_path: Path) -> None:

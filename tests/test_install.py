@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import email
+import hashlib
 import importlib.util
 import os
 import platform
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import sysconfig
 import zipfile
-from importlib.metadata import version
+from collections.abc import Iterable
+from importlib.metadata import distribution, files, requires, version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import packer
 from packer._images import native
@@ -106,6 +112,89 @@ def run(code: str, installed: Path, *arguments: object, check: bool = True) -> s
         text=True,
         check=check,
     )
+
+
+@needs_sources
+@pytest.mark.skipif(shutil.which("nm") is None or sys.platform != "linux", reason="needs nm, of binutils")
+def test_c_asks_the_system_for_nothing_that_wheels_may_not(wheels: tuple[Path, Path], tmp_path: Path) -> None:
+    """So scripts/wheels, which few people run, is not the first to find it."""
+    if not binaries(wheels[0]):
+        pytest.skip("needs a C compiler")
+    check = runpy.run_path(str(ROOT / "scripts" / "wheels.py"))["strange_names"]
+    with zipfile.ZipFile(wheels[0]) as file:
+        binary = file.extract(binaries(wheels[0])[0], tmp_path)
+    said = subprocess.run(["nm", "-D", "--undefined-only", binary], check=True, capture_output=True, text=True).stdout
+    assert list(check(line.split()[-1].partition("@")[0] for line in said.splitlines())) == []
+    assert list(check(["qsort", "fopen", "fstat64", "PyList_New"])) == ["fopen"]
+
+
+def needed(requirements: Iterable[str]) -> set[str]:
+    """Return the names of what requirements without extras lead to, as far as it is installed."""
+    found = set[str]()
+    waiting = list(requirements)
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        if requirement.name not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            found.add(requirement.name)
+            waiting += requires(requirement.name) or []
+    return found
+
+
+@pytest.fixture
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return the programs of an environment that has a wheel, and of what is installed here what the wheel requires."""
+    wheel = request.config.getoption("--wheel") or request.getfixturevalue("wheels")[0]
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    packages = next((tmp_path / "bare").rglob("site-packages"))
+    with zipfile.ZipFile(wheel) as file:
+        (name,) = (name for name in file.namelist() if name.endswith(".dist-info/METADATA"))
+        asked = email.message_from_bytes(file.read(name)).get_all("Requires-Dist", [])
+    for one in needed(asked):
+        for path in {Path(file.parts[0]) for file in files(one) or () if file.parts[0] not in ("..", "__pycache__")}:
+            with contextlib.suppress(FileExistsError):
+                (packages / path).symlink_to(distribution(one).locate_file(path))
+    (python,) = (tmp_path / "bare").glob("*/python")
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, str(wheel)], check=True, timeout=200, env={**plain(), "PIP_CONFIG_FILE": os.devnull})
+    return python.parent
+
+
+def plain() -> dict[str, str]:
+    """Return the environment without variables for Python, which would let it see what lies elsewhere."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+READ = """
+import hashlib, sys
+import packer
+print(packer.__file__)
+with packer.open_dataset(sys.argv[1], output="numpy") as dataset:
+    print(hashlib.sha256(b"".join(image.tobytes() for image, _ in dataset)).hexdigest())
+with packer.Loader(packer.open_dataset(sys.argv[1], crop=packer.CenterCrop(16)), 4, threads=1) as loader:
+    print(sum(len(labels) for _, labels in loader))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs links")
+def test_a_wheel_reads_and_writes_where_nothing_else_is_installed(bare: Path, photo_tree: Path, tmp_path: Path) -> None:
+    pack = tmp_path / "photos.lmdb"
+    convert = [bare / "packer", "convert", "--quiet", photo_tree, pack]
+    done = subprocess.run(convert, cwd=tmp_path, env=plain(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = subprocess.run(
+        [bare / "python", "-W", "ignore::UserWarning", "-c", READ, pack],
+        cwd=tmp_path,
+        env=plain(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    where, pixels, count = done.stdout.split()
+    assert where.startswith(str(tmp_path))
+    with packer.open_dataset(pack, output="numpy") as dataset:
+        assert pixels == hashlib.sha256(b"".join(image.tobytes() for image, _ in dataset)).hexdigest()
+        assert int(count) == len(dataset)
 
 
 A_WHEEL = "a wheel of packer, which scripts/wheels makes in a clone (pip install --force-reinstall --no-deps FILE.whl)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -191,3 +192,40 @@ def test_a_cache_is_cleared_while_others_read(packs: list[Path], served: Served,
     clearing.join()
     assert [reader.returncode for reader in readers] == [0, 0]
     assert len({*lines[0].split(), *said[0].split(), *said[1].split()}) == 1
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["one object", "several objects"])
+@pytest.mark.parametrize("second", ["b", ""], ids=["two directories", "a directory and memory"])
+def test_two_caches_of_one_object_in_one_process(
+    packs: list[Path], served: Served, tmp_path: Path, number: int, second: str
+) -> None:
+    """Each keeps what is read by it, and nothing is fetched again that it has."""
+    url, path = served.url(packs[number]), packs[number]
+    expected = [bytes(data) for data, _ in open_dataset(path, output="bytes")]
+    stored = sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else [path]))
+    places = [tmp_path / "a", tmp_path / second if second else ""]
+    first, other = (open_dataset(url, output="bytes", cache_dir=place, cache_size="1 GB") for place in places)
+    some = range(0, len(first), 7)
+    assert [bytes(data) for data, _ in first.__getitems__(some)] == [expected[row] for row in some]
+    for dataset, rows in ((other, range(len(other))), (first, range(len(first)))):
+        before = served.server.sent()
+        assert [bytes(dataset[row][0]) for row in rows] == expected
+        assert served.server.sent() - before < 1.2 * stored
+        asked = len(served.server.asked)
+        assert [bytes(dataset[row][0]) for row in rows] == expected
+        assert len(served.server.asked) == asked, "what was read once is kept"
+    for place in filter(None, places):
+        assert sum(one.size for one in caches.kept(str(place))) > 0.9 * stored
+
+
+def test_what_is_chosen_for_a_later_dataset_changes_no_earlier_one(
+    packs: list[Path], served: Served, tmp_path: Path
+) -> None:
+    places = [tmp_path / name for name in "ab"]
+    first, _ = (open_dataset(served.url(packs[1]), output="bytes", cache_dir=place) for place in places)
+    begun = sum(one.size for one in caches.kept(str(places[1])))
+    copy = pickle.loads(pickle.dumps(first))
+    copy.__getitems__(range(0, len(copy), 2))
+    first.__getitems__(range(1, len(first), 2))
+    assert sum(one.size for one in caches.kept(str(places[1]))) == begun
+    assert sum(one.size for one in caches.kept(str(places[0]))) > sum(len(data) for data, _ in first)

@@ -36,7 +36,7 @@ class _Opened:
         self.touched = 0.0
 
 
-_opened: dict[tuple[str, int], _Opened] = {}  # used without a lock, which a fork could leave locked
+_opened: dict[tuple[str, int], _Opened] = {}  # by directory and number; without a lock, which a fork may leave locked
 
 
 class Blocks:
@@ -63,6 +63,7 @@ class Blocks:
         about = {"url": shown(url), "size": version.size, "etag": version.etag, "modified": version.modified}
         kept = None if unnamed else own(settings.cache_dir)
         self.home = None if kept is None else Home(kept, self.identity, about)
+        self._directory = "" if self.home is None else self.home.directory
         self._block = SMALL if self.home is None else BLOCK
         if self.home is not None:
             prepare(self.home.cache_dir, settings.cache_size)
@@ -77,7 +78,7 @@ class Blocks:
     def place(self, begin: int, size: int) -> tuple[Stretch, int] | None:
         """Return where bytes lie, if in one stretch: bytes that were fetched for this process, or compared before."""
         number, within = divmod(begin, STRETCH)
-        opened = _opened.get((self.identity, number)) or self._open(number)
+        opened = _opened.get((self._directory, number)) or self._open(number)
         if opened is None or within + size > STRETCH:
             return None
         first, last = within // BLOCK, -(-(within + size) // BLOCK)
@@ -127,7 +128,7 @@ class Blocks:
             for place in lacking:
                 found[place] = find(*ranges[place])
         return [  # what the cache does not take, or loses at once, is fetched past it
-            client.get(self.url, wanted[0], sum(wanted), self.version) if data is None else data
+            client.get(self.url, wanted[0], sum(wanted), self.version, self.settings) if data is None else data
             for wanted, data in zip(ranges, found, strict=True)
         ]
 
@@ -159,7 +160,7 @@ class Blocks:
 
     def _unknown(self, wanted: tuple[int, int]) -> tuple[int, int] | None:
         """Return the blocks of a range; none where they are there, and none at its ends that lie in memory."""
-        if (self.identity, wanted[0] // STRETCH) in _opened and self.place(*wanted) is not None:
+        if (self._directory, wanted[0] // STRETCH) in _opened and self.place(*wanted) is not None:
             return None
         first, last = self._run(wanted)
         memory = fetcherprocess.memory()
@@ -180,9 +181,9 @@ class Blocks:
             }
         client.fetched(self.order("fill", urgent=True, again=again), _packed(sorted(runs)), self.url)
         for number in {block // _PER_STRETCH for first, last in runs for block in (first, last - 1)}:
-            opened = _opened.get((self.identity, number))
+            opened = _opened.get((self._directory, number))
             if opened is not None and not opened.stretch.is_named():  # somebody removed it, and it was made again
-                _opened.pop((self.identity, number), None)
+                _opened.pop((self._directory, number), None)
 
     def _in_stretch(self, begin: int, end: int) -> bytes | None:
         """Return bytes of one stretch; None where some lack or are not what was fetched."""
@@ -216,7 +217,7 @@ class Blocks:
     def _open(self, number: int) -> _Opened | None:
         if self.home is None:
             return None
-        key = self.identity, number
+        key = self._directory, number
         found = _opened.get(key)
         if found is None:
             try:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from packer._storage.remote import fetcherprocess
 from packer._storage.remote.orders import Message
-from packer._storage.remote.settings import chosen
+from packer._storage.remote.settings import Settings, chosen
 from packer._storage.remote.urls import parse, shown
 from packer.errors import RemoteError
 
@@ -46,28 +46,34 @@ class Listed(NamedTuple):
     version: Version
 
 
-def head(url: str) -> Version | None:
+def head(url: str, settings: Settings | None = None) -> Version | None:
     """Return the version of an object that is there now; None where there is none.
 
     Raises
     ------
     RemoteError
-        If the store does not say it within the time limit of the settings chosen for the URL.
+        If the store does not say it within the time limit of the settings, by default those chosen for the URL.
     """
-    found = look(url, 1)
+    found = look(url, 1, settings)
     return found and found[0]
 
 
-def look(url: str, size: int) -> tuple[Version, bytes] | None:
+def look(url: str, size: int, settings: Settings | None = None) -> tuple[Version, bytes] | None:
     """Return the version of an object and its first bytes, `size` of them at most; None where there is no object."""
-    message, payload = fetcherprocess.ask(_get(url, 0, size, None))
+    message, payload = fetcherprocess.ask(_get(url, 0, size, None, settings))
     if message.get("failed") == "missing":
         return None
     _require(message, url)
     return Version(*message["version"]), bytes(payload)
 
 
-def get(url: str, begin: int = 0, end: int | None = None, version: Version | None = None) -> bytes:
+def get(
+    url: str,
+    begin: int = 0,
+    end: int | None = None,
+    version: Version | None = None,
+    settings: Settings | None = None,
+) -> bytes:
     """Return bytes of an object, from `begin` to before `end`.
 
     May be called on many threads at once.
@@ -79,17 +85,19 @@ def get(url: str, begin: int = 0, end: int | None = None, version: Version | Non
         None stands for the object's end.
     version : Version, optional
         RemoteError where the object is another one by now.
+    settings : Settings, optional
+        By default those chosen for the URL.
 
     Raises
     ------
     RemoteError
-        If the bytes cannot be had within the time limit of the settings chosen for the URL.
+        If the bytes cannot be had within the time limit of the settings.
     FileNotFoundError
         If there is no such object.
     """
     if end is not None and begin >= end:
         return b""
-    message, payload = fetcherprocess.ask(_get(url, begin, end, version))
+    message, payload = fetcherprocess.ask(_get(url, begin, end, version, settings))
     if message.get("failed") == "missing":
         raise FileNotFoundError(f"{shown(url)}: there is no such object")
     _require(message, url)
@@ -119,8 +127,8 @@ def fetched(message: Message, payload: bytes, url: str) -> dict[str, Any]:
     return answer
 
 
-def _get(url: str, begin: int, end: int | None, version: Version | None) -> Message:
-    seconds = chosen(url).timeout
+def _get(url: str, begin: int, end: int | None, version: Version | None, settings: Settings | None) -> Message:
+    seconds = (settings or chosen(url)).timeout
     return {"do": "get", "url": url, "begin": begin, "end": end, "version": version, "seconds": seconds}
 
 

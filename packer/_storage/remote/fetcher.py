@@ -138,7 +138,7 @@ class _Fetcher:
                     filling.want(runs[begin : begin + _STEP], urgent=False, again=False)
 
     def _filling(self, order: Message) -> Filling:
-        key = order["url"], tuple(order["version"]), order["cache_dir"]
+        key = order["url"], tuple(order["version"]), order["cache_dir"], order["cache_size"], order["seconds"]
         found = self._fillings.pop(key, None)
         if found is None:
             identity, size = order["identity"], order["block"]

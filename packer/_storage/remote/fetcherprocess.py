@@ -11,20 +11,20 @@ import itertools
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 
+from packer._storage.interpreters import python_command
 from packer._storage.remote.memory import Memory, default_limit
 from packer._storage.remote.orders import Message, receive, send
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
 __all__ = ["ask", "mark", "memory", "pages", "tell"]
 
-_CODE = "import sys; sys.path[:] = sys.argv[1:]; from packer._storage.remote.fetcher import main; main()"
+_CODE = "from packer._storage.remote.fetcher import main; main()"
 _SILENCE = 60.0  # seconds without a sign of life, after which a fetcher counts as dead
 _STARTS = 2  # times that an order is given, to another fetcher where one died
 _ENDING = 5.0  # seconds that a fetcher takes to end
@@ -164,13 +164,13 @@ class _Fetcher:
 
 
 def _start(errors: int) -> subprocess.Popen[bytes]:
-    import importlib.util
-
-    if importlib.util.find_spec("obstore") is None:
-        raise MissingDependencyError(f"reading objects at URLs needs obstore: {pip_install('remote')}")
+    try:
+        command = python_command(_CODE, "obstore")
+    except ModuleNotFoundError:
+        raise MissingDependencyError(f"reading objects at URLs needs obstore: {pip_install('remote')}") from None
     try:
         return subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _CODE, *(os.path.abspath(place) for place in sys.path)],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

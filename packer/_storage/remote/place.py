@@ -35,17 +35,20 @@ class RemotePlace(Place):
     Parameters
     ----------
     url : str
+    settings : Settings, optional
+        How it is read; by default as was chosen for the URL. What is chosen later changes nothing here.
     """
 
     remote = True
 
-    def __init__(self, url: str | os.PathLike[str]) -> None:
+    def __init__(self, url: str | os.PathLike[str], settings: Settings | None = None) -> None:
         parts = parse(url)
         self.url = str(parts)
         self.path = self.given = parts.shown()
         self._secret = bool(parts.query or parts.user)
         if self._secret:
             os.environ[_URL_OF + identity(self.url)] = self.url
+        self._settings = settings or chosen(self.url)
         self._versions: dict[str, Version] = {}
         self._refusal: RemoteError | None = None
 
@@ -55,15 +58,15 @@ class RemotePlace(Place):
 
     @property
     def kept(self) -> bool:
-        return own(chosen(self.url).cache_dir) is not None
+        return own(self._settings.cache_dir) is not None
 
     def open(self, inside: str = "") -> RemoteFile:
-        file = RemoteFile(self.url, inside, version=self._versions.get(inside))
+        file = RemoteFile(self.url, inside, version=self._versions.get(inside), settings=self._settings)
         self._versions[inside] = file.version
         return file
 
     def join(self, inside: str) -> RemotePlace:
-        below = RemotePlace(join(self.url, inside))
+        below = RemotePlace(join(self.url, inside), self._settings)
         below._versions = {
             name.removeprefix(f"{inside}/"): version
             for name, version in self._versions.items()
@@ -79,7 +82,7 @@ class RemotePlace(Place):
             if part == ".." and not parse(url).key:
                 raise ValueError(f"{way} leads out of the store")
             url = parent(url) if part == ".." else join(url, part) if part not in ("", ".") else url
-        return RemotePlace(url)
+        return RemotePlace(url, self._settings)
 
     def head(self, size: int) -> bytes | None:
         """Return the first bytes of the object; None where there is none, or it is refused.
@@ -145,7 +148,7 @@ class RemotePlace(Place):
     def _version(self, inside: str) -> Version | None:
         found = self._versions.get(inside)
         if found is None:
-            found = client.head(join(self.url, inside) if inside else self.url)
+            found = client.head(join(self.url, inside) if inside else self.url, self._settings)
             if found is not None:
                 self._versions[inside] = found
         return found
@@ -160,7 +163,7 @@ class RemotePlace(Place):
 
     def __reduce__(self) -> tuple[Any, ...]:
         told = identity(self.url) if self._secret else ""
-        return _again, (self.path if told else self.url, told, chosen(self.url))
+        return _again, (self.path if told else self.url, told, self._settings)
 
 
 def _again(url: str, told: str, settings: Settings) -> RemotePlace:
@@ -171,4 +174,4 @@ def _again(url: str, told: str, settings: Settings) -> RemotePlace:
             raise RemoteError(f"{url}: what a pickle does not have, its signature, is unknown here: open the URL here")
         url = known
     choose(url, settings)
-    return RemotePlace(url)
+    return RemotePlace(url, settings)

@@ -1,7 +1,7 @@
 """Buckets of Google Cloud and containers of Azure as they are written: through obstore, in a process of its own.
 
-obstore's threads hang in a process that is forked after they began. So `python -m packer._storage.remote.putting` does
-what is asked of it, one request a process: JSON on its standard input, lines of JSON on its standard output.
+obstore's threads hang in a process that is forked after they began. So each request has a process, which runs `main`:
+JSON on its standard input, lines of JSON on its standard output.
 
 An object appears when all of it has arrived. obstore cannot go on with an object that was sent in part: it is sent
 anew. What arrived of it before belongs to no object; Azure drops it after a week, and Google by a lifecycle rule.
@@ -18,13 +18,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from packer._storage.interpreters import python_command
 from packer._storage.remote.multipart import exists_already, part_size, same_object
 from packer._storage.remote.s3 import Found
 from packer._storage.remote.settings import Settings
 from packer._storage.remote.uploadlog import UploadLog
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
-__all__ = ["PuttingStore"]
+__all__ = ["PuttingStore", "main"]
+
+_CODE = "from packer._storage.remote.putting import main; main()"
 
 _REQUEST = 5  # how much longer a request with a part may take than one wait
 _RETRIES = 8
@@ -89,9 +92,11 @@ class PuttingStore:
     def _ask(self, verb: str, key: str, progress: Callable[[int], None] | None = None, **more: Any) -> Any:
         """Have a process do something, and return what it says; RemoteError where it fails."""
         request = {"verb": verb, "base": self._base, "key": key, "timeout": self._settings.timeout, **more}
-        with subprocess.Popen(
-            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as child:
+        try:
+            command = python_command(_CODE, "obstore")
+        except ModuleNotFoundError:
+            raise self._failed(key, "ImportError") from None
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
             try:
                 assert child.stdin is not None
                 assert child.stdout is not None
@@ -118,7 +123,7 @@ class PuttingStore:
         return RemoteError(f"{self.shown(key)}: {why}")
 
 
-def _serve() -> None:
+def main() -> None:
     """Do what standard input asks for."""
     request = json.load(sys.stdin)
     try:
@@ -168,7 +173,3 @@ def _pieces(file: Any, size: int) -> Iterator[bytes]:
 
 def _say(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)  # noqa: T201 - its standard output is read by its parent alone
-
-
-if __name__ == "__main__":
-    _serve()

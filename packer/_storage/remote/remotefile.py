@@ -69,14 +69,15 @@ class RemoteFile(PackFile):
     ) -> None:
         self.url = join(url, inside) if inside else os.fspath(url)
         self.path = shown(self.url)
+        settings = settings or chosen(self.url)
         first = b""
         if version is None:
-            found = client.look(self.url, _FIRST)
+            found = client.look(self.url, _FIRST, settings)
             if found is None:
                 raise CorruptPackError("the object is missing", self.path)
             version, first = found
         self.version = version
-        self._blocks = Blocks(self.url, version, settings or chosen(self.url))
+        self._blocks = Blocks(self.url, version, settings)
         self._blocks.keep_first(first)
         self._together: tuple[FileBytes | mmap.mmap, int] | None = None  # a part of the object, and where it begins
         self.size, self.modified, self.mode, self.links = version.size, version.modified, 0o644, 1

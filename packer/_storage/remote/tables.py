@@ -38,7 +38,7 @@ def whole(blocks: Blocks, begin: int, size: int) -> tuple[FileBytes | mmap.mmap,
         if found is not None:
             return found[0], begin - found[1]
     data = mmap.mmap(-1, size)  # no disk takes it
-    data.write(client.get(blocks.url, begin, begin + size, blocks.version))
+    data.write(client.get(blocks.url, begin, begin + size, blocks.version, blocks.settings))
     return data, 0
 
 

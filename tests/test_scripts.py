@@ -1,0 +1,84 @@
+"""Programs that only people run, in scripts and benchmarks, begin at least: a name that moved is found here."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import packer
+
+ROOT = Path(packer.__file__).parents[1]
+
+pytestmark = pytest.mark.skipif(not (ROOT / "scripts").is_dir(), reason="needs the repository")
+
+SHELL = [path for path in sorted((ROOT / "scripts").glob("*")) if path.is_file() and not path.suffix]
+PROGRAMS = [
+    *sorted(path for path in (ROOT / "benchmarks").glob("*.py") if "argparse" in path.read_text("utf-8")),
+    ROOT / "scripts" / "demo.py",
+    ROOT / "scripts" / "wheels.py",
+]
+
+HELP = """
+import contextlib, io, runpy, sys, traceback
+
+failed = []
+for path in sys.argv[1:]:
+    sys.argv, sys.path[:1] = [path, "--help"], [path.rpartition("/")[0]]
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            runpy.run_path(path, run_name="__main__")
+    except SystemExit as ended:
+        if ended.code == 0 and said.getvalue().startswith("usage: "):
+            continue
+    except BaseException:
+        traceback.print_exc()
+    failed.append(path)
+sys.exit("no help: " + ", ".join(failed) if failed else 0)
+"""
+
+
+def test_every_benchmark_imports_what_it_needs_and_says_how_it_is_used() -> None:
+    """In one process, whose imports serve all of them."""
+    line = [sys.executable, "-W", "ignore", "-c", HELP, *map(str, PROGRAMS)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=250)
+    assert done.returncode == 0, done.stderr
+
+
+def imported(text: str) -> list[str]:
+    """Return lines that import names from packer, wherever they stand in a program; its functions import some later."""
+    found = re.findall(r"^ *(from packer[\w.]* import (?:\([^)]*\)|[^\n(]*))", text, re.MULTILINE)
+    return [re.sub(r"#[^\n]*", "", one) for one in found]
+
+
+def test_every_name_of_packer_that_programs_import_is_there() -> None:
+    folders = ("benchmarks", "examples", "fuzz", "scripts", "tests/interop", "tests/native")
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    lines = {line: path for path in paths for line in imported(path.read_text("utf-8"))}
+    assert len(lines) > 100
+    wrong = []
+    for line, path in lines.items():
+        try:
+            exec(line, {})
+        except ImportError as error:
+            wrong.append(f"{path}: {error}")
+    assert wrong == []
+
+
+@pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
+@pytest.mark.parametrize("path", SHELL, ids=lambda path: path.name)
+def test_a_script_of_the_shell_is_one_and_names_files_that_are_there(path: Path) -> None:
+    text = path.read_text("utf-8")
+    subprocess.run(["bash" if "bash" in text.partition("\n")[0] else "sh", "-n", path], check=True)
+    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    named = re.findall(r"(?<![\w./-])(?:scripts|tests|benchmarks|packer|docs|examples)/[\w./-]*\w", code)
+    results = "benchmarks/results/"  # what benchmarks write
+    assert [name for name in named if not name.startswith(results) and not (ROOT / name).exists()] == []
+    modules = re.findall(r"-m ((?:tests|fuzz|packer)[\w.]*)", code)
+    paths = [ROOT.joinpath(*module.split(".")) for module in modules]
+    assert [str(one) for one in paths if not (one.is_dir() or one.with_suffix(".py").exists())] == []
