@@ -62,13 +62,14 @@ class Vector:
     """
 
     def __init__(self, file: _Bytes, offset: int, count: int, dtype: str, *, held: bool = True) -> None:
-        self._file, self._offset, self._count, self.dtype = file, offset, count, np.dtype(dtype)
+        self._opened: _Bytes | None = file
+        self._offset, self._count, self.dtype = offset, count, np.dtype(dtype)
         self._size, self.held = count * self.dtype.itemsize, held
         self.checksum: int | None = None
         self._memory: Any = None
         self._fits = file.stamp()  # of which the elements are those that the vector was made of
         if self._size < _SHARED_FROM:
-            self.held, self._memory = True, file.read(offset, self._size)
+            self.held, self._memory, self._opened = True, file.read(offset, self._size), None
         elif held:
             self._memory = _shared(self._size + len(_READ))
 
@@ -89,10 +90,12 @@ class Vector:
         """Return the whole vector, read-only: memory, or where it is not held a mapping, to be used at once."""
         if not self.held:
             self._file.require_whole()
-            self._require_same()
+            self._require_same(self._file)
             return self._mapped()
-        if len(self._memory) > self._size:
-            self._fill()
+        opened = self._opened
+        if opened is not None:  # which another thread may set to None meanwhile
+            self._fill(opened)
+            self._opened = None  # so that the file is closed when its reader is
         return _read_only(np.frombuffer(self._memory, self.dtype, self._count))
 
     def copy(self) -> npt.NDArray[Any]:
@@ -108,21 +111,26 @@ class Vector:
             found[start : start + len(block)] = block
         return _read_only(found)
 
+    @property
+    def _file(self) -> _Bytes:
+        assert self._opened is not None  # of what is memory nothing is read
+        return self._opened
+
     def _part(self, start: int, stop: int) -> npt.NDArray[Any]:
-        self._require_same()
+        self._require_same(self._file)
         size, count = self.dtype.itemsize, max(0, stop - start)
         return np.frombuffer(self._file.read(self._offset + size * start, size * count), self.dtype)
 
-    def _require_same(self) -> None:
+    def _require_same(self, file: _Bytes) -> None:
         """Raise CorruptPackError where somebody wrote something else into the file since it was opened."""
-        if self.checksum is None or (stamp := self._file.stamp()) == self._fits:
+        if self.checksum is None or (stamp := file.stamp()) == self._fits:
             return
         checksum = 0
         for start in range(0, self._size, _STEP):
-            data = self._file.read(self._offset + start, min(_STEP, self._size - start))
+            data = file.read(self._offset + start, min(_STEP, self._size - start))
             checksum = google_crc32c.extend(checksum, data)
         if checksum != self.checksum:
-            raise self._file.overwritten()
+            raise file.overwritten()
         self._fits = stamp
 
     def _mapped(self) -> npt.NDArray[Any]:
@@ -131,7 +139,7 @@ class Vector:
             self._memory = self._file.mapping(start, self._offset + self._size - start)
         return np.frombuffer(self._memory, self.dtype, self._count, self._offset - start)
 
-    def _fill(self) -> None:
+    def _fill(self, file: _Bytes) -> None:
         """Read the vector, unless this process or a fork has done so.
 
         Without a lock, which a fork could leave locked for ever: where two read at the same time, they read the same.
@@ -139,11 +147,11 @@ class Vector:
         for start in range(0, self._size, _STEP):
             if self._memory[-1:] == _READ:
                 return
-            data = self._file.read(self._offset + start, min(_STEP, self._size - start))
+            data = file.read(self._offset + start, min(_STEP, self._size - start))
             if self._memory[-1:] == _READ:  # others use it, and the file may have changed meanwhile
                 return
             self._memory[start : start + len(data)] = data
-        self._require_same()
+        self._require_same(file)
         self._memory[-1:] = _READ
 
 
