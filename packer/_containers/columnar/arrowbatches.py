@@ -189,11 +189,13 @@ class Batches:
         if _REPEATING.match(str(kind)):  # values that are there once, and many times in the array
             raise ValueError(f"packer does not read columns of {kind}: name others with --key")
         length, nulls = batch.nodes[node]
-        if length > 8 * self._file.size:  # nulls and empty structures have no bytes
+        count = kind.num_buffers * (not pa.types.is_null(kind))
+        has_bytes = any(batch.buffers[number].size for number in range(buffer, buffer + count))
+        if length > (8 if has_bytes else 1) * self._file.size:  # nulls and empty structures have no bytes
             raise ValueError(f"an array of {length:,} values in a file of {self._file.size:,} bytes")
         own = [
             None if not batch.buffers[number].size else pa.py_buffer(self._own(batch, number))
-            for number in range(buffer, buffer + kind.num_buffers * (not pa.types.is_null(kind)))
+            for number in range(buffer, buffer + count)
         ]
         if own and not nulls:
             own[0] = None
