@@ -133,7 +133,8 @@ ALONE = {
     "convert": "format split unlabeled labels classes-from limit resize codec no-tiles exif audit check max-pixels "
     "on-error report workers parts overwrite fresh ignore-free-space quiet json-progress cache-dir cache-size timeout "
     "skip-hidden allow-empty strict",
-    "index": "skip-hidden allow-empty strict unlabeled labels classes-from exif no-checksums on-error overwrite quiet json-progress",
+    "index": "skip-hidden allow-empty strict unlabeled labels classes-from exif no-checksums on-error overwrite quiet "
+    "json-progress",
     "scan": "skip-hidden allow-empty strict unlabeled labels classes-from limit overwrite quiet json-progress",
     "merge": "classes prefix finish workers overwrite fresh quiet json-progress cache-dir cache-size timeout",
     "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
