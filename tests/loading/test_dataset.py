@@ -121,6 +121,7 @@ def test_open_dataset_shows_the_parameters_of_the_datasets() -> None:
     assert shown.pop("index").default is None  # of what is no pack
     assert shown.pop("progress").default is None
     assert shown.pop("keys").default == ()  # of a container
+    assert shown.pop("unlabeled").default is False
     assert "Sequence" in shown.pop("root").annotation  # or several packs
     assert expected.pop("root")
     assert list(shown.items()) == list(expected.items())

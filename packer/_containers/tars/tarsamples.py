@@ -40,7 +40,7 @@ _ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
 _APPLE_DOUBLE = b"\0\5\x16\7"
 _HEAD = 16  # bytes by which an image is known
 _REMEMBERED = 100_000  # keys without an image
-_AGAIN = "Make the tar again with its members in the order of their names: tar --sort=name"
+_AGAIN = "Make the tar again with its members in the order of their names: `tar --sort=name`"
 
 
 def last_part(extension: str) -> str:
