@@ -264,7 +264,8 @@ class SourceRequest(AnnotationRequest):
             source = with_files(source, self.file_fields, self.on_missing or "error", skip=self.bad_samples().skip)
             gray = notes_on_gray_files(source, _texts("fields", self.fields, "="))
             source = replace(source, notes=[*source.notes, *gray])
-        account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
+        if source.origin is None:  # else the packs have an account of their own
+            account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
         self._require_no_losses(source)
         return self._chosen(source)
 

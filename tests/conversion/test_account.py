@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 import packer
-from packer._account import Account
+from packer._account import Account, Item
 from packer._formats import open_pack
 from packer._sources import imagefolder_source, write_listing
 from packer.errors import OptionError, SourceError
@@ -450,3 +450,19 @@ def test_classes_that_merging_moves_are_recorded_and_no_loss(tmp_path: Path) -> 
     account = packer.info(tmp_path / "both.lmdb").account
     assert account is not None
     assert [(item["fate"], item["names"], item.get("chosen")) for item in account] == [("renumbered", ["b"], True)]
+
+
+def test_a_pack_of_a_pack_counts_its_unlabeled_images_once(tmp_path: Path) -> None:
+    built = tar_with_two_labels_missing(tmp_path)
+    packer.convert(built.src, tmp_path / "0.lmdb", unlabeled=True)
+    for number in range(2):
+        packer.convert(tmp_path / f"{number}.lmdb", tmp_path / f"{number + 1}.lmdb", strict=True)
+    accounts = [packer.info(tmp_path / f"{number}.lmdb").account for number in range(3)]
+    assert accounts[0] == accounts[1] == accounts[2]
+    assert accounts[0] is not None
+    assert sum(item["count"] for item in accounts[0] if item["fate"] == "unlabeled") == 2
+
+
+@pytest.mark.parametrize("what", ["y", "s", "", "key", "entry"])
+def test_whatever_a_manifest_calls_things_is_shown(what: str) -> None:
+    assert Account([Item("left out", what, "", 2)]).lines()[0].startswith("left out: 2 ")
