@@ -200,7 +200,7 @@ def test_data_in_other_files_are_never_read(tmp_path: Path) -> None:
     assert not found.ranges
     assert not found.numbers
     assert not len(found.copied)
-    assert any("in other files" in note for note in found.notes)
+    assert [item.why for item in found.container.account.losses()] == ["it has its data in other files"]
 
 
 def test_few_bytes_promise_neither_many_samples_nor_long_texts(tmp_path: Path) -> None:

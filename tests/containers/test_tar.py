@@ -351,7 +351,11 @@ def test_keys_name_what_is_taken(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.txt", b"dog"), ("a.json", b"[1]"), ("a.pyd", b"\x80\x04.")])
     keys = {"image": "jpg", "label": "txt", "about:bytes": "json", "raw:bytes": "pyd"}
     assert listed(path, keys) == [("a.jpg", "dog", JPEG, {"about": b"[1]", "raw": b"\x80\x04."})]
-    assert "left out, as no --key names them: .json, .pyd" in notes(path, {"label": "txt"})
+    found = find_container([path])
+    assert found is not None
+    (left,) = (item for item in found[0].open(found[1], {"label": "txt"}).account if item.fate == "left out")
+    assert left.line() == "left out: 2 members (.json, .pyd): no --key names them"
+    assert left.chosen
 
 
 NPY = io.BytesIO()
@@ -708,6 +712,8 @@ def test_members_that_belong_to_no_sample_are_said(tmp_path: Path) -> None:
         ("noend", JPEG),
         ("LICENSE", b"x"),
         (".DS_Store", b"x"),
+        ("__own__/1.jpg", JPEG),
+        ("__key__", b"x"),
         ("a.md", b""),
     ]
     path = write(tmp_path / "x.tar", [*others, *of_samples(("cls", [b"1"]))])
@@ -717,10 +723,12 @@ def test_members_that_belong_to_no_sample_are_said(tmp_path: Path) -> None:
     assert [(item.fate, item.what, item.names) for item in said] == [
         ("left out", "image", [".h.jpg"]),
         ("left out", "image", ["noend"]),
+        ("left out", "image", ["__own__/1.jpg"]),
         ("taken", "member", [".cls"]),
         ("not looked at", "member", ["a.md"]),
         ("not looked at", "member", ["._00.jpg", ".DS_Store"]),
         ("not looked at", "member", ["LICENSE"]),
+        ("not looked at", "member", ["__key__"]),
     ]
 
 

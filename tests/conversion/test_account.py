@@ -466,3 +466,23 @@ def test_a_pack_of_a_pack_counts_its_unlabeled_images_once(tmp_path: Path) -> No
 @pytest.mark.parametrize("what", ["y", "s", "", "key", "entry"])
 def test_whatever_a_manifest_calls_things_is_shown(what: str) -> None:
     assert Account([Item("left out", what, "", 2)]).lines()[0].startswith("left out: 2 ")
+
+
+def metadata_with_an_odd_name(directory: Path) -> Built:
+    root = images(directory / "tree", *(f"cat/{number}.jpg" for number in range(6)))
+    rows = [f"cat/{number}.jpg,{number}" for number in range(6)]
+    (root / "metadata.csv").write_text("\n".join(["file_name,an age", *rows, ""]))
+    return Built(root, {}, 1)
+
+
+@pytest.mark.parametrize(
+    "build", [metadata_with_an_odd_name, lambda directory: hdf5(directory, 1, labels=CLASSES, ages=[1, 2])]
+)
+def test_strict_refuses_to_lose_a_column(build: Build, tmp_path: Path) -> None:
+    built = build(tmp_path)
+    with pytest.raises(SourceError, match=r"left out: 1 (column|dataset) \((an age|ages)\)"):
+        packer.convert(built.src, tmp_path / "out.lmdb", strict=True, **built.options)
+    packer.convert(built.src, tmp_path / "out.lmdb", **built.options)
+    account = packer.info(tmp_path / "out.lmdb").account
+    assert account is not None
+    assert sum(item["count"] for item in account if item["fate"] == "left out") == built.lost

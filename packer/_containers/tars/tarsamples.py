@@ -40,6 +40,7 @@ _ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
 _APPLE_DOUBLE = b"\0\5\x16\7"
 _HEAD = 16  # bytes by which an image is known
 _REMEMBERED = 100_000  # keys without an image
+_HIDDEN = "their names begin with a dot, which makes no sample"
 _AGAIN = "Make the tar again with its members in the order of their names: tar --sort=name"
 
 
@@ -168,9 +169,10 @@ class SampleReader:
             slash = name.rfind("/") + 1
             dot = name.find(".", slash)
             if name.startswith("__") and _META.match(name):
+                self._leave_out(member, name[slash:], "webdataset keeps names such as __NAME__ for itself")
                 continue
             if dot <= slash:
-                self._leave_out(member, name[slash:])
+                self._leave_out(member, name[slash:], _HIDDEN if dot == slash else "their names have no extension")
                 continue
             yield name[:dot], member.archive, name[dot + 1 :].lower(), member
 
@@ -186,14 +188,12 @@ class SampleReader:
             self._note("names begin with / or ../, which goes")
         return "/".join(part for part in parts if part not in ("", "."))
 
-    def _leave_out(self, member: Member, base: str) -> None:
+    def _leave_out(self, member: Member, base: str, why: str) -> None:
         """Say of a member that belongs to no sample."""
         head = self._window.read(member.offset, min(_HEAD, member.size))
-        hidden = base.startswith(".")
         if base == ".DS_Store" or (base.startswith("._") and head.startswith(_APPLE_DOUBLE)):
             self.account.not_looked_at("member", "left by macOS", [member.name])
             return
-        why = "their names begin with a dot, which makes no sample" if hidden else "their names have no extension"
         if suffix_of(head) or is_image_name(base):
             self.account.left_out("image", why, [member.name])
         else:
