@@ -320,7 +320,9 @@ class SourceRequest(AnnotationRequest):
         if (container := self._of_container(own, classes)) is not None:
             return container
         if self.annotations:
-            return self.annotated_source(self.src, self.rule, self.on_missing, self.bad_samples())
+            return self.annotated_source(
+                self.src, self.rule, self.on_missing, self.bad_samples(), unlabeled=self.unlabeled or self.no_classes
+            )
         try:
             return self._of_directory(destination, classes, is_split)
         except SourceError as error:

@@ -486,3 +486,35 @@ def test_strict_refuses_to_lose_a_column(build: Build, tmp_path: Path) -> None:
     account = packer.info(tmp_path / "out.lmdb").account
     assert account is not None
     assert sum(item["count"] for item in account if item["fate"] == "left out") == built.lost
+
+
+XML = """<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox>
+</object></annotation>"""
+
+
+def voc_without_a_file(directory: Path) -> Built:
+    images(directory / "JPEGImages")
+    (directory / "Annotations").mkdir()
+    for number in range(5):
+        (directory / "Annotations" / f"{number}.xml").write_text(XML)
+    return Built(directory / "JPEGImages", {"voc": directory}, 1)
+
+
+def yolo_without_a_file(directory: Path) -> Built:
+    images(directory / "images")
+    (directory / "labels").mkdir()
+    for number in range(5):
+        (directory / "labels" / f"{number}.txt").write_text("0 .5 .5 .2 .2")
+    (directory / "data.yaml").write_text("names: [cat]")
+    return Built(directory / "images", {"yolo": directory / "data.yaml"}, 1)
+
+
+@pytest.mark.parametrize("build", [voc_without_a_file, yolo_without_a_file])
+def test_an_image_without_annotations_is_a_loss_unless_somebody_says_so(build: Build, tmp_path: Path) -> None:
+    built = build(tmp_path)
+    with pytest.raises(SourceError, match=r"unlabeled: 1 image \(5\.jpg\): they have no file"):
+        packer.convert(built.src, tmp_path / "out.lmdb", strict=True, **built.options)
+    packer.convert(built.src, tmp_path / "out.lmdb", strict=True, unlabeled=True, **built.options)
+    account = packer.info(tmp_path / "out.lmdb").account
+    assert account is not None
+    assert [item["count"] for item in account if item["fate"] == "unlabeled"] == [1, 5]
