@@ -20,6 +20,7 @@ from typing import NoReturn
 from packer._account import Account
 from packer._containers.imagenames import is_image_name, suffix_of
 from packer._containers.tars.tarheaders import Member, Window
+from packer._storage.systemfiles import LEFT_BY_SYSTEM, is_system_file
 from packer.errors import SourceError, printable
 
 __all__ = ["IMAGES", "Sample", "SampleReader", "last_part"]
@@ -37,7 +38,6 @@ _META = re.compile("__[^/]*__($|/)")  # names that webdataset keeps for itself
 _MOST = 1000  # members of a sample
 _MOST_OF_KEY = 1 << 17  # members that have one key up to the first dot
 _ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
-_APPLE_DOUBLE = b"\0\5\x16\7"
 _HEAD = 16  # bytes by which an image is known
 _REMEMBERED = 100_000  # keys without an image
 _HIDDEN = "their names begin with a dot, which makes no sample"
@@ -191,8 +191,8 @@ class SampleReader:
     def _leave_out(self, member: Member, base: str, why: str) -> None:
         """Say of a member that belongs to no sample."""
         head = self._window.read(member.offset, min(_HEAD, member.size))
-        if base == ".DS_Store" or (base.startswith("._") and head.startswith(_APPLE_DOUBLE)):
-            self.account.not_looked_at("member", "left by macOS", [member.name])
+        if is_system_file(base, lambda: head):
+            self.account.not_looked_at("member", LEFT_BY_SYSTEM, [member.name])
             return
         if suffix_of(head) or is_image_name(base):
             self.account.left_out("image", why, [member.name])
