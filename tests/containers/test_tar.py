@@ -737,3 +737,17 @@ def test_archives_within_a_tar_are_named(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / "x.tar", [(name, write(tmp_path / "y.tar", [("a.jpg", JPEG)]).read_bytes())])
     with pytest.raises(SourceError, match=r"x\.tar: has archives in it, \..*Extract it"):
         packer.index(path, tmp_path / "x.index")
+
+
+@pytest.mark.parametrize("key", [None, "json:label", "label.json"])
+def test_numbers_beyond_all_floats_are_no_labels(tmp_path: Path, key: str | None) -> None:
+    number = b"1" + b"0" * 400
+    path = write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.json", b'{"label": %s}' % number), ("a.label.json", number)])
+    with pytest.raises((SourceError, OptionError), match=r"looks? like labels|is no class id|beyond all floats"):
+        packer.convert(path, tmp_path / "x.lmdb", keys={} if key is None else {"label": key})
+
+
+def test_names_of_very_many_dots_are_no_reason_to_stop(tmp_path: Path) -> None:
+    name = "k" + ".a" * 5000
+    path = write(tmp_path / "x.tar", [(f"{name}.jpg", JPEG), (f"{name}.cls", b"1")], format=tarfile.GNU_FORMAT)
+    assert [(one[0], one[1]) for one in listed(path)] == [(f"{name}.jpg", 1)]

@@ -37,6 +37,7 @@ Sample = dict[str, Member]
 _META = re.compile("__[^/]*__($|/)")  # names that webdataset keeps for itself
 _MOST = 1000  # members of a sample
 _MOST_OF_KEY = 1 << 17  # members that have one key up to the first dot
+_MOST_DOTS = 100  # in the key of a sample
 _ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
 _HEAD = 16  # bytes by which an image is known
 _REMEMBERED = 100_000  # keys without an image
@@ -211,7 +212,7 @@ def _has_image(sample: Sample) -> bool:
     return any(last_part(extension) in IMAGES for extension in sample)
 
 
-def _split(members: list[tuple[str, Member]]) -> dict[str, list[tuple[str, Member]]] | None:
+def _split(members: list[tuple[str, Member]], depth: int = 0) -> dict[str, list[tuple[str, Member]]] | None:
     """Return members of one key, none of which has a plain extension, by what else belongs to their keys.
 
     None where that makes samples without an image, or of each member an image by itself, such as ``left.jpg`` and
@@ -225,7 +226,7 @@ def _split(members: list[tuple[str, Member]]) -> dict[str, list[tuple[str, Membe
     for part, of_part in parts.items():
         if any("." not in extension for extension, _ in of_part):
             found[part] = of_part
-        elif (deeper := _split(of_part)) is not None:
+        elif depth < _MOST_DOTS and (deeper := _split(of_part, depth + 1)) is not None:
             found |= {f"{part}.{name}": of_name for name, of_name in deeper.items()}
         else:
             return None
