@@ -170,7 +170,7 @@ def test_missing_values_that_the_file_has_no_bytes_of_take_little_memory(tmp_pat
     path.write_bytes(bytes(1 << 22))
     with PackFile(path) as file:
         reader = Batches(file, 0, pa.schema([pa.field(f"column {number}", kind) for number in range(8)]))
-        rows = 8 if pa.types.is_fixed_size_binary(kind) else 8 * file.size
+        rows = 8 if pa.types.is_fixed_size_binary(kind) else file.size
         batch = Batch(rows, [(rows, rows)] * 8, [Buffered(0, 0)] * 16, "")
         with pytest.raises(SourceError, match="missing values would take"):
             next(reader.rows(batch, [f"column {number}" for number in range(8)]))

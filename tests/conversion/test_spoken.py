@@ -74,8 +74,14 @@ def test_messages_name_options_that_there_are() -> None:
     for file in Path(packer.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                named |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", node.value))
-    of_others = {"--dereference", "--hard-dereference", "--sparse", "--encoded"}  # of tar and of convert_imageset
+                named |= set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", node.value))
+    of_others = {
+        "--dereference",
+        "--hard-dereference",
+        "--sparse",
+        "--sort",
+        "--encoded",
+    }  # of tar and of convert_imageset
     of_others |= {
         "--cpus",
         "--shm-size",
