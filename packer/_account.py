@@ -60,7 +60,7 @@ def counted(number: int, what: str) -> str:
         return f"1 {what}"
     if what.endswith("s"):
         return f"{number:,} {what}es"
-    return f"{number:,} {what[:-1]}ies" if what.endswith("y") and what[-2] not in "aeiou" else f"{number:,} {what}s"
+    return f"{number:,} {what[:-1]}ies" if what.endswith("y") and what[-2:-1] not in "aeiou" else f"{number:,} {what}s"
 
 
 @dataclass

@@ -111,7 +111,7 @@ def _lost(pack: Path) -> list[str]:
     lines = show.losses(about.account, about.unlabeled)
     if about.skipped:
         lines.insert(
-            0, f"{show.counted(len(about.skipped), 'image')} left out, which could not be read: see `packer info`"
+            0, f"{show.counted(len(about.skipped), 'sample')} left out, which could not be used: see `packer info`"
         )
     return [printable(line) for line in lines]
 

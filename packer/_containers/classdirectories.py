@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-__all__ = ["above_classes", "splits_among"]
+__all__ = ["SPLITS", "above_classes", "splits_among"]
 
-_SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
+SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
+"""What directories of splits are called, in any case."""
 
 
 def above_classes(directories: Collection[list[str]]) -> str:
@@ -30,5 +31,5 @@ def above_classes(directories: Collection[list[str]]) -> str:
 def splits_among(directories: Collection[str]) -> list[str]:
     """Return the directories that are splits and hold directories themselves, where there are several; else none."""
     tops = {directory.partition("/")[0] for directory in directories}
-    splits = sorted(name for name in tops if name.lower() in _SPLITS)
+    splits = sorted(name for name in tops if name.lower() in SPLITS)
     return splits if len(splits) > 1 and any("/" in directory for directory in directories) else []

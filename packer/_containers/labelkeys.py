@@ -8,7 +8,7 @@ from typing import Any
 
 from packer._account import Account, has_label_name, is_label_name
 
-__all__ = ["add_candidates", "is_named", "label_key", "one_hot", "whole"]
+__all__ = ["add_candidates", "is_named", "label_key"]
 
 _BY_RANK = ("label", "class", "cls", "target", "category", "labels", "targets", "y")
 _OF_OTHERS = frozenset(
@@ -173,18 +173,6 @@ def add_candidates(
     for key, found in values.items():
         if found and (has_label_name(key) or _repeat(key, found)):
             account.looks_like_labels(what, key, option.format(key))
-
-
-def one_hot(values: Sequence[Any]) -> int | None:
-    """Return the place of the only 1 among zeros; None where the values are anything else."""
-    if len(values) < 2 or any(value not in (0, 1) for value in values):
-        return None
-    return list(values).index(1) if sum(values) == 1 else None
-
-
-def whole(value: float) -> int | float:
-    """Return a number without a fraction as an int; any other as it is."""
-    return int(value) if float(value).is_integer() else value
 
 
 def _rank(key: str) -> int:

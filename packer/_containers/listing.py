@@ -318,8 +318,12 @@ class _Rows:
             table = np.array([*(ids[name] for name in names), UNLABELED], np.int64)
             return table[labels], list(known), "class", notes
         most = int(labels.max(initial=UNLABELED))
-        if known is None and self._names_of_ids:
-            known = self._said_names(most, notes)
+        own = container.classes
+        if own is None and self._names_of_ids:
+            own = self._said_names(most, notes)
+        if classes is not None and own is not None:
+            return self._renumbered(labels, own, classes), list(classes), "class", notes
+        known = own if known is None else known
         if known is None:
             if most >= _SPREAD[0] + _SPREAD[1] * len(labels):
                 notes.append(f"labels are numbers without classes, as they reach {most:,}")
@@ -328,6 +332,24 @@ class _Rows:
         if most >= len(known):
             raise SourceError(f"{_shown(container)}: a label is {most}, and there are {len(known)} classes")
         return labels, list(known), "class", notes
+
+    def _renumbered(self, labels: Labels, own: Sequence[str], classes: Sequence[str]) -> Labels:
+        """Return labels as ids of the given classes, by the names that the container has; numbers are no names."""
+        used, where = np.unique(labels[labels >= 0]).tolist(), _shown(self._container)
+        by_number = any(list(names) == list(map(str, range(len(names)))) for names in (own, classes))
+        known = classes if by_number else own
+        if used and used[-1] >= len(known):
+            raise SourceError(f"{where}: a label is {used[-1]}, and there are {len(known)} classes")
+        if by_number:
+            return labels
+        ids = {name: number for number, name in enumerate(classes)}
+        if unknown := sorted({own[number] for number in used} - ids.keys()):
+            raise SourceError(f"{where}: {_unknown(unknown)}")
+        moved = [own[number] for number in used if ids[own[number]] != number]
+        self._container.account.renumbered("class", "their ids are those of the given classes", moved, chosen=True)
+        table = np.full(len(own) + 1, UNLABELED, np.int64)  # whose last is that of -1
+        table[used] = [ids[own[number]] for number in used]
+        return table[labels]
 
     def _of_directories(self, notes: list[str]) -> list[str]:
         """Return the class that each directory of images belongs to."""

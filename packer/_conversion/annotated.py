@@ -64,7 +64,9 @@ class AnnotationRequest:
             option = others[0].replace("_", "-")
             raise OptionError(f"--{option} says labels, and images with --{named} have fields instead: leave out one")
 
-    def annotated_source(self, src: Path, rule: ImageRule, on_missing: str | None, bad: BadSamples) -> Source:
+    def annotated_source(
+        self, src: Path, rule: ImageRule, on_missing: str | None, bad: BadSamples, *, unlabeled: bool
+    ) -> Source:
         """List the images below `src` with their annotations; SourceError where that fails."""
         missing = "skip" if on_missing == "skip" else "error"  # null is for files of fields
         if self.coco:
@@ -74,11 +76,15 @@ class AnnotationRequest:
         if self.voc is not None:
             from packer._sources.voc import voc_source
 
-            return voc_source(src, self.voc, split=self.split, on_missing=missing, rule=rule, bad=bad)
+            return voc_source(
+                src, self.voc, split=self.split, on_missing=missing, rule=rule, bad=bad, unlabeled=unlabeled
+            )
         assert self.yolo is not None
         from packer._sources.yolo import yolo_source
 
-        return yolo_source(src, self.yolo, split=self.split, on_missing=missing, rule=rule, bad=bad)
+        return yolo_source(
+            src, self.yolo, split=self.split, on_missing=missing, rule=rule, bad=bad, unlabeled=unlabeled
+        )
 
     def described_annotations(self) -> dict[str, Any]:
         """Return what is asked for as JSON values."""

@@ -264,7 +264,8 @@ class SourceRequest(AnnotationRequest):
             source = with_files(source, self.file_fields, self.on_missing or "error", skip=self.bad_samples().skip)
             gray = notes_on_gray_files(source, _texts("fields", self.fields, "="))
             source = replace(source, notes=[*source.notes, *gray])
-        account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
+        if source.origin is None:  # else the packs have an account of their own
+            account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
         self._require_no_losses(source)
         return self._chosen(source)
 
@@ -319,7 +320,9 @@ class SourceRequest(AnnotationRequest):
         if (container := self._of_container(own, classes)) is not None:
             return container
         if self.annotations:
-            return self.annotated_source(self.src, self.rule, self.on_missing, self.bad_samples())
+            return self.annotated_source(
+                self.src, self.rule, self.on_missing, self.bad_samples(), unlabeled=self.unlabeled or self.no_classes
+            )
         try:
             return self._of_directory(destination, classes, is_split)
         except SourceError as error:

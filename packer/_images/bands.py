@@ -26,6 +26,7 @@ _COLOURS = (1, 2, 5)  # grey, RGB and CMYK
 _UNCOMPRESSED = (1, 32773)  # and PackBits
 _PREDICTED = (5, 8, 32946, 50000)  # LZW, Deflate and Zstandard, of which a predictor may be undone
 _DIFFERENCES = 2
+_MOST_SEPARATE = 256  # bands that stand by themselves, each of which takes a copy of the file
 _ASSOCIATED = 1  # alpha by which the colours were multiplied, which Pillow undoes
 
 
@@ -72,7 +73,7 @@ def _is_known(directory: TIFF) -> bool:
         and {tiff.WIDTH, tiff.HEIGHT, tiff.BITS} <= tags.keys()
         and (tiff.TILE_OFFSETS not in tags or {tiff.TILE_WIDTH, tiff.TILE_HEIGHT} <= tags.keys())
         and bool(offsets)
-        and (not directory.is_separate or len(offsets) % directory.bands == 0)
+        and (not directory.is_separate or (len(offsets) % directory.bands == 0 and directory.bands <= _MOST_SEPARATE))
     )
 
 

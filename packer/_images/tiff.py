@@ -21,6 +21,13 @@ TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS, TILE_SIZES = 322, 323, 324, 325
 EXTRA_SAMPLES, SAMPLE_FORMAT = 338, 339
 """Numbers of tags."""
 
+_READ = frozenset(
+    [
+        *(WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, STRIP_OFFSETS, ORIENTATION, SAMPLES, ROWS_PER_STRIP),
+        *(STRIP_SIZES, PLANAR, PREDICTOR, TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS, TILE_SIZES, EXTRA_SAMPLES),
+        SAMPLE_FORMAT,
+    ]
+)
 _KINDS = {1: "B", 3: "H", 4: "I", 16: "Q"}
 """The types whose values are whole numbers, as `struct` calls them."""
 
@@ -41,7 +48,7 @@ class TIFF(NamedTuple):
     long : bool
         Whether it is a BigTIFF.
     tags : mapping of int to tuple of int
-        The values of tags that are whole numbers.
+        The values of the tags that are named here.
     """
 
     order: str
@@ -99,16 +106,20 @@ def read(data: Buffer) -> TIFF | None:
         if count > _MOST_ENTRIES:
             return None
         view = memoryview(data)[at + number.size :][: count * entry.size]
-        tags = {}
+        tags, left = {}, len(data)  # bytes of values: those of two tags do not lie in one place
         for start in range(0, len(view) - entry.size + 1, entry.size):
             tag, kind, length, _ = entry.unpack_from(view, start)
             if kind in _KINDS and length:
                 code = f"{order}{length}{_KINDS[kind]}"
-                inline = struct.calcsize(code) <= place.size
+                inline = (size := struct.calcsize(code)) <= place.size
                 begin = at + number.size + start + entry.size - place.size
                 begin = begin if inline else place.unpack_from(data, begin)[0]
-                if begin + struct.calcsize(code) <= len(data):
-                    tags[tag] = struct.unpack_from(code, data, begin)
+                if tag not in _READ or begin + size > len(data):
+                    continue
+                left -= size
+                if left < 0:
+                    return None
+                tags[tag] = struct.unpack_from(code, data, begin)
     except (struct.error, OverflowError):
         return None
     return TIFF(order, long, tags)

@@ -154,7 +154,7 @@ class Source:
         """Return a line on the samples that cannot be used, for commands that convert nothing; none without such."""
         if not self.doubts:
             return []
-        first = f"{printable(self.doubts[0]['name'])}: {printable(self.doubts[0]['reason'])}"
+        first = f"{printable(self.doubts[0]['name'])}: {printable(self.doubts[0]['reason']).rstrip('.')}"
         more = f", and {len(self.doubts) - 1:,} more" if len(self.doubts) > 1 else ""
         return [f"cannot be used: {first}{more}; --on-error skip of a conversion leaves such samples out"]
 

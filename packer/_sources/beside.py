@@ -89,9 +89,9 @@ def with_files(source: Source, wanted: Sequence[FileField], on_missing: str = "e
     source : Source
     wanted : sequence of FileField
     on_missing : {"error", "null", "skip"}
+        What becomes of an image without one of the files.
     skip : bool
         Whether files that are no values are bad samples; else the first one is an error at once.
-        What becomes of an image without one of the files.
 
     Raises
     ------

@@ -29,7 +29,10 @@ from packer._storage.paths import name_problem
 from packer._table import Names
 from packer.errors import SourceError, printable
 
-__all__ = ["Rows", "TreeImages", "csv_source"]
+__all__ = ["NO_COLUMN", "Rows", "TreeImages", "csv_source"]
+
+NO_COLUMN = "no --column takes it"
+"""What an account says of a column that is not read."""
 
 _SHOWN = 20  # columns in a message
 _PLAIN = re.compile(r"[^/\0:\\]+(/[^/\0:\\]+)*")
@@ -133,6 +136,7 @@ def csv_source(
     account = Account()
     unnamed = sorted(present.images.difference(rows.names, own, (one["name"] for one in rows.table.left.values())))
     account.left_out("image", "the table does not name it", unnamed)
+    account.not_looked_at("column", NO_COLUMN, rows.unused)
     source = Source(
         "csv",
         root,
@@ -224,6 +228,8 @@ class Rows:
     readings : list of Reading
         The values of fields.
     notes : list of str
+    unused : list of str
+        The columns that are not read.
     """
 
     def __init__(self, root: Path, table: Table, unlabeled: bool, suffix: str = "") -> None:
@@ -239,6 +245,7 @@ class Rows:
         self.labels: list[str] = []
         self.readings: list[Reading] = []
         self.notes: list[str] = []
+        self.unused: list[str] = []
 
     def read(
         self, header: Sequence[str], path_column: str, label_column: str | None, columns: Sequence[ColumnSpec] = ()
@@ -247,9 +254,7 @@ class Rows:
         own = [path_column, *([] if label_column is None else [label_column])]
         wanted = [*own, *(spec.column for spec in columns)]
         _require_columns(self.table, header, own, [spec.column for spec in columns])
-        if unused := [name or "''" for name in header if name not in wanted]:
-            said = "1 column of the file is" if len(unused) == 1 else f"{len(unused)} columns of the file are"
-            self.notes.append(f"{said} not used: {some_columns([printable(name) for name in unused[: _SHOWN + 1]])}")
+        self.unused = [name for name in header if name not in wanted]
         self.readings = [reading_of(spec, self.table) for spec in columns]
         for chunk in self.table.chunks(wanted):
             self.lines.extend(chunk.lines)

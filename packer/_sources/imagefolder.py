@@ -15,9 +15,11 @@ import numpy as np
 
 from packer._account import Account
 from packer._containers import files_to_name
+from packer._containers.classdirectories import SPLITS
 from packer._sources.base import Source, some
 from packer._sources.classlist import class_ids, unknown_classes
-from packer._sources.walking import LEFT_BY_SYSTEM, MACOSX, ImageRule, Walk, is_hidden, subdirectories
+from packer._sources.walking import ImageRule, Walk, is_hidden, subdirectories
+from packer._storage.systemfiles import LEFT_BY_SYSTEM, MACOSX
 from packer._table import Names
 from packer.errors import SourceError, printable
 
@@ -36,8 +38,6 @@ FilesOf = Callable[[Iterable[str]], Mapping[str, str]]
 
 HIDDEN_CLASS = "a hidden directory is a class, as for ImageFolder; --skip-hidden leaves it out"
 """What an account says of a class whose name begins with a dot."""
-
-_SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
 
 
 def imagefolder_source(
@@ -179,9 +179,9 @@ def class_directories(root: Path) -> list[str]:
 
 def split_directories(root: Path) -> list[str]:
     """Return the names of the splits (train, val, …) below `root`: directories with class directories in them."""
-    folders = [folder for folder in class_directories(root) if folder.lower() in _SPLITS]
+    folders = [folder for folder in class_directories(root) if folder.lower() in SPLITS]
     splits = [folder for folder in folders if class_directories(root / folder)]
-    return sorted(splits, key=lambda folder: (_SPLITS.index(folder.lower()), folder))
+    return sorted(splits, key=lambda folder: (SPLITS.index(folder.lower()), folder))
 
 
 def refuse_splits(root: Path, destination: Path) -> None:
@@ -191,7 +191,7 @@ def refuse_splits(root: Path, destination: Path) -> None:
     """
     splits = split_directories(root)
     folders = [folder for folder in class_directories(root) if not is_hidden(folder)]
-    all_named_so = all(folder.lower() in _SPLITS for folder in folders)
+    all_named_so = all(folder.lower() in SPLITS for folder in folders)
     if len(splits) > 1 or (splits and all_named_so):
         each = destination.with_stem(f"{destination.stem}-{splits[0]}")
         src, split, dst, split_dst = (shlex.quote(printable(p)) for p in (root, root / splits[0], destination, each))

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer import _account
-from packer._account import REPORTED, Account
+from packer._account import REPORTED
 from packer._sample import LABEL_TYPES, UNLABELED
 from packer._sources.base import Source, some
 from packer._sources.classlist import class_ids, unknown_classes
@@ -236,10 +236,9 @@ def _doubts(texts: Sequence[str], distinct: Counter[str], refuse: Refuse) -> lis
 
 def without_labels(source: _S) -> _S:
     """Return a source without classes, all of whose labels are -1, as a person wants it."""
-    account = Account() if source.account is None else source.account
-    account.left_out("label", "--no-classes", count=len(source), chosen=True)
-    labels = np.full(len(source), UNLABELED, np.int64)
-    return replace(source, labels=labels, classes=[], label_type="class", account=account)
+    if source.account is not None:
+        source.account.left_out("label", "--no-classes", count=len(source), chosen=True)
+    return replace(source, labels=np.full(len(source), UNLABELED, np.int64), classes=[], label_type="class")
 
 
 def account_for_labels(source: Source, why: str = "they have no label", *, chosen: bool = False) -> None:

@@ -166,11 +166,7 @@ def metadata_source(
     if isinstance(table, _Metadata) and (nans := {name: count for name, count in table.nans.items() if count}):
         counted = some_columns([f"{printable(name)} ({count:,})" for name, count in nans.items()])
         notes.append(f"NaN is taken for a missing value, null, in these columns: {counted}")
-    if unnamed:
-        notes.append(
-            f"no field can have the name of these columns, which are left out: {some_columns(unnamed)}. Give others "
-            f"by --labels {printable(table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND"
-        )
+    _account_for_columns(source, rows, unnamed)
     source = replace(source, notes=[*source.notes, *rows.notes, *notes], doubts=tuple(table.bad.found))
     found = [joined(column, places) for column in columns]
     source = source.having(*(column for column in found if not isinstance(column, Files)))
@@ -192,6 +188,15 @@ def _leave_out_strangers(rows: Rows, columns: Iterable[Column]) -> bool:
                     f"--column {column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}",
                 )
     return rows.settle()
+
+
+def _account_for_columns(source: Source, rows: Rows, unnamed: Sequence[str]) -> None:
+    """Take down the columns that become nothing: those whose names no field can have, and those without values."""
+    assert source.account is not None
+    other = f"--labels {printable(rows.table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND gives another"
+    source.account.left_out("column", f"no field can have its name; {other}", unnamed)
+    rest = [name for name in rows.unused if name not in unnamed and name != _OBJECTS]
+    source.account.not_looked_at("column", "it has no values, or labels that are not wanted", rest)
 
 
 def _tell_of_labels(source: Source, table: Table, kinds: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ lets one wait.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,26 +16,21 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from packer._account import Account
+from packer._containers.classdirectories import SPLITS
 from packer._fields import Stored
 from packer._sample import UNLABELED
 from packer._sources.base import ReadBuffer, Source
 from packer._sources.classlist import class_ids, unknown_classes
 from packer._sources.imagefolder import HIDDEN_CLASS
 from packer._sources.others import OtherFiles
-from packer._sources.walking import (
-    APPLE_DOUBLE,
-    HIDDEN_IMAGES,
-    LEFT_BY_SYSTEM,
-    SYSTEM_FILES,
-    ImageRule,
-    is_hidden,
-)
+from packer._sources.walking import HIDDEN_IMAGES, ImageRule, is_hidden
 from packer._storage.packfile import LARGEST_READ
 from packer._storage.paths import name_problem
 from packer._storage.remote.client import Version, get, head
 from packer._storage.remote.folders import listed_in_parallel
 from packer._storage.remote.urls import join, shown
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
+from packer._storage.systemfiles import LEFT_BY_SYSTEM, is_system_file, may_be_system_file
 from packer._storage.urlpath import user_path
 from packer._table import Ints, Names
 from packer.errors import ImageError, RemoteError, SourceError, printable
@@ -45,7 +41,7 @@ AT_ONCE = 32
 """How many objects are read at a time at least, whatever the number of processors: each lets one wait."""
 
 _LOOKED_AT_ONCE = 64
-_SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
+_HEAD = 16  # bytes by which an object is known
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -236,19 +232,19 @@ def prefix_source(
 
 def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
     """Return which objects macOS or Windows left beside others when they were files."""
-    named = [name for name in listed if name.rpartition("/")[2].lower() in SYSTEM_FILES]
-    doubles = [name for name in listed if name.rpartition("/")[2].startswith("._")]
+    likely = [name for name in listed if may_be_system_file(name.rpartition("/")[2])]
 
-    def begins(name: str) -> bool:
-        size = min(listed[name].size, len(APPLE_DOUBLE))
-        return bytes(get(join(base, name), 0, size, listed[name])) == APPLE_DOUBLE
+    def is_one(name: str) -> bool:
+        version = listed[name]
+        return is_system_file(
+            name.rpartition("/")[2], lambda: get(join(base, name), 0, min(version.size, _HEAD), version)
+        )
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="packer-head") as pool:
         try:
-            found = list(pool.map(begins, doubles))
+            return list(itertools.compress(likely, pool.map(is_one, likely)))
         except (RemoteError, FileNotFoundError) as error:
             raise SourceError(f"{shown(base)}: {error}") from error
-    return [*named, *(name for name, is_double in zip(doubles, found, strict=True) if is_double)]
 
 
 def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) -> None:
@@ -285,7 +281,7 @@ def _place(name: str) -> tuple[str, str, str]:
 def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> None:
     """Raise SourceError where a URL holds splits and not classes, as `refuse_splits` does of a directory."""
     deep = {parts[0] for name in names if len(parts := PurePosixPath(name).parts) > 2}
-    splits = [folder for folder in folders if folder.lower() in _SPLITS and folder in deep]
+    splits = [folder for folder in folders if folder.lower() in SPLITS and folder in deep]
     if len(splits) > 1 or (splits and len(splits) == len(folders)):
         raise SourceError(
             f"{shown(base)} holds splits ({', '.join(splits)}), not classes. Convert each by itself, from "

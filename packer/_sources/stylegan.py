@@ -63,8 +63,8 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
         stored = (None if v is None else label_vector(v, where, n) for v, n in zip(vectors, names, strict=True))
         columns.append(Blobs.of(VECTOR, stored))
     ids = [label if type(label) is int else UNLABELED for label in map(said.get, names)]
+    known = [] if columns and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path)
     labels = np.array(ids, np.int64)
-    known = [] if columns else _classes(labels, classes, path)
     others = walk.others.without(DATASET_JSON)
     note = [others.note()] if others.counts else []
     source = Source("stylegan", root, Names.of(names), labels, known, note, others=others, account=account)
@@ -86,11 +86,11 @@ def _labels(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _classes(labels: Any, classes: Sequence[str] | None, path: Path) -> list[str]:
-    most = int(labels.max())
-    if labels.min() < UNLABELED or most > 1000 + 10 * len(labels):
+def _classes(labels: Sequence[int], classes: Sequence[str] | None, path: Path) -> list[str]:
+    least, most = min(labels), max(labels)
+    if least < UNLABELED or most > 1000 + 10 * len(labels):
         raise SourceError(
-            f"{printable(path)}: labels from {labels.min()} to {most} are no ids of classes. --no-metadata leaves the "
+            f"{printable(path)}: labels from {least} to {most} are no ids of classes. --no-metadata leaves the "
             "file alone"
         )
     if classes is None:

@@ -13,7 +13,7 @@ import numpy as np
 from packer._account import Account, BadSamples
 from packer._sample import UNLABELED
 from packer._sources.base import Source
-from packer._sources.csv import Rows
+from packer._sources.csv import NO_COLUMN, Rows
 from packer._sources.fieldvalues import Files
 from packer._sources.labels import Meaning, meaning_of, unusable_labels
 from packer._sources.objects import ObjectSource, stamp_of_version, versions_of
@@ -91,6 +91,7 @@ def url_table_source(
             "leave the column out"
         )
     account, notes = _unnamed(base, rows)
+    account.not_looked_at("column", NO_COLUMN, rows.unused)
     versions = versions_of(rows.urls)
     source = ObjectSource(
         "csv",

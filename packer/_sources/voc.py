@@ -44,6 +44,7 @@ def voc_source(
     on_missing: str = "error",
     rule: ImageRule | None = None,
     bad: BadSamples | None = None,
+    unlabeled: bool = False,
 ) -> Source:
     """List images with annotations in Pascal VOC's layout. They have no labels: -1.
 
@@ -62,6 +63,8 @@ def voc_source(
         Which files count as images.
     bad : BadSamples, optional
         Takes the images whose annotations cannot be used; by default the first of them is an error.
+    unlabeled : bool
+        Whether a person said that there are images without annotations.
 
     Raises
     ------
@@ -100,8 +103,8 @@ def voc_source(
         raise SourceError(f"{printable(annotations)}: no image can be used: {bad.found[0]['reason']}")
     if not any(read):
         raise SourceError(f"{printable(annotations)}: none of the {len(stems):,} images has a file there")
-    if without := read.count(None):
-        notes.append(f"{without:,} of {len(stems):,} images have no file in Annotations: their fields are null")
+    without = [names[stem] for stem, one in zip(stems, read, strict=True) if one is None]
+    walk.account.unlabeled("they have no file in Annotations, and their fields are null", without, chosen=unlabeled)
     if any(one and one.boxes for one in read):
         notes.append("boxes are as the files have them: VOC counts pixels from 1, and xmax, ymax are the last inside")
     columns = [

@@ -20,14 +20,11 @@ from packer._images.signatures import is_image
 from packer._sample import IMAGE_SUFFIXES
 from packer._sources.others import OtherFiles
 from packer._storage.opening import PointerError, StrangeFileError, open_regular
+from packer._storage.systemfiles import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer.errors import SourceError, printable
 
 __all__ = [
-    "APPLE_DOUBLE",
     "HIDDEN_IMAGES",
-    "LEFT_BY_SYSTEM",
-    "MACOSX",
-    "SYSTEM_FILES",
     "ImageRule",
     "Walk",
     "is_directory",
@@ -35,14 +32,6 @@ __all__ = [
     "subdirectories",
 ]
 
-APPLE_DOUBLE = b"\0\x05\x16\x07"
-"""What a file begins with that macOS writes beside a file, as ``._NAME``, where the file system has no attributes."""
-
-MACOSX = "__MACOSX"
-"""The directory in which macOS puts such files when it makes a zip archive."""
-
-LEFT_BY_SYSTEM = "macOS or Windows leave it beside other files"
-SYSTEM_FILES = frozenset({".ds_store", "thumbs.db", "ehthumbs.db", "desktop.ini"})
 HIDDEN_IMAGES = "they are hidden, and ImageFolder takes them; --skip-hidden leaves them out"
 _HIDDEN_TAKEN = "it is hidden, and its images are taken as ImageFolder takes them; --skip-hidden leaves it out"
 _METADATA = re.compile(r"metadata\.(csv|jsonl|parquet)")
@@ -50,6 +39,7 @@ _OF_LABELS = re.compile(
     r"label|annotation|class|target|instances|metadata|dataset|^(data|train|val|test|gt|list|meta)$"
 )
 _SKIPPED = "hidden, and --skip-hidden"
+_HEAD = 16  # bytes by which a file is known
 
 
 @dataclass(frozen=True)
@@ -212,7 +202,7 @@ class Walk:
         takes = self._rule.takes(entry)
         if takes and not is_hidden(entry.name):
             return True
-        if is_system_file(entry):
+        if is_system_file(entry.name, lambda: _begins(entry.path)):
             self.account.not_looked_at("file", LEFT_BY_SYSTEM, [name])
             self._doubles += entry.name.startswith("._")
             return False
@@ -259,15 +249,13 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".")
 
 
-def is_system_file(entry: os.DirEntry[str]) -> bool:
-    """Tell whether macOS or Windows left a file: by its name, or as AppleDouble by its name and first bytes."""
-    if entry.name.startswith("._"):
-        try:
-            with open(open_regular(entry.path), "rb", buffering=0) as file:
-                return file.read(len(APPLE_DOUBLE)) == APPLE_DOUBLE
-        except OSError:
-            return False
-    return entry.name.lower() in SYSTEM_FILES
+def _begins(path: str) -> bytes:
+    """Return the first bytes of a file; none of one that cannot be read."""
+    try:
+        with open(open_regular(path), "rb", buffering=0) as file:
+            return file.read(_HEAD)
+    except OSError:
+        return b""
 
 
 def is_directory(entry: os.DirEntry[str]) -> bool:

@@ -72,6 +72,7 @@ def yolo_source(
     on_missing: str = "error",
     rule: ImageRule | None = None,
     bad: BadSamples | None = None,
+    unlabeled: bool = False,
 ) -> YoloSource:
     """List images with labels in YOLO's layout. The images have no labels of their own: -1.
 
@@ -93,6 +94,8 @@ def yolo_source(
         Which files count as images.
     bad : BadSamples, optional
         Takes the images whose labels cannot be used; by default the first of them is an error.
+    unlabeled : bool
+        Whether a person said that there are images without labels.
 
     Raises
     ------
@@ -129,8 +132,8 @@ def yolo_source(
             f"{printable(root)}: none of the {len(names):,} images has a file of labels. That of {printable(names[0])} "
             f"would be {printable(_label_path(os.path.join(root, names[0])))}"
         )
-    if without := texts.count(None):
-        notes.append(f"{without:,} of {len(texts):,} images have no file of labels: their fields are null")
+    without = [name for name, text in zip(names, texts, strict=True) if text is None]
+    walk.account.unlabeled("they have no file of labels, and their fields are null", without, chosen=unlabeled)
     polygons = any(any(one is not None for one in described.read(text).polygons) for text in texts if text is not None)
     derived = described.fields(polygons=polygons)
     column = Blobs.of(Field(_TEXT, "text"), (None if text is None else text.encode("utf-8") for text in texts))

@@ -12,7 +12,10 @@ import pytest
 import packer
 from packer._containers import Listing, list_samples
 from packer._containers.columnar.arrow import ArrowImages
+from packer._containers.columnar.arrowbatches import Batches
+from packer._containers.columnar.arrowmessages import Batch, Buffered
 from packer._formats import open_pack
+from packer._storage.packfile import PackFile
 from packer.errors import SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.containers.reading import images, labels, stored
@@ -159,3 +162,15 @@ def test_files_that_were_cut_short_are_named(photos: dict[str, bytes], tmp_path:
         (tmp_path / "a.arrow").write_bytes(data[:cut])
         with pytest.raises(SourceError, match=r"a\.arrow.*: .*(cut short|does not begin)"):
             listed(tmp_path / "a.arrow")
+
+
+@pytest.mark.parametrize("kind", [pa.binary(1 << 30), pa.int64()])
+def test_missing_values_that_the_file_has_no_bytes_of_take_little_memory(tmp_path: Path, kind: pa.DataType) -> None:
+    path = tmp_path / "a.arrow"
+    path.write_bytes(bytes(1 << 22))
+    with PackFile(path) as file:
+        reader = Batches(file, 0, pa.schema([pa.field(f"column {number}", kind) for number in range(8)]))
+        rows = 8 if pa.types.is_fixed_size_binary(kind) else file.size
+        batch = Batch(rows, [(rows, rows)] * 8, [Buffered(0, 0)] * 16, "")
+        with pytest.raises(SourceError, match="missing values would take"):
+            next(reader.rows(batch, [f"column {number}" for number in range(8)]))

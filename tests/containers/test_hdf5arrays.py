@@ -200,7 +200,7 @@ def test_data_in_other_files_are_never_read(tmp_path: Path) -> None:
     assert not found.ranges
     assert not found.numbers
     assert not len(found.copied)
-    assert any("in other files" in note for note in found.notes)
+    assert [item.why for item in found.container.account.losses()] == ["it has its data in other files"]
 
 
 def test_few_bytes_promise_neither_many_samples_nor_long_texts(tmp_path: Path) -> None:
@@ -344,3 +344,13 @@ def test_other_datasets_are_fields_or_accounted_for(tmp_path: Path) -> None:
     assert any("mean" in note for note in summary.notes)
     dataset = packer.open_dataset(tmp_path / "made.lmdb", fields=("boxes",))
     assert np.array_equal([dataset[number]["boxes"] for number in range(4)], boxes)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (4,), "compression": "gzip"}])
+def test_texts_are_whole_or_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = array(tmp_path / "x.h5", PIXELS)
+    with h5py.File(path, "a") as file:
+        texts = ["é" * 20_000, *["b"] * (len(LABELS) - 1)]
+        file.create_dataset("caption", data=texts, dtype=h5py.string_dtype(), **options)
+    with pytest.raises(SourceError, match="sample 0: a text of 40,000 bytes is too long"):
+        packer.convert(path, tmp_path / "x.lmdb")

@@ -346,3 +346,35 @@ def _opened(path: Path) -> Any:
     found = find_container([path])
     assert found is not None
     return found[0].open(found[1], {})
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "expected"),
+    [
+        (["dog", "cat"], ["cat", "dog"], ["dog", "dog", "cat", -1]),
+        (["dog", "cat"], ["owl", "cat", "dog"], ["dog", "dog", "cat", -1]),
+        (["dog", "cat", "owl"], ["cat", "dog"], ["dog", "dog", "cat", -1]),
+        (["dog", "cat"], ["0", "1"], ["0", "0", "1", -1]),
+        (["0", "1"], ["cat", "dog"], ["cat", "cat", "dog", -1]),
+    ],
+)
+def test_given_classes_hold_by_their_names(
+    photos: dict[str, bytes], tmp_path: Path, own: list[str], given: list[str], expected: list[Any]
+) -> None:
+    features = {"image": FEATURES["image"], "label": {"names": own, "_type": "ClassLabel"}}
+    some = dict(list(photos.items())[:4])
+    path = written(tmp_path / "val.parquet", table(some, features, label=pa.array([0, 0, 1, -1])))
+    train = tmp_path / "train.lmdb"
+    packer.pack(({"image": data} for data in some.values()), train, classes=given)
+    packer.convert(path, tmp_path / "val.lmdb", classes_from=train)
+    with packer.open_dataset(tmp_path / "val.lmdb") as dataset:
+        assert dataset.classes == given
+        assert [-1 if label < 0 else dataset.classes[label] for label in dataset.targets.tolist()] == expected
+
+
+def test_classes_that_the_given_ones_lack_are_refused(photos: dict[str, bytes], tmp_path: Path) -> None:
+    path = written(tmp_path / "val.parquet", table(photos))
+    train = tmp_path / "train.lmdb"
+    packer.pack(({"image": data} for data in photos.values()), train, classes=["bird", "cat", "dog"])
+    with pytest.raises(SourceError, match="classes unknown to the given class list: owl"):
+        packer.convert(path, tmp_path / "val.lmdb", classes_from=train)

@@ -83,7 +83,7 @@ PICKLES: dict[str, tuple[bytes, str]] = {
 def test_a_pickle_becomes_no_more_than_its_budget(tmp_path: Path, name: str) -> None:
     value, why = PICKLES[name]
     path = write_lmdb(tmp_path / "a.lmdb", [(b"%d" % number, value) for number in range(3)])
-    with pytest.raises(SourceError, match=rf"(?s)a\.lmdb: key '0': .*{why}"):
+    with pytest.raises(SourceError, match=rf"(?s)a\.lmdb: (?:key ')?0'?: .*{why}"):
         packer.convert(path, tmp_path / "out.lmdb")
 
 
@@ -93,7 +93,7 @@ def test_what_later_samples_have_is_bounded_whatever_the_first_ones_have(tmp_pat
     first = {"text": "a", "scalar": 1, "array": np.arange(3)}[kind]
     items = [(b"%d" % number, pickle.dumps((IMAGE, 1, first))) for number in range(3)]
     path = write_lmdb(tmp_path / "a.lmdb", [*items, (b"1x", program(PAIR, doubled(48), b"\x87"))])
-    with pytest.raises(SourceError, match=f"key '1x': .*{THINGS}"):
+    with pytest.raises(SourceError, match=f"1x'?: .*{THINGS}"):
         packer.convert(path, tmp_path / "out.lmdb")
 
 
@@ -168,7 +168,7 @@ def test_a_value_of_pyarrow_becomes_no_more_than_its_budget(
 ) -> None:
     value = serialized(with_image(inner()))
     path = write_lmdb(tmp_path / "a.lmdb", [(b"%d" % number, value) for number in range(3)])
-    with pytest.raises(SourceError, match=rf"a\.lmdb: key '0': .*{why}"):
+    with pytest.raises(SourceError, match=rf"a\.lmdb: (?:key ')?0'?: .*{why}"):
         packer.convert(path, tmp_path / "out.lmdb")
 
 

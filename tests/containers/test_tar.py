@@ -351,7 +351,11 @@ def test_keys_name_what_is_taken(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.txt", b"dog"), ("a.json", b"[1]"), ("a.pyd", b"\x80\x04.")])
     keys = {"image": "jpg", "label": "txt", "about:bytes": "json", "raw:bytes": "pyd"}
     assert listed(path, keys) == [("a.jpg", "dog", JPEG, {"about": b"[1]", "raw": b"\x80\x04."})]
-    assert "left out, as no --key names them: .json, .pyd" in notes(path, {"label": "txt"})
+    found = find_container([path])
+    assert found is not None
+    (left,) = (item for item in found[0].open(found[1], {"label": "txt"}).account if item.fate == "left out")
+    assert left.line() == "left out: 2 members (.json, .pyd): no --key names them"
+    assert left.chosen
 
 
 NPY = io.BytesIO()
@@ -708,6 +712,8 @@ def test_members_that_belong_to_no_sample_are_said(tmp_path: Path) -> None:
         ("noend", JPEG),
         ("LICENSE", b"x"),
         (".DS_Store", b"x"),
+        ("__own__/1.jpg", JPEG),
+        ("__key__", b"x"),
         ("a.md", b""),
     ]
     path = write(tmp_path / "x.tar", [*others, *of_samples(("cls", [b"1"]))])
@@ -717,10 +723,12 @@ def test_members_that_belong_to_no_sample_are_said(tmp_path: Path) -> None:
     assert [(item.fate, item.what, item.names) for item in said] == [
         ("left out", "image", [".h.jpg"]),
         ("left out", "image", ["noend"]),
+        ("left out", "image", ["__own__/1.jpg"]),
         ("taken", "member", [".cls"]),
         ("not looked at", "member", ["a.md"]),
         ("not looked at", "member", ["._00.jpg", ".DS_Store"]),
         ("not looked at", "member", ["LICENSE"]),
+        ("not looked at", "member", ["__key__"]),
     ]
 
 
@@ -729,3 +737,17 @@ def test_archives_within_a_tar_are_named(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / "x.tar", [(name, write(tmp_path / "y.tar", [("a.jpg", JPEG)]).read_bytes())])
     with pytest.raises(SourceError, match=r"x\.tar: has archives in it, \..*Extract it"):
         packer.index(path, tmp_path / "x.index")
+
+
+@pytest.mark.parametrize("key", [None, "json:label", "label.json"])
+def test_numbers_beyond_all_floats_are_no_labels(tmp_path: Path, key: str | None) -> None:
+    number = b"1" + b"0" * 400
+    path = write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.json", b'{"label": %s}' % number), ("a.label.json", number)])
+    with pytest.raises((SourceError, OptionError), match=r"looks? like labels|is no class id|beyond all floats"):
+        packer.convert(path, tmp_path / "x.lmdb", keys={} if key is None else {"label": key})
+
+
+def test_names_of_very_many_dots_are_no_reason_to_stop(tmp_path: Path) -> None:
+    name = "k" + ".a" * 5000
+    path = write(tmp_path / "x.tar", [(f"{name}.jpg", JPEG), (f"{name}.cls", b"1")], format=tarfile.GNU_FORMAT)
+    assert [(one[0], one[1]) for one in listed(path)] == [(f"{name}.jpg", 1)]

@@ -17,6 +17,7 @@ import packer
 from packer._containers import Listing, list_samples
 from packer._containers.zips.zipfiles import Zip
 from packer._sources import imagefolder_source
+from packer._storage.systemfiles import LEFT_BY_SYSTEM
 from packer.errors import ImageError, OptionError, SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.containers.reading import images, labels, stored, values
@@ -57,7 +58,7 @@ def test_a_tree_is_listed_as_imagefolder_lists_it_unpacked(photos: dict[str, byt
     assert said == [
         ("left out", 1, "they lie outside of any class, where ImageFolder has none"),
         ("not looked at", 1, "its suffix is .txt"),
-        ("not looked at", 2, "left by macOS or Windows"),
+        ("not looked at", 2, "macOS or Windows leave it beside other files"),
     ]
 
 
@@ -394,3 +395,31 @@ def test_archives_within_an_archive_are_named(tmp_path: Path, name: str) -> None
 def test_an_archive_without_images_is_named_itself(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"/empty\.zip: no images in it"):
         packer.index(zipped(tmp_path / "empty.zip", {"a.txt": "x"}), tmp_path / "x.index")
+
+
+def test_files_of_systems_and_hidden_classes_are_those_of_the_unpacked_tree(
+    photos: dict[str, bytes], tmp_path: Path
+) -> None:
+    image = next(iter(photos.values()))
+    double = b"\0\5\x16\7" + bytes(60)
+    path = zipped(
+        tmp_path / "a.zip",
+        {
+            **photos,
+            **{"__MACOSX/real.jpg": image, "__MACOSX/._real.jpg": double, "class_00/._x.jpg": double},
+            **{".hidden/1.jpg": image, "class_00/ehthumbs.db": b"?", "class_00/THUMBS.DB": b"?"},
+        },
+    )
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "tree")
+    listing, expected = listed(path), imagefolder_source(tmp_path / "tree")
+    assert list(listing.names) == list(expected.names)
+    assert listing.classes == expected.classes
+    assert expected.account is not None
+    (left,), (there,) = (
+        [sorted(item.names) for item in account if item.why == LEFT_BY_SYSTEM]
+        for account in (listing.container.account, expected.account)
+    )
+    assert left == there
+    taken = [item.names for item in listing.container.account if item.what == "class"]
+    assert taken == [item.names for item in expected.account if item.what == "class"] == [[".hidden"]]

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 import packer
-from packer._account import Account
+from packer._account import Account, Item
 from packer._formats import open_pack
 from packer._sources import imagefolder_source, write_listing
 from packer.errors import OptionError, SourceError
@@ -450,3 +450,71 @@ def test_classes_that_merging_moves_are_recorded_and_no_loss(tmp_path: Path) -> 
     account = packer.info(tmp_path / "both.lmdb").account
     assert account is not None
     assert [(item["fate"], item["names"], item.get("chosen")) for item in account] == [("renumbered", ["b"], True)]
+
+
+def test_a_pack_of_a_pack_counts_its_unlabeled_images_once(tmp_path: Path) -> None:
+    built = tar_with_two_labels_missing(tmp_path)
+    packer.convert(built.src, tmp_path / "0.lmdb", unlabeled=True)
+    for number in range(2):
+        packer.convert(tmp_path / f"{number}.lmdb", tmp_path / f"{number + 1}.lmdb", strict=True)
+    accounts = [packer.info(tmp_path / f"{number}.lmdb").account for number in range(3)]
+    assert accounts[0] == accounts[1] == accounts[2]
+    assert accounts[0] is not None
+    assert sum(item["count"] for item in accounts[0] if item["fate"] == "unlabeled") == 2
+
+
+@pytest.mark.parametrize("what", ["y", "s", "", "key", "entry"])
+def test_whatever_a_manifest_calls_things_is_shown(what: str) -> None:
+    assert Account([Item("left out", what, "", 2)]).lines()[0].startswith("left out: 2 ")
+
+
+def metadata_with_an_odd_name(directory: Path) -> Built:
+    root = images(directory / "tree", *(f"cat/{number}.jpg" for number in range(6)))
+    rows = [f"cat/{number}.jpg,{number}" for number in range(6)]
+    (root / "metadata.csv").write_text("\n".join(["file_name,an age", *rows, ""]))
+    return Built(root, {}, 1)
+
+
+@pytest.mark.parametrize(
+    "build", [metadata_with_an_odd_name, lambda directory: hdf5(directory, 1, labels=CLASSES, ages=[1, 2])]
+)
+def test_strict_refuses_to_lose_a_column(build: Build, tmp_path: Path) -> None:
+    built = build(tmp_path)
+    with pytest.raises(SourceError, match=r"left out: 1 (column|dataset) \((an age|ages)\)"):
+        packer.convert(built.src, tmp_path / "out.lmdb", strict=True, **built.options)
+    packer.convert(built.src, tmp_path / "out.lmdb", **built.options)
+    account = packer.info(tmp_path / "out.lmdb").account
+    assert account is not None
+    assert sum(item["count"] for item in account if item["fate"] == "left out") == built.lost
+
+
+XML = """<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox>
+</object></annotation>"""
+
+
+def voc_without_a_file(directory: Path) -> Built:
+    images(directory / "JPEGImages")
+    (directory / "Annotations").mkdir()
+    for number in range(5):
+        (directory / "Annotations" / f"{number}.xml").write_text(XML)
+    return Built(directory / "JPEGImages", {"voc": directory}, 1)
+
+
+def yolo_without_a_file(directory: Path) -> Built:
+    images(directory / "images")
+    (directory / "labels").mkdir()
+    for number in range(5):
+        (directory / "labels" / f"{number}.txt").write_text("0 .5 .5 .2 .2")
+    (directory / "data.yaml").write_text("names: [cat]")
+    return Built(directory / "images", {"yolo": directory / "data.yaml"}, 1)
+
+
+@pytest.mark.parametrize("build", [voc_without_a_file, yolo_without_a_file])
+def test_an_image_without_annotations_is_a_loss_unless_somebody_says_so(build: Build, tmp_path: Path) -> None:
+    built = build(tmp_path)
+    with pytest.raises(SourceError, match=r"unlabeled: 1 image \(5\.jpg\): they have no file"):
+        packer.convert(built.src, tmp_path / "out.lmdb", strict=True, **built.options)
+    packer.convert(built.src, tmp_path / "out.lmdb", strict=True, unlabeled=True, **built.options)
+    account = packer.info(tmp_path / "out.lmdb").account
+    assert account is not None
+    assert [item["count"] for item in account if item["fate"] == "unlabeled"] == [1, 5]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import struct
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer._images import libtiff
+from packer._images import bands, libtiff
+from packer._images import tiff as tiffs
 from packer._images.decode import decode
 from packer._images.modes import decode_as, decode_unchanged
 from packer._images.pillow import opened
@@ -219,3 +222,23 @@ def test_pillow_still_reads_big_endian_numbers_wrongly_by_itself() -> None:
         assert not np.array_equal(np.asarray(image), samples[..., 0])
     assert np.array_equal(decode_unchanged(data), samples)
     assert decode(data).shape == (20, 33, 3)
+
+
+def test_tags_that_refer_to_one_place_take_no_memory() -> None:
+    """Each entry of a directory takes 12 bytes, and may promise as many numbers as the file has room for."""
+    count, size = 100, 1 << 20
+    for tags in ([tiffs.BITS] * count, range(1000, 1000 + count)):
+        entries = b"".join(struct.pack("<HHII", tag, 4, size // 8, 512) for tag in tags)
+        head = b"II*\0" + struct.pack("<IH", 8, count) + entries
+        tracemalloc.start()
+        tiffs.read(head.ljust(size, b"\1"))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 20 * size
+
+
+def test_a_copy_for_each_of_very_many_bands_is_never_made() -> None:
+    pixel = noise(300, "u1", (1, 1))
+    directory = tiffs.read(tiff(pixel, GREY, [0] * 299, planar=True))
+    assert directory is not None
+    assert bands.decode(tiff(pixel, GREY, [0] * 299, planar=True), directory) is None

@@ -191,7 +191,7 @@ def test_an_error_names_the_line_also_after_quoted_newlines(tmp_path: Path) -> N
 
 def test_columns_that_are_not_used_are_named(tmp_path: Path) -> None:
     source = listed(tmp_path, "path,bbox,label,caption\na.jpg,1 2 3 4,x,a dog\n")
-    assert "2 columns of the file are not used: bbox, caption" in source.notes
+    assert "not looked at: 2 columns (bbox, caption): no --column takes it" in source.remarks()
     assert listed(tmp_path, "path,label\na.jpg,x\n").notes == []
 
 

@@ -107,3 +107,9 @@ def test_a_file_that_may_have_labels_is_named_with_its_option(tmp_path: Path, na
     assert any(name in line and option in line for line in imagefolder_source(tmp_path).remarks())
     (tmp_path / name).rename(tmp_path / "cat" / "notes.md")
     assert not any("may have the labels" in line for line in imagefolder_source(tmp_path).remarks())
+
+
+@pytest.mark.parametrize("label", [-5, 10**30, 10_000])
+def test_numbers_that_are_no_ids_are_refused(tmp_path: Path, label: int) -> None:
+    with pytest.raises(SourceError, match=r"are no ids of classes\. no_metadata=True leaves the file alone"):
+        packer.convert(stylegan(tmp_path, [[name, label] for name in NAMES]), tmp_path / "x.lmdb")

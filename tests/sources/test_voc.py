@@ -110,7 +110,8 @@ def test_images_without_annotation_are_counted_and_have_no_values(voc: Path) -> 
     Image.new("RGB", (30, 20)).save(voc / "JPEGImages" / "plain.jpg")
     source = voc_source(voc, voc)
     assert values_of(source, 3) == dict.fromkeys(field.name for field in source.fields)
-    assert any("1 of 4 images have no file in Annotations" in note for note in source.notes)
+    assert source.account is not None
+    assert any("they have no file in Annotations" in item.why and item.count == 1 for item in source.account.losses())
 
 
 def test_images_of_a_split_that_are_not_there(voc: Path) -> None:

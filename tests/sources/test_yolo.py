@@ -46,7 +46,8 @@ def test_boxes_are_pixels_and_the_text_is_kept(tmp_path: Path) -> None:
     assert values["yolo"].encode() == (tmp_path / "labels" / "train" / "a.txt").read_bytes()
     assert values_of(source, 0)["boxes"].shape == (0, 4)
     assert values_of(source, 1) == {"boxes": None, "category": None, "yolo": None}
-    assert any("1 of 3 images have no file of labels" in note for note in source.notes)
+    assert source.account is not None
+    assert any("they have no file of labels" in item.why and item.count == 1 for item in source.account.losses())
 
 
 def test_polygons_become_pixels_with_boxes_around_them(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from packer._account import has_label_name
+from packer._account import LEFT_OUT, Account, has_label_name
 from packer._containers.arrays.hdf5columns import (
     Column,
     column_of,
@@ -122,7 +122,11 @@ class HDF5Arrays(Container):
         types = {self._short(image): ColumnType("image"), **{name: one.type for name, one in self.columns.items()}}
         chosen = {said: self._short(name) for said, name in keys.items()}
         chosen = {**chosen, "image": self._short(image)} if keys else {}
-        self.roles = roles_of(types, chosen, where, label=label_among(self.columns))
+        said = Account()
+        self.roles = roles_of(types, chosen, where, said, label=label_among(self.columns))
+        for item in said:
+            if item.fate == LEFT_OUT:  # all else is known better here
+                self.account.left_out("dataset", item.why, item.names, chosen=item.chosen)
         self.notes += self.roles.notes
         if self.roles.label is not None:
             self.account.candidates.clear()  # of other groups

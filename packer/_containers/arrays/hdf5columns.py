@@ -178,8 +178,14 @@ def _texts(dataset: h5py.Dataset, file: Reading) -> Iterator[bytes]:
     for number, place in enumerate(rows_of(dataset, file)):
         if isinstance(place, Piece):
             text = heaps.piece(place)
-            if text.size > _LONGEST:
-                raise ValueError(f"a text of {text.size:,} bytes is too long")
+            _require_modest(text.size)
             yield file.read(text.offset, text.size)
         else:
-            yield bytes(dataset[(number,) + (0,) * (dataset.ndim - 1)])[:_LONGEST]
+            data = bytes(dataset[(number,) + (0,) * (dataset.ndim - 1)])
+            _require_modest(len(data))
+            yield data
+
+
+def _require_modest(size: int) -> None:
+    if size > _LONGEST:
+        raise ValueError(f"a text of {size:,} bytes is too long")

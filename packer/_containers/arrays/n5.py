@@ -83,7 +83,7 @@ class N5(Container):
             rows.classes,
             "float" if rows.labels is not None and rows.labels.dtype.kind == "f" else "class",
             rows.images.pixels,
-            group.notes + [rows.images.note] * bool(rows.images.note),
+            [rows.images.note] * bool(rows.images.note),
             account=group.account,
             rows=rows,
         )

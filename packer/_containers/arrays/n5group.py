@@ -52,14 +52,14 @@ class Group:
     Attributes
     ----------
     root : Path
-    notes : list of str
     account : Account
         What became of the arrays.
     """
 
     def __init__(self, root: Path, only: str | None = None) -> None:
-        self.root, self.notes, self.account = root, list[str](), Account()
+        self.root, self.account = root, Account()
         self._only = only
+        self._chooses = False  # whether keys say what is wanted
         self._arrays: dict[str, Array | None] = {}
 
     @classmethod
@@ -100,7 +100,7 @@ class Group:
         OptionError
             If a key cannot be what it should become.
         """
-        chosen = Chosen.of(keys)
+        chosen, self._chooses = Chosen.of(keys), bool(keys)
         images = self._only_images() if chosen.image is None else self._named_images(chosen.image)
         labels, columns = self._named_columns(images, chosen) if keys else self._all_columns(images)
         if labels is not None and len(labels.shape) != 1:
@@ -212,12 +212,13 @@ class Group:
         return self.array(f"{folder}/{name}" if folder else name)
 
     def _readable(self, name: str) -> Array | None:
-        """Return an array; None where there is none, or none that packer reads, which is noted."""
+        """Return an array; None where there is none, or none that packer reads, which is left out."""
         try:
             array = self.array(name)
         except SourceError as error:
             self._arrays[name] = array = None
-            self.notes.append(f"left out: {error}")
+            if not self._chooses:
+                self.account.left_out("array", str(error), [name])
         return array
 
 

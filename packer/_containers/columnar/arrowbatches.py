@@ -27,6 +27,7 @@ NOT_READ = (ArithmeticError, LookupError, MemoryError, OSError, PackError, Runti
 
 _REPEATING = re.compile(r"dictionary|(dense_|sparse_)?union|run_end_encoded|(large_)?list_view|(string|binary)_view")
 _HEAD = 32  # bytes, by which an image is known
+_MOST_NULLS = 1 << 28  # bytes
 
 
 class Batches:
@@ -44,6 +45,7 @@ class Batches:
         self._file, self._unit, self._schema = file, unit, schema
         self._unpacked: tuple[Piece, bytes] | None = None
         self._taken = 0  # bytes of the buffers of other columns, some of which may be the same
+        self._nulls = 0  # bytes that arrays without a value take, of which the file has none
 
     def images(self, batch: Batch, column: str) -> list[Piece | Packed | None]:
         """Return where each image of a batch lies; None where there is none."""
@@ -96,7 +98,7 @@ class Batches:
     def rows(self, batch: Batch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the values of other columns, a row each."""
         with reading(self._file):
-            self._taken = 0
+            self._taken = self._nulls = 0
             arrays = {column: self._array(batch, *self._place(batch, column))[0] for column in columns}
             if any(len(array) != batch.rows for array in arrays.values()):
                 raise ValueError("its columns have different lengths")
@@ -206,6 +208,9 @@ class Batches:
             children.append(child)
         own = [None] if pa.types.is_null(kind) else own
         if nulls == length and not children and not pa.types.is_null(kind):
+            self._nulls += length * _width(kind)
+            if self._nulls > _MOST_NULLS:
+                raise ValueError(f"its missing values would take {self._nulls:,} bytes")
             return pa.nulls(length, kind), node, buffer
         array = pa.Array.from_buffers(kind, length, own, nulls, children=children)
         array.validate(full=True)
@@ -256,6 +261,15 @@ def _require_text(field: Any) -> None:
 def names_of(kind: Any) -> list[str]:
     """Return the names of the members of a structure; none of any other type."""
     return [kind.field(number).name for number in range(kind.num_fields)] if str(kind).startswith("struct") else []
+
+
+def _width(kind: Any) -> int:
+    """Return how many bytes a missing value of a type takes in memory, about."""
+    import pyarrow.types
+
+    if pyarrow.types.is_fixed_size_binary(kind):
+        return int(kind.byte_width)
+    return 16  # of the longest numbers, and more than a place takes where values have lengths of their own
 
 
 def _extent(kind: Any) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from typing import Any
 from packer._containers.chosen import field_name
 from packer._containers.contract import Piece
 from packer._containers.imagenames import suffix_of
-from packer._containers.labelkeys import one_hot
+from packer._containers.numericlabels import one_hot
 from packer._containers.records.example import (
     BYTES,
     FLOATS,

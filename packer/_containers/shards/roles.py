@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from packer._account import LEFT_OUT, Account
+from packer._account import Account
 from packer._containers.chosen import Chosen, ChosenField, field_name
 from packer._containers.contract import Entry, Piece
 from packer._containers.imagenames import image_name, suffix_of
@@ -70,7 +70,7 @@ class Roles:
         By column.
     label_type : {"class", "float"}
     notes : tuple of str
-        What is left out, and what is called otherwise.
+        What is called otherwise.
     """
 
     image: str
@@ -141,7 +141,7 @@ def roles_of(
     columns: Mapping[str, ColumnType],
     keys: Mapping[str, str],
     where: str,
-    account: Account | None = None,
+    account: Account,
     values: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     *,
     name: str | None = None,
@@ -156,8 +156,8 @@ def roles_of(
         As `Container.open` takes them.
     where : str
         The file that has the columns, for messages.
-    account : Account, optional
-        What became of the columns; else `Roles.notes` say what is left out.
+    account : Account
+        What became of the columns.
     values : mapping of str to sequence
         By column, the numbers and short texts of the first samples.
     name : str, optional
@@ -172,7 +172,7 @@ def roles_of(
     OptionError
         If a column is not of the kind that is asked for.
     """
-    chosen, said = Chosen.of(keys), Account() if account is None else account
+    chosen = Chosen.of(keys)
     for column in chosen.all_keys():
         if column not in columns:
             raise SourceError(f"{where}: no column {printable(column)!r}: there are {_listed(columns)}")
@@ -185,24 +185,22 @@ def roles_of(
     if name is not None and columns[name].kind not in ("text", "bytes"):
         raise OptionError(f"--key name={name}: the column holds {columns[name].kind}, and no names")
     others = {column: type for column, type in columns.items() if column not in (image, name)}
-    label = chosen.label if keys else label or _label(others, values, said)
+    label = chosen.label if keys else label or _label(others, values, account)
     if label is not None and not _is_label(columns[label], values.get(label, ())):
         raise OptionError(f"--key label={label}: the column holds {columns[label].kind}, which is no label")
     used, fields, notes = {image, label, name}, dict[str, Field](), list[str]()
     if keys:
         fields = {column: _field(field, columns[column]) for column, field in chosen.by_key().items()}
         left = [column for column in columns if column not in used and column not in fields]
-        said.left_out("column", "--key does not name them", left, chosen=True)
+        account.left_out("column", "--key does not name them", left, chosen=True)
     else:
         for column in columns:
             if column not in used and not columns[column].kind:
-                said.left_out("column", f"it {columns[column].why}", [column])
+                account.left_out("column", f"it {columns[column].why}", [column])
         taken = [column for column in columns if column not in used and columns[column].kind]
         fields = _named(taken, columns, notes)
     if len(fields) > MOST_FIELDS:
         raise SourceError(f"{where}: {len(fields)} columns are too many: say with --key which of them are wanted")
-    if account is None:
-        notes += (item.line() for item in said if item.fate == LEFT_OUT)
     is_float = label is not None and columns[label].dtype.startswith("float")
     return Roles(image, label, name, fields, "float" if is_float else "class", tuple(notes))
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from packer._account import Account, is_label_name
-from packer._containers.labelkeys import add_candidates, label_key, one_hot, whole
+from packer._containers.labelkeys import add_candidates, label_key
+from packer._containers.numericlabels import one_hot, whole
 from packer._containers.tars.membervalues import class_of, npy_array
 from packer._containers.tars.tarsamples import last_part
 from packer._fields.values import parsed_json
@@ -72,7 +73,10 @@ class TarLabel:
         if label is None or isinstance(label, str):
             return label
         if self.is_float:
-            return float(label)
+            try:
+                return float(label)
+            except OverflowError:
+                raise ValueError("a whole number beyond all floats") from None
         if isinstance(label, float) or label < UNLABELED:
             raise ValueError(f"{label} is no class id")
         return label

@@ -106,7 +106,7 @@ def find_roles(where: str, looked_at: Sequence[Sample], keys: Mapping[str, str],
         return peek(first[extension])
 
     if keys:
-        return _as_said(where, roles, chosen, looked_at, peek)
+        return _as_said(where, roles, chosen, looked_at, peek, account)
     with_image = [sample for sample in looked_at if set(roles.images) & sample.keys()]
     rest = list(dict.fromkeys(one for sample in with_image for one in sample if one not in roles.images))
     if pickles := [extension for extension in rest if last_part(extension) in _PICKLES]:
@@ -182,7 +182,9 @@ def _images(where: str, looked_at: Sequence[Sample], there: Sequence[str]) -> Ro
     raise SourceError(f"{where}: no images in it: the first samples have {shown}")
 
 
-def _as_said(where: str, roles: Roles, chosen: Chosen, looked_at: Sequence[Sample], peek: Peek) -> Roles:
+def _as_said(  # noqa: PLR0917
+    where: str, roles: Roles, chosen: Chosen, looked_at: Sequence[Sample], peek: Peek, account: Account
+) -> Roles:
     """Take what somebody said, and nothing else."""
     there = list(dict.fromkeys(extension for sample in looked_at for extension in sample))
     if chosen.name is not None:
@@ -193,14 +195,13 @@ def _as_said(where: str, roles: Roles, chosen: Chosen, looked_at: Sequence[Sampl
         if not (directories and key == chosen.label) and not any(one in there for one in extensions):
             shown = ", ".join(f".{printable(one)}" for one in there[:10])
             raise SourceError(f"{where}: the first samples have no .{printable(key)}; they have {shown}")
-    notes: list[str] = []
     label = None
     if chosen.label is not None and not directories:
         extension = chosen.label.partition(":")[0]
         if extension in roles.images:
             raise OptionError(f"--key label={extension}: .{extension} is taken for something else already")
         label = said_label(chosen.label, _values(looked_at, [extension], peek))
-    roles = Roles(roles.images, label, directories, {}, True, notes)
+    roles = Roles(roles.images, label, directories, {}, True)
     of_label = None if label is None or label.member else label.extension
     first = {extension: member for sample in reversed(looked_at) for extension, member in sample.items()}
     for key, one in chosen.by_key().items():
@@ -208,8 +209,8 @@ def _as_said(where: str, roles: Roles, chosen: Chosen, looked_at: Sequence[Sampl
             raise OptionError(f"{one}: .{key} is taken for something else already")
         roles.fields[key] = _said_field(one, lambda extension: peek(first[extension]))
     taken = {*roles.images, label.extension if label else None, *roles.fields}
-    if left := [f".{printable(one)}" for one in there if one not in taken]:
-        notes.append(f"left out, as no --key names them: {', '.join(left[:10])}{', …' * (len(left) > 10)}")
+    left = [f".{one}" for one in there if one not in taken]
+    account.left_out("member", "no --key names them", left, chosen=True)
     return roles
 
 

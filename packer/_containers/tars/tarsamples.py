@@ -20,6 +20,7 @@ from typing import NoReturn
 from packer._account import Account
 from packer._containers.imagenames import is_image_name, suffix_of
 from packer._containers.tars.tarheaders import Member, Window
+from packer._storage.systemfiles import LEFT_BY_SYSTEM, is_system_file
 from packer.errors import SourceError, printable
 
 __all__ = ["IMAGES", "Sample", "SampleReader", "last_part"]
@@ -36,10 +37,11 @@ Sample = dict[str, Member]
 _META = re.compile("__[^/]*__($|/)")  # names that webdataset keeps for itself
 _MOST = 1000  # members of a sample
 _MOST_OF_KEY = 1 << 17  # members that have one key up to the first dot
+_MOST_DOTS = 100  # in the key of a sample
 _ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
-_APPLE_DOUBLE = b"\0\5\x16\7"
 _HEAD = 16  # bytes by which an image is known
 _REMEMBERED = 100_000  # keys without an image
+_HIDDEN = "their names begin with a dot, which makes no sample"
 _AGAIN = "Make the tar again with its members in the order of their names: `tar --sort=name`"
 
 
@@ -168,9 +170,10 @@ class SampleReader:
             slash = name.rfind("/") + 1
             dot = name.find(".", slash)
             if name.startswith("__") and _META.match(name):
+                self._leave_out(member, name[slash:], "webdataset keeps names such as __NAME__ for itself")
                 continue
             if dot <= slash:
-                self._leave_out(member, name[slash:])
+                self._leave_out(member, name[slash:], _HIDDEN if dot == slash else "their names have no extension")
                 continue
             yield name[:dot], member.archive, name[dot + 1 :].lower(), member
 
@@ -186,14 +189,12 @@ class SampleReader:
             self._note("names begin with / or ../, which goes")
         return "/".join(part for part in parts if part not in ("", "."))
 
-    def _leave_out(self, member: Member, base: str) -> None:
+    def _leave_out(self, member: Member, base: str, why: str) -> None:
         """Say of a member that belongs to no sample."""
         head = self._window.read(member.offset, min(_HEAD, member.size))
-        hidden = base.startswith(".")
-        if base == ".DS_Store" or (base.startswith("._") and head.startswith(_APPLE_DOUBLE)):
-            self.account.not_looked_at("member", "left by macOS", [member.name])
+        if is_system_file(base, lambda: head):
+            self.account.not_looked_at("member", LEFT_BY_SYSTEM, [member.name])
             return
-        why = "their names begin with a dot, which makes no sample" if hidden else "their names have no extension"
         if suffix_of(head) or is_image_name(base):
             self.account.left_out("image", why, [member.name])
         else:
@@ -211,7 +212,7 @@ def _has_image(sample: Sample) -> bool:
     return any(last_part(extension) in IMAGES for extension in sample)
 
 
-def _split(members: list[tuple[str, Member]]) -> dict[str, list[tuple[str, Member]]] | None:
+def _split(members: list[tuple[str, Member]], depth: int = 0) -> dict[str, list[tuple[str, Member]]] | None:
     """Return members of one key, none of which has a plain extension, by what else belongs to their keys.
 
     None where that makes samples without an image, or of each member an image by itself, such as ``left.jpg`` and
@@ -225,7 +226,7 @@ def _split(members: list[tuple[str, Member]]) -> dict[str, list[tuple[str, Membe
     for part, of_part in parts.items():
         if any("." not in extension for extension, _ in of_part):
             found[part] = of_part
-        elif (deeper := _split(of_part)) is not None:
+        elif depth < _MOST_DOTS and (deeper := _split(of_part, depth + 1)) is not None:
             found |= {f"{part}.{name}": of_name for name, of_name in deeper.items()}
         else:
             return None

@@ -32,6 +32,7 @@ from packer._containers.zips.zipdirectory import ENCRYPTED, Member, data_of, mem
 from packer._sample import IMAGE_SUFFIXES
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
+from packer._storage.systemfiles import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._table import Buffer
 from packer.errors import SourceError, printable
 
@@ -40,7 +41,6 @@ __all__ = ["Zip"]
 _STORED, _DEFLATED = 0, 8
 _CODECS = {_DEFLATED: "deflate", 93: "zstd"}
 _BEGINNING = 64  # bytes by which a member is known
-_APPLE_DOUBLE = b"\0\5\x16\7"
 _TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 _MOST_TEXT = 1 << 28  # bytes of labels
@@ -140,7 +140,7 @@ def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[Mem
         base = member.name.rpartition("/")[2]
         suffix = os.path.splitext(base)[1].lower()
         if _is_of_system(file, member, base):
-            account.not_looked_at("file", "left by macOS or Windows", [member.name] * (not member.name.endswith("/")))
+            account.not_looked_at("file", LEFT_BY_SYSTEM, [member.name] * (not member.name.endswith("/")))
         elif member.name.endswith("/"):
             folders.append(member.name)
         elif base == DATASET_JSON or base.endswith(_MAP):
@@ -177,9 +177,9 @@ def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
 
 def _is_of_system(file: PackFile, member: Member, base: str) -> bool:
     """Tell whether a member is what macOS or Windows leaves in directories, and no image whatever its name is."""
-    if member.name.startswith("__MACOSX/") or base in (".DS_Store", "Thumbs.db", "desktop.ini"):
+    if member.name.startswith(f"{MACOSX}/") and (not base or base.startswith("._")):
         return True
-    return base.startswith("._") and _head(file, member).startswith(_APPLE_DOUBLE)
+    return is_system_file(base, lambda: _head(file, member))
 
 
 def _head(file: PackFile, member: Member) -> bytes:
@@ -226,9 +226,8 @@ def _tree(
     of_folders = {name[len(above) :].partition("/")[0] for name in folders if name.startswith(above) and name != above}
     if empty := sorted(of_folders - tops):
         notes.append(f"classes without images, which keep their ids: {', '.join(map(printable, empty[:5]))}")
-    if hidden := sorted(name for name in tops | of_folders if name.startswith(".")):
-        shown = ", ".join(map(printable, hidden[:5]))
-        notes.append(f"hidden directories that are classes, as ImageFolder has them: {shown}")
+    hidden = sorted(name for name in tops | of_folders if name.startswith("."))
+    account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
     return _Archive(images, len(above)), tops | of_folders
 
 
