@@ -18,6 +18,7 @@ from packer._containers.ranges import Ranges, Seals
 from packer._containers.repeats import numbered, repeat, require_distinct_files
 from packer._containers.unpacking import PackedRanges, PackedSpool
 from packer._fields import DTYPES, Field
+from packer._fields.values import parsed_json
 from packer._sample import LABEL_TYPES, UNLABELED
 from packer._storage.paths import name_problem
 from packer._storage.spool import Spool
@@ -33,6 +34,7 @@ _NO_SEAL = 0, -1, 0
 _SEAL = [(name, "<i8") for name in Seal._fields]
 _FEW = 1 << 20  # samples, which may be more than there are bytes
 _SHARED = 1 << 27, 100  # bytes of samples that share some: so many, and so many times those of the files
+_JSON_BEGINS = ("{", "[")  # objects and lists, which name no class
 _SPREAD = 1000, 10  # class ids are so many and so many a sample at most; larger numbers are numbers
 
 ProgressCallback = Callable[[int, int], None]
@@ -261,6 +263,13 @@ class _Rows:
                 return self._refuse(entry, unit, f"its label is {printable(label)[:80]}, and no number")
             return label
         if isinstance(label, str):
+            if label[:1] in _JSON_BEGINS and _is_json(label):
+                return self._refuse(
+                    entry,
+                    unit,
+                    f"its label is JSON, {printable(label)[:40]}, and neither a class id nor the name of a class. Take "
+                    "it as a field: --key NAME:json=KEY beside --key image=KEY",
+                )
             self._named = True
             return self._class_names.setdefault(label, len(self._class_names))
         self._numbered = True
@@ -404,3 +413,11 @@ def _shown(container: Container, unit: int | None = None) -> str:
         unit = 0
     file = container.files[unit] if unit is not None and unit < len(container.files) else ""
     return printable(container.root / file)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        parsed_json(text)
+    except ValueError:
+        return False
+    return True
