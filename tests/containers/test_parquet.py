@@ -346,3 +346,16 @@ def _opened(path: Path) -> Any:
     found = find_container([path])
     assert found is not None
     return found[0].open(found[1], {})
+
+
+@pytest.mark.parametrize("first", [None, b""])
+def test_a_column_of_images_may_begin_with_rows_that_have_none(
+    photos: dict[str, bytes], tmp_path: Path, first: bytes | None
+) -> None:
+    rows = pa.table({"image": pa.array([first, *photos.values()], pa.binary()), "label": [0] + [1] * len(photos)})
+    for path in (written(tmp_path / "a.parquet", rows), tmp_path / "a.arrow"):
+        if path.suffix == ".arrow":
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+                writer.write_table(rows)
+        packer.convert(path, path.with_suffix(".lmdb"), on_error="skip", overwrite=True)
+        assert list(packer.open_dataset(path.with_suffix(".lmdb")).targets) == [1] * len(photos)
