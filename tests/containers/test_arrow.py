@@ -16,6 +16,7 @@ from packer._formats import open_pack
 from packer.errors import SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.containers.reading import images, labels, stored
+from tests.containers.records import photo
 from tests.containers.test_parquet import FEATURES, IMAGE, table
 
 
@@ -159,3 +160,12 @@ def test_files_that_were_cut_short_are_named(photos: dict[str, bytes], tmp_path:
         (tmp_path / "a.arrow").write_bytes(data[:cut])
         with pytest.raises(SourceError, match=r"a\.arrow.*: .*(cut short|does not begin)"):
             listed(tmp_path / "a.arrow")
+
+
+def test_columns_of_a_dictionary_are_no_damage(tmp_path: Path) -> None:
+    labels = pa.array(["cat", "dog"]).dictionary_encode()
+    one = pa.table({"image": pa.array([photo(1)] * 2, pa.binary()), "label": labels})
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, one.schema) as writer:
+        writer.write_table(one)
+    with pytest.raises(SourceError, match=r"a\.arrow: packer does not read columns of dictionary.*as Parquet"):
+        packer.index(tmp_path / "a.arrow", tmp_path / "a.index")
