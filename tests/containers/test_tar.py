@@ -729,3 +729,8 @@ def test_archives_within_a_tar_are_named(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / "x.tar", [(name, write(tmp_path / "y.tar", [("a.jpg", JPEG)]).read_bytes())])
     with pytest.raises(SourceError, match=r"x\.tar: has archives in it, \..*Extract it"):
         packer.index(path, tmp_path / "x.index")
+
+
+def test_numbers_with_more_dots_are_names_of_samples(tmp_path: Path) -> None:
+    members = [(f"{name}/IMG.{number}.v2.jpg", jpeg(number)) for name in ("cat", "dog") for number in range(2)]
+    assert targets(write(tmp_path / "a.tar", members), tmp_path) == ["cat", "cat", "dog", "dog"]
