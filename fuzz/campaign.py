@@ -26,7 +26,7 @@ import numpy.typing as npt
 from fuzz.mutations import MUTATIONS, drawn_jpegs
 from fuzz.pngs import SIGNATURE, changed_png, drawn_pngs
 from packer._images import native, pillow
-from packer._images.decode import DECODERS, decode
+from packer._images.decode import DECODERS, decode, installed_decoders
 from packer._images.jpeg.header import read_header
 from packer._images.probe import require_affordable
 from packer.errors import ImageError, ImageTooLargeError
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = 0
     made = inputs(options.count, options.seed, [path.read_bytes() for path in files])
     for number, (name, data) in enumerate(made):
-        decoders = ("auto", *DECODERS) if number % 4 == 0 else ("auto", DECODERS[0])
+        decoders = ("auto", *installed_decoders()) if number % 4 == 0 else ("auto", DECODERS[0])
         outcome, problem = disagreement(data, decoders, "apply" if number % 3 == 0 else "ignore")
         outcomes.setdefault(name, Counter()).update([outcome])
         if problem is not None:

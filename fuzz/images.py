@@ -11,7 +11,7 @@ import torch
 from fuzz.campaign import disagreement
 from fuzz.sections import sealed_chunks, sealed_tiles
 from packer._images import native, turbojpeg
-from packer._images.decode import DECODERS, decode
+from packer._images.decode import decode, installed_decoders
 from packer._images.geometry import Box, Rectangle, shown
 from packer._images.jpeg import cutting
 from packer._images.jpeg import transcode as jpeg
@@ -54,7 +54,7 @@ def sniff(data: bytes) -> None:
 def image(data: bytes) -> None:
     """Decode an image: every decoder gives Pillow's pixels, of the size that was announced, or refuses too."""
     for exif in ("ignore", "apply"):
-        _, problem = disagreement(data, ("auto", *DECODERS), exif, MAX_PIXELS)
+        _, problem = disagreement(data, ("auto", *installed_decoders()), exif, MAX_PIXELS)
         assert problem is None, problem
     try:
         info = inspect(data, MAX_PIXELS)

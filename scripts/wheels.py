@@ -92,7 +92,7 @@ C_LIBRARY = {
     *("bcmp", "bzero", "memchr", "memcmp", "memcpy", "memmove", "memset", "strcspn", "strlen"),
     *("close", "fstat", "fstat$INODE64", "getauxval", "openat", "pread"),
     *("qsort", "snprintf"),
-    *("ceil", "exp", "floor", "fmaf", "lrint", "lround", "nearbyint", "rint", "round", "sqrt"),
+    *("ceil", "copysign", "exp", "floor", "fmaf", "lrint", "lround", "nearbyint", "rint", "round", "sqrt"),
     # What macOS has: what its linker, Zig's own C, and the compiler for loops that fill memory ask for.
     *("dyld_stub_binder", "_availability_version_check", "memset_pattern16"),
 }

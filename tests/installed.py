@@ -9,7 +9,6 @@ of resized packs with the same Pillow.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import filecmp
 import hashlib
 import importlib.util
@@ -27,7 +26,7 @@ from PIL import Image
 import packer
 from packer._images import native
 from packer._images.compiled import _native
-from packer._images.decode import DECODERS, decode, fast_decoder
+from packer._images.decode import decode, installed_decoders
 from packer._images.jpeg.tiles import read_tiles
 from packer.testing.photos import draw_imagefolder
 
@@ -59,7 +58,7 @@ def main() -> None:
                 require(same, f"{path} came back otherwise from {suffix}")
         print(f"{len(files)} images packed as {', '.join(SUFFIXES)}, verified and exported unchanged", flush=True)
         whole = digest(whole_images(tree, files))
-        print(f"whole images: {whole}, by {', '.join(decoders())}", flush=True)
+        print(f"whole images: {whole}, by {', '.join(installed_decoders())}", flush=True)
         for form, options in FORMS.items():
             back = converted(tree, packs / f"{form}.lmdb", *options)
             found = sorted(path.relative_to(back) for path in back.rglob("*") if path.is_file())
@@ -98,18 +97,9 @@ def converted(tree: Path, pack: Path, *options: object) -> Path:
 def try_crops(pack: Path) -> None:
     """End the program unless every decoder gives the same crops."""
     own = digest(batches(pack, "auto"))
-    for name in decoders():
+    for name in installed_decoders():
         require(digest(batches(pack, name)) == own, f"{pack.name}: packer and {name} disagree on crops")
     print(f"crops of {pack.name}: {own}", flush=True)
-
-
-def decoders() -> list[str]:
-    """Return the libraries that decode here."""
-    found = []
-    for name in DECODERS:
-        with contextlib.suppress(packer.MissingDependencyError):
-            found.append(fast_decoder(name)[0])
-    return found
 
 
 def require(condition: bool, otherwise: str) -> None:
@@ -142,7 +132,7 @@ def whole_images(tree: Path, files: list[Path]) -> Iterator[bytes]:
     """Yield the pixels of every file; end the program where Pillow and another decoder differ."""
     for path in files:
         data, expected = (tree / path).read_bytes(), pillow_pixels(tree / path)
-        for name in ("auto", *decoders()):
+        for name in ("auto", *installed_decoders()):
             require(np.array_equal(decode(data, decoder=name), expected), f"{path}: {name} gives other pixels")
         yield expected.tobytes()
 

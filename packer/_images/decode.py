@@ -7,6 +7,7 @@ whose error, are the answer. So the choice of the decoder changes the speed and 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 from collections.abc import Callable
@@ -29,6 +30,7 @@ __all__ = [
     "decode",
     "decoder_advice",
     "fast_decoder",
+    "installed_decoders",
     "warn_of_slow_decoding",
 ]
 
@@ -72,6 +74,15 @@ def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
         return name, importlib.import_module(f"packer._images.{name}").decode_jpeg
     except ImportError as error:
         raise MissingDependencyError(f"the decoder {name}: {error} ({_INSTALLING[name]})") from error
+
+
+def installed_decoders() -> tuple[str, ...]:
+    """Return the JPEG decoders that work here, in the order in which ``"auto"`` asks for them."""
+    found = []
+    for name in DECODERS:
+        with contextlib.suppress(MissingDependencyError):
+            found.append(fast_decoder(name)[0])
+    return tuple(found)
 
 
 def decoder_advice() -> str | None:

@@ -43,6 +43,8 @@ OF_SOURCES = {
     "--limit 5 --sample 5": "say one of them",
     **{f"--{name} x": "say which with --labels" for name in ("path-column", "label-column", "delimiter")},
     "--label-type int": "say which with --labels",
+    "--suffix .jpg": "say which with --labels",
+    "--no-header": "say which with --labels",
     "--column caption:text": "say which file with --labels",
     "--field mask": "say NAME=TEMPLATE",
     "--on-missing null --no-metadata": "--on-missing is for fields",
@@ -61,6 +63,9 @@ NEEDS = {
         "--label-column x": "say which with --labels",
         "--delimiter tab": "say which with --labels",
         "--label-type int": "say which with --labels",
+        "--suffix .jpg": "say which with --labels",
+        "--no-header": "say which with --labels",
+        "--strict --on-error skip": "say one of them",
         "--labels l.csv --any-image": "--any-image is for directories",
         "--labels l.csv --extensions .gif": "--extensions is for directories",
         "--column caption:text": "say which file with --labels",
@@ -104,6 +109,7 @@ NEEDS = {
     },
     "index": {
         **OF_SOURCES,
+        "--strict --on-error skip": "say one of them",
         "--base d": "leave OUT.index out",
     },
     "scan": OF_SOURCES,
@@ -125,12 +131,14 @@ NEEDS = {
 
 ALONE = {
     "convert": "format split unlabeled labels classes-from limit resize codec no-tiles exif audit check max-pixels "
-    "on-error report workers parts overwrite fresh ignore-free-space quiet json-progress cache-dir cache-size timeout",
-    "index": "unlabeled labels classes-from exif no-checksums on-error overwrite quiet json-progress",
-    "scan": "unlabeled labels classes-from limit overwrite quiet json-progress",
+    "on-error report workers parts overwrite fresh ignore-free-space quiet json-progress cache-dir cache-size timeout "
+    "skip-hidden allow-empty strict",
+    "index": "skip-hidden allow-empty strict unlabeled labels classes-from exif no-checksums on-error overwrite quiet "
+    "json-progress",
+    "scan": "skip-hidden allow-empty strict unlabeled labels classes-from limit overwrite quiet json-progress",
     "merge": "classes prefix finish workers overwrite fresh quiet json-progress cache-dir cache-size timeout",
     "append": "labels path-column label-column delimiter label-type unlabeled extensions any-image where limit sample "
-    "suffix no-header skip-hidden allow-empty "
+    "suffix no-header skip-hidden allow-empty strict "
     "resize resize-mode upscale interpolation codec recode to-8-bit quality tiles no-tiles exif audit max-pixels "
     "on-error report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes "
     "no-metadata coco masks voc yolo key",  # as of convert
@@ -145,7 +153,7 @@ ALONE = {
     "fresh "
     "where field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter "
     "label-type suffix no-header extensions any-image skip-hidden allow-empty ignore-free-space json-progress json "
-    "jobs seconds split",  # most as of convert
+    "jobs seconds split strict",  # most as of convert
     "cache info": "json json-progress",
     "cache clear": "url quiet json-progress",
     "view": "port no-browser html quiet json-progress cache-dir cache-size timeout",

@@ -12,7 +12,7 @@ from PIL import Image
 
 from fuzz.campaign import disagreement, inputs
 from packer._images import native, pillow
-from packer._images.decode import DECODERS, decode
+from packer._images.decode import decode, installed_decoders
 from packer._images.encode import encode_tiled
 from packer._images.jpeg.cutting import cut_out, first_rows
 from packer._images.jpeg.header import read_header, segments
@@ -21,7 +21,7 @@ from packer._images.probe import inspect
 from packer.errors import ImageError, ImageTooLargeError
 from tests.images.drawn import encoded, photo, tiff_orientation
 
-ALL = ("auto", *DECODERS)
+ALL = ("auto", *installed_decoders())
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow's, about damaged metadata
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from packer._images import native
-from packer._images.decode import DECODERS, apply_orientation, decode, fast_decoder
+from packer._images.decode import DECODERS, apply_orientation, decode, fast_decoder, installed_decoders
 from packer._images.jpeg import header as jpeg_header
-from packer.errors import ImageError, ImageTooLargeError, MissingDependencyError
+from packer.errors import ImageError, ImageTooLargeError
 from tests.images.drawn import (
     SIZES,
     SUBSAMPLINGS,
@@ -32,19 +32,7 @@ from tests.images.drawn import (
     tiff_orientation,
 )
 
-
-def installed() -> list[str]:
-    found = []
-    for name in DECODERS:
-        try:
-            fast_decoder(name)
-        except MissingDependencyError:
-            continue
-        found.append(name)
-    return found
-
-
-INSTALLED = installed()
+INSTALLED = installed_decoders()
 
 
 @pytest.fixture(params=DECODERS)

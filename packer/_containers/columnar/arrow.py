@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from packer._containers.columnar.arrowbatches import Batches, names_of, reading, require_text
-from packer._containers.columnar.arrowmessages import FILE, batches, schema_message
+from packer._containers.columnar.arrowbatches import Batches, names_of, schema_of
+from packer._containers.columnar.arrowmessages import FILE, batches
 from packer._containers.columnar.hfcolumns import columns_of, features_of, names_are_plain
 from packer._containers.columnar.tables import TableImages
 from packer._containers.contract import Entry
@@ -21,7 +21,7 @@ from packer._containers.imagenames import suffix_of
 from packer._fields.values import parsed_json
 from packer._storage.packfile import PackFile
 from packer._storage.paths import name_problem
-from packer.errors import MissingDependencyError, SourceError, pip_install, printable
+from packer.errors import SourceError, printable
 
 __all__ = ["ArrowImages"]
 
@@ -54,7 +54,7 @@ class ArrowImages(TableImages):
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> ArrowImages:
         with PackFile(paths[0]) as file:
-            schema = _schema(file)
+            schema = schema_of(file)
             features = features_of(schema.metadata) or _features_beside(paths[0])
             images = [field.name for field in schema if _is_image(field, features, keys.get("image"))]
             images = images or [field.name for field in schema if _begins_with_image(file, schema, field)]
@@ -67,7 +67,7 @@ class ArrowImages(TableImages):
     def entries(self, unit: int) -> Iterator[Entry]:
         columns = self.columns
         with self.opened(unit) as file:
-            schema = _schema(file)
+            schema = schema_of(file)
             for column in (columns.image, *columns.pictures, *columns.read()):
                 if schema.get_field_index(column) < 0:
                     raise SourceError(
@@ -113,34 +113,10 @@ def _numbers(paths: Sequence[Path], column: str) -> Iterator[float | None]:
     """Yield the numbers of a column in all files."""
     for path in paths:
         with PackFile(path) as file:
-            reader = Batches(file, 0, _schema(file))
+            reader = Batches(file, 0, schema_of(file))
             for batch in batches(file):
                 for row in reader.rows(batch, [column]):
                     yield row[column]
-
-
-def _schema(file: PackFile) -> Any:
-    """Return the schema of a file.
-
-    Raises
-    ------
-    MissingDependencyError
-        If pyarrow is not installed.
-    SourceError
-        If there is none.
-    """
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{printable(file.path)}: Arrow files are read with pyarrow: {pip_install('parquet')}"
-        ) from error
-    message = schema_message(file)
-    with reading(file):
-        schema = pa.ipc.read_schema(pa.py_buffer(message))
-        for field in schema:
-            require_text(field)
-        return schema
 
 
 def _paths(reader: Batches, file: PackFile, column: str) -> Iterator[str | None]:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.columnar.arrowmessages import Batch
+from packer._containers.columnar.arrowmessages import Batch, schema_message
 from packer._containers.columnar.rowlists import row_lists
 from packer._containers.unpacking import MOST_UNPACKED, Packed, Piece, unpack
 from packer._storage.packfile import PackFile
-from packer.errors import PackError, SourceError, printable
+from packer.errors import MissingDependencyError, PackError, SourceError, pip_install, printable
 
-__all__ = ["NOT_READ", "Batches", "names_of", "reading", "require_text"]
+__all__ = ["NOT_READ", "Batches", "names_of", "schema_of"]
 
 NOT_READ = (ArithmeticError, LookupError, MemoryError, OSError, PackError, RuntimeError, TypeError, ValueError)
 """What pyarrow raises where a file is damaged, and what reading one raises."""
@@ -191,11 +191,13 @@ class Batches:
             where = printable(self._file.path)
             raise SourceError(f"{where}: packer does not read columns of {kind}: {way}name others with --key")
         length, nulls = batch.nodes[node]
-        if length > 8 * self._file.size:  # nulls and empty structures have no bytes
+        count = kind.num_buffers * (not pa.types.is_null(kind))
+        has_bytes = any(batch.buffers[number].size for number in range(buffer, buffer + count))
+        if length > (8 if has_bytes else 1) * self._file.size:  # nulls and empty structures have no bytes
             raise ValueError(f"an array of {length:,} values in a file of {self._file.size:,} bytes")
         own = [
             None if not batch.buffers[number].size else pa.py_buffer(self._own(batch, number))
-            for number in range(buffer, buffer + kind.num_buffers * (not pa.types.is_null(kind)))
+            for number in range(buffer, buffer + count)
         ]
         if own and not nulls:
             own[0] = None
@@ -221,12 +223,36 @@ def reading(file: PackFile) -> Iterator[None]:
         raise SourceError(f"{printable(file.path)}: damaged: {printable(error)[:300]}") from error
 
 
-def require_text(field: Any) -> None:
+def schema_of(file: PackFile) -> Any:
+    """Return the schema of a file.
+
+    Raises
+    ------
+    MissingDependencyError
+        If pyarrow is not installed.
+    SourceError
+        If there is none.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{printable(file.path)}: its table of Arrow is read with pyarrow: {pip_install('parquet')}"
+        ) from error
+    message = schema_message(file)
+    with reading(file):
+        schema = pa.ipc.read_schema(pa.py_buffer(message))
+        for field in schema:
+            _require_text(field)
+        return schema
+
+
+def _require_text(field: Any) -> None:
     """Raise ValueError where the name of a column, or of what is in it, is no text: pyarrow reads them when asked."""
     if not isinstance(field.name, str):
         raise ValueError("a column has no name")
     for number in range(field.type.num_fields):
-        require_text(field.type.field(number))
+        _require_text(field.type.field(number))
 
 
 def names_of(kind: Any) -> list[str]:

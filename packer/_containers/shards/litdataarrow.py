@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from packer._containers.columnar.arrowbatches import Batches, names_of, reading, require_text
-from packer._containers.columnar.arrowmessages import batches, schema_message
+from packer._containers.columnar.arrowbatches import Batches, names_of, schema_of
+from packer._containers.columnar.arrowmessages import batches
 from packer._containers.unpacking import Packed, Piece
 from packer._fields import Field
-from packer.errors import MissingDependencyError, SourceError, pip_install
+from packer.errors import SourceError
 
 if TYPE_CHECKING:
     from packer._containers.shards.reading import Reading
@@ -74,7 +74,7 @@ def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[di
         If the table is damaged, or a part of a sample is compressed.
     """
     file = cast("PackFile", section)
-    schema = _schema(file)
+    schema = schema_of(file)
     reader = Batches(file, unit, schema)
     columns = {name: name if schema.get_field_index(name) >= 0 else name.partition(".")[0] for name in names}
     if missing := [name for name, column in columns.items() if schema.get_field_index(column) < 0]:
@@ -110,18 +110,3 @@ def _plain(value: Any, path: str) -> Value:
     if value is None or isinstance(value, (bytes, int, float)):
         return value
     return bytes(cast("bytes", _JSON.encode(value)))
-
-
-def _schema(file: PackFile) -> Any:
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{file.path}: its samples are a table of Arrow, read with pyarrow: {pip_install('parquet')}"
-        ) from error
-    message = schema_message(file)
-    with reading(file):
-        schema = pa.ipc.read_schema(pa.py_buffer(message))
-        for field in schema:
-            require_text(field)
-        return schema
