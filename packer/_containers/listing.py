@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
-from packer._containers.classdirectories import above_classes, splits_among
+from packer._containers.classdirectories import above_classes, hidden_classes, numbered_classes, splits_among
 from packer._containers.contract import Container, Entry, Named, Packed, Piece, Seal
 from packer._containers.ranges import Ranges, Seals
 from packer._containers.repeats import numbered, repeat, require_distinct_files
@@ -320,7 +320,9 @@ class _Rows:
             raise SourceError(f"{_shown(container)}: some labels are numbers, and others names of classes")
         if self._named:
             names = self._of_directories(notes) if container.directories_are_classes else [*self._class_names]
-            known = sorted(set(names)) if known is None else known
+            if known is None:
+                known = sorted(set(names))
+                notes += numbered_classes(known)
             ids = {name: number for number, name in enumerate(known)}
             if unknown := sorted(set(names) - ids.keys()):
                 raise SourceError(f"{_shown(container)}: {_unknown(unknown)}")
@@ -347,7 +349,9 @@ class _Rows:
                 f"{_shown(self._container)}: has several splits: {', '.join(splits)}. Unpack it, and take one"
             )
         notes.append(f"classes are the directories{f' in {printable(above)}' if above else ''}")
-        return [directory.partition("/")[0] for directory in below]
+        names = [directory.partition("/")[0] for directory in below]
+        notes += hidden_classes(set(names))
+        return names
 
     def _said_names(self, most: int, notes: list[str]) -> list[str] | None:
         """Return the names of the classes that samples say; the ids of those that none has are their names."""

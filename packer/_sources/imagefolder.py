@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from packer._account import Account
-from packer._containers import files_to_name
+from packer._containers import files_to_name, numbered_classes
 from packer._sources.base import Source, some
 from packer._sources.classlist import class_ids, unknown_classes
 from packer._sources.walking import LEFT_BY_SYSTEM, MACOSX, ImageRule, Walk, is_hidden, subdirectories
@@ -104,22 +104,11 @@ def imagefolder_source(
     account.left_out("image", "it lies outside of any class, as ImageFolder has it", outside)
     ids = class_ids(folders if classes is None else classes)
     if classes is None:
-        notes += _of_numbers(ids)
+        notes += numbered_classes(folders)
     labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
     return Source(
         "imagefolder", root, Names.joined(found), labels, list(ids), notes, others=walk.others, account=account
     )
-
-
-def _of_numbers(ids: Mapping[str, int]) -> list[str]:
-    """Say that classes which are called by numbers have other ids, where some have: names are sorted as text."""
-    if not all(name.isascii() and name.isdecimal() for name in ids):
-        return []
-    other = next((name for name, id in ids.items() if int(name) != id), None)
-    if other is None:
-        return []
-    why = "classes are called by numbers, and have their ids by the order of these as text, as ImageFolder has it"
-    return [f"{why}: class {other} has the id {ids[other]}"]
 
 
 def require_images_in_classes(source: Source) -> None:

@@ -86,3 +86,9 @@ def test_json_may_be_a_field(tmp_path: Path) -> None:
     path = _tfrecord(tmp_path / "a.tfrecord", ['{"label": 1}'] * 2)
     packer.index(path, tmp_path / "a.index", keys={"image": "image", "about:json": "label"})
     assert packer.open_dataset(tmp_path / "a.index", fields="all")[0]["about"] == {"label": 1}
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in ("a.tar", "a.tfrecord")])
+def test_texts_of_numbers_whose_ids_are_others_are_said(name: str, tmp_path: Path) -> None:
+    path = KINDS[name](tmp_path / name, ["2", "10", "1", "2"])
+    assert "class 1 has the id 0" in " ".join(packer.index(path, tmp_path / "a.index").notes)

@@ -162,7 +162,7 @@ def _header(file: Reading) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
     except TypeError:
         dtype = np.dtype("O")
     if match is None or dtype.kind not in "biuf":
-        raise SourceError(f"{file.path}: no array of numbers")
+        raise SourceError(f"{file.path}: no array of numbers: packer reads no texts and objects of NumPy")
     shape = tuple(int(number) for number in re.findall(rb"[0-9]+", match[3]))
     if match[2] == b"True" and len(shape) > 1:
         raise SourceError(

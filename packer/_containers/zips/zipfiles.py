@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._account import Account, counted, is_label_name
-from packer._containers.classdirectories import above_classes, splits_among
+from packer._containers.classdirectories import above_classes, hidden_classes, numbered_classes, splits_among
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys
 from packer._containers.imagenames import suffix_of
 from packer._containers.unpacking import MOST_UNPACKED, unpack
@@ -226,9 +226,7 @@ def _tree(
     of_folders = {name[len(above) :].partition("/")[0] for name in folders if name.startswith(above) and name != above}
     if empty := sorted(of_folders - tops):
         notes.append(f"classes without images, which keep their ids: {', '.join(map(printable, empty[:5]))}")
-    if hidden := sorted(name for name in tops | of_folders if name.startswith(".")):
-        shown = ", ".join(map(printable, hidden[:5]))
-        notes.append(f"hidden directories that are classes, as ImageFolder has them: {shown}")
+    notes += [*hidden_classes(tops | of_folders), *numbered_classes(sorted(tops | of_folders))]
     return _Archive(images, len(above)), tops | of_folders
 
 
