@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from packer._containers.chosen import keys_said
+from packer._containers.classdirectories import numbered_classes
 from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, head_of, natural
 from packer._containers.directories import containers_near, names_to_recognise, one_of
 from packer._containers.files import ForeignFiles
@@ -38,6 +39,7 @@ __all__ = [
     "keys_said",
     "list_samples",
     "named_paths",
+    "numbered_classes",
     "open_container",
 ]
 

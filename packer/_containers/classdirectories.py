@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-__all__ = ["SPLITS", "above_classes", "splits_among"]
+from packer.errors import printable
+
+__all__ = ["SPLITS", "above_classes", "numbered_classes", "splits_among"]
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
 """What directories of splits are called, in any case."""
@@ -33,3 +35,14 @@ def splits_among(directories: Collection[str]) -> list[str]:
     tops = {directory.partition("/")[0] for directory in directories}
     splits = sorted(name for name in tops if name.lower() in SPLITS)
     return splits if len(splits) > 1 and any("/" in directory for directory in directories) else []
+
+
+def numbered_classes(classes: Sequence[str]) -> list[str]:
+    """Say that classes which are called by numbers have other ids, where some have: names are sorted as text."""
+    if not all(name.isascii() and name.isdecimal() for name in classes):
+        return []
+    other = next((id for id, name in enumerate(classes) if name.lstrip("0") != str(id).lstrip("0")), None)
+    if other is None:
+        return []
+    why = "classes are called by numbers, and have their ids by the order of these as text, as ImageFolder has it"
+    return [f"{why}: class {printable(classes[other])} has the id {other}"]

@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
-from packer._containers.classdirectories import above_classes, splits_among
+from packer._containers.classdirectories import above_classes, numbered_classes, splits_among
 from packer._containers.contract import Container, Entry, Named, Packed, Piece, Seal
 from packer._containers.ranges import Ranges, Seals
 from packer._containers.repeats import numbered, repeat, require_distinct_files
 from packer._containers.unpacking import PackedRanges, PackedSpool
 from packer._fields import DTYPES, Field
+from packer._fields.values import parsed_json
 from packer._sample import LABEL_TYPES, UNLABELED
 from packer._storage.paths import name_problem
 from packer._storage.spool import Spool
@@ -33,6 +34,7 @@ _NO_SEAL = 0, -1, 0
 _SEAL = [(name, "<i8") for name in Seal._fields]
 _FEW = 1 << 20  # samples, which may be more than there are bytes
 _SHARED = 1 << 27, 100  # bytes of samples that share some: so many, and so many times those of the files
+_JSON_BEGINS = ("{", "[")  # objects and lists, which name no class
 _SPREAD = 1000, 10  # class ids are so many and so many a sample at most; larger numbers are numbers
 
 ProgressCallback = Callable[[int, int], None]
@@ -261,6 +263,13 @@ class _Rows:
                 return self._refuse(entry, unit, f"its label is {printable(label)[:80]}, and no number")
             return label
         if isinstance(label, str):
+            if label[:1] in _JSON_BEGINS and _is_json(label):
+                return self._refuse(
+                    entry,
+                    unit,
+                    f"its label is JSON, {printable(label)[:40]}, and neither a class id nor the name of a class. Take "
+                    "it as a field: --key NAME:json=KEY beside --key image=KEY",
+                )
             self._named = True
             return self._class_names.setdefault(label, len(self._class_names))
         self._numbered = True
@@ -311,7 +320,9 @@ class _Rows:
             raise SourceError(f"{_shown(container)}: some labels are numbers, and others names of classes")
         if self._named:
             names = self._of_directories(notes) if container.directories_are_classes else [*self._class_names]
-            known = sorted(set(names)) if known is None else known
+            if known is None:
+                known = sorted(set(names))
+                notes += numbered_classes(known)
             ids = {name: number for number, name in enumerate(known)}
             if unknown := sorted(set(names) - ids.keys()):
                 raise SourceError(f"{_shown(container)}: {_unknown(unknown)}")
@@ -360,7 +371,10 @@ class _Rows:
                 f"{_shown(self._container)}: has several splits: {', '.join(splits)}. Unpack it, and take one"
             )
         notes.append(f"classes are the directories{f' in {printable(above)}' if above else ''}")
-        return [directory.partition("/")[0] for directory in below]
+        names = [directory.partition("/")[0] for directory in below]
+        hidden = sorted({name for name in names if name.startswith(".")})
+        self._container.account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
+        return names
 
     def _said_names(self, most: int, notes: list[str]) -> list[str] | None:
         """Return the names of the classes that samples say; the ids of those that none has are their names."""
@@ -426,3 +440,11 @@ def _shown(container: Container, unit: int | None = None) -> str:
         unit = 0
     file = container.files[unit] if unit is not None and unit < len(container.files) else ""
     return printable(container.root / file)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        parsed_json(text)
+    except ValueError:
+        return False
+    return True

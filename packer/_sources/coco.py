@@ -19,6 +19,7 @@ from packer._sources.base import some
 from packer._sources.cococolumns import columns_of
 from packer._sources.cocofile import CocoImage, Joined, read_joined
 from packer._sources.derived import DerivedSource
+from packer._sources.tablenames import called_otherwise
 from packer._sources.walking import ImageRule, Walk
 from packer._storage.paths import name_problem
 from packer._storage.stamps import NO_STAMP, stamp_at
@@ -198,10 +199,11 @@ def _present(root: Path, walk: Walk, names: Mapping[int, str], shown: str, on_mi
     there = {id for id, name in names.items() if name in found or stamp_at(os.path.join(root, name)) != NO_STAMP}
     if missing := [name for id, name in names.items() if id not in there]:
         if on_missing != "skip":
+            otherwise = called_otherwise(found.difference(names.values()), missing)
             raise SourceError(
-                f"{shown}: {len(missing):,} of {len(names):,} images are not below {printable(root)}: {some(missing)}. "
-                "SRC is the directory that file_name counts from; --on-missing skip leaves out images that are not "
-                "there."
+                f"{shown}: {len(missing):,} of {len(names):,} images are not below {printable(root)}: {some(missing)}."
+                f"{otherwise} SRC is the directory that file_name counts from; --on-missing skip leaves out images "
+                "that are not there."
             )
         walk.account.left_out("image", "it is not there; --on-missing skip", missing, chosen=True)
     unnamed = sorted(found.difference(names.values()))

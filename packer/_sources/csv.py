@@ -361,7 +361,11 @@ class Rows:
                 "labels, put all labels of one image into one row with semicolons between them, and take them as a "
                 "field: --column NAME=COLUMN:labels --no-classes",
             )
-        self.leave_out(row, f"{named}. Leave one of the rows out.")
+        self.leave_out(
+            row,
+            f"{named}. Leave one of the rows out; or where each row has a box of the image, put all its boxes into one "
+            "row, as a list of lists, and take them as a field: --column boxes=COLUMN:boxes",
+        )
 
     def _add_names(self, cells: Cells, lines: Sequence[int]) -> None:
         for cell, line in zip(cells, lines, strict=True):

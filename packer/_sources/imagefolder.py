@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from packer._account import Account
-from packer._containers import files_to_name
+from packer._containers import files_to_name, numbered_classes
 from packer._containers.classdirectories import SPLITS
 from packer._sources.base import Source, some
 from packer._sources.classlist import class_ids, unknown_classes
@@ -103,6 +103,8 @@ def imagefolder_source(
         notes.append(f"classes without images, which keep their ids: {some(empty)}")
     account.left_out("image", "it lies outside of any class, as ImageFolder has it", outside)
     ids = class_ids(folders if classes is None else classes)
+    if classes is None:
+        notes += numbered_classes(folders)
     labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
     return Source(
         "imagefolder", root, Names.joined(found), labels, list(ids), notes, others=walk.others, account=account

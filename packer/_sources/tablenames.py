@@ -11,13 +11,13 @@ import itertools
 import posixpath
 import unicodedata
 import urllib.parse
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from packer._sample import IMAGE_SUFFIXES
 from packer.errors import printable
 
-__all__ = ["FileNames"]
+__all__ = ["FileNames", "called_otherwise"]
 
 Form = Callable[[str], str]
 
@@ -135,6 +135,20 @@ class FileNames:
         how = "in the directories that the table leaves out"
         self._match(how, posixpath.basename)
         self._match(f"{how}, {_WITH_SUFFIX}", str, lambda name: _stem(posixpath.basename(name)))
+
+
+def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
+    """Return what to say of names that are no file, where files that no name means are called nearly so; else nothing.
+
+    Parameters
+    ----------
+    files : collection of str
+        The files that no name is.
+    names : sequence of str
+        The names that are no file.
+    """
+    note = next(FileNames(files, dict(enumerate(names)), alone=False).notes(), "")
+    return f" But {note.replace(' of the table', '')}." if note else ""
 
 
 def _stem(name: str) -> str:

@@ -19,6 +19,7 @@ from packer._fields import Field
 from packer._sample import UNLABELED
 from packer._sources.base import Source
 from packer._sources.fieldvalues import Blobs, Column, Files
+from packer._sources.tablenames import called_otherwise
 from packer._sources.textfiles import file_text
 from packer._sources.vocfile import Annotation, read_annotation
 from packer._sources.walking import ImageRule, Walk
@@ -86,8 +87,9 @@ def voc_source(
         stems, missing = _chosen(directory, split, images)
         walk.account.left_out("image", f"--split {split}", count=len(images) - len(stems), chosen=True)
         if missing and on_missing != "skip":
+            otherwise = called_otherwise(set(images).difference(stems), missing)
             raise SourceError(
-                f"{printable(root / folder)}: {_some(missing)} of split {printable(split)} not in it. "
+                f"{printable(root / folder)}: {_some(missing)} of split {printable(split)} not in it.{otherwise} "
                 "--on-missing skip leaves out images that are not there."
             )
         walk.account.left_out("image", "the split names it, and it is not there; --on-missing", missing, chosen=True)

@@ -19,6 +19,7 @@ from packer._storage.packfile import PackFile
 from packer.errors import SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.containers.reading import images, labels, stored
+from tests.containers.records import photo
 from tests.containers.test_parquet import FEATURES, IMAGE, table
 
 
@@ -174,3 +175,12 @@ def test_missing_values_that_the_file_has_no_bytes_of_take_little_memory(tmp_pat
         batch = Batch(rows, [(rows, rows)] * 8, [Buffered(0, 0)] * 16, "")
         with pytest.raises(SourceError, match="missing values would take"):
             next(reader.rows(batch, [f"column {number}" for number in range(8)]))
+
+
+def test_columns_of_a_dictionary_are_no_damage(tmp_path: Path) -> None:
+    labels = pa.array(["cat", "dog"]).dictionary_encode()
+    one = pa.table({"image": pa.array([photo(1)] * 2, pa.binary()), "label": labels})
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, one.schema) as writer:
+        writer.write_table(one)
+    with pytest.raises(SourceError, match=r"a\.arrow: packer does not read columns of dictionary.*as Parquet"):
+        packer.index(tmp_path / "a.arrow", tmp_path / "a.index")

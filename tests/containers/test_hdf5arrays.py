@@ -354,3 +354,30 @@ def test_texts_are_whole_or_refused(tmp_path: Path, options: dict[str, Any]) -> 
         file.create_dataset("caption", data=texts, dtype=h5py.string_dtype(), **options)
     with pytest.raises(SourceError, match="sample 0: a text of 40,000 bytes is too long"):
         packer.convert(path, tmp_path / "x.lmdb")
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 8, 8), (8, 8, 3), (4, 10, 6)])
+def test_what_may_be_a_single_image_is_said_without_a_key_too(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"] = np.zeros(shape, np.uint8)
+    np.save(tmp_path / "a.npy", np.zeros(shape, np.uint8))
+    for name in ("a.h5", "a.npy"):
+        with pytest.raises(SourceError, match="may be a single image with channels, or"):
+            packer.index(tmp_path / name, tmp_path / "a.index")
+
+
+@pytest.mark.parametrize("value", [np.zeros((8, 9, 3), np.uint8), np.zeros((8, 9), np.uint8), np.void(b"\xff\xd8jpeg")])
+@pytest.mark.parametrize("group", ["", "cat/"])
+def test_a_dataset_for_each_image_is_said(tmp_path: Path, value: np.ndarray, group: str) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number in range(3):
+            file[f"{group}{number}"] = value
+    with pytest.raises(SourceError, match=r"one dataset for each image.*or give the images to packer\.pack"):
+        packer.index(tmp_path / "a.h5", tmp_path / "a.index")
+
+
+def test_images_of_another_type_are_said(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["images"] = np.zeros((4, 8, 8, 3), np.float32)
+    with pytest.raises(SourceError, match=r"uint8, N x H x W x 3.* of images \(float32 4 x 8 x 8 x 3\)"):
+        packer.index(tmp_path / "a.h5", tmp_path / "a.index")

@@ -378,3 +378,16 @@ def test_classes_that_the_given_ones_lack_are_refused(photos: dict[str, bytes], 
     packer.pack(({"image": data} for data in photos.values()), train, classes=["bird", "cat", "dog"])
     with pytest.raises(SourceError, match="classes unknown to the given class list: owl"):
         packer.convert(path, tmp_path / "val.lmdb", classes_from=train)
+
+
+@pytest.mark.parametrize("first", [None, b""])
+def test_a_column_of_images_may_begin_with_rows_that_have_none(
+    photos: dict[str, bytes], tmp_path: Path, first: bytes | None
+) -> None:
+    rows = pa.table({"image": pa.array([first, *photos.values()], pa.binary()), "label": [0] + [1] * len(photos)})
+    for path in (written(tmp_path / "a.parquet", rows), tmp_path / "a.arrow"):
+        if path.suffix == ".arrow":
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+                writer.write_table(rows)
+        packer.convert(path, path.with_suffix(".lmdb"), on_error="skip", overwrite=True)
+        assert list(packer.open_dataset(path.with_suffix(".lmdb")).targets) == [1] * len(photos)

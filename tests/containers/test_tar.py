@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import tarfile
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -751,3 +753,25 @@ def test_names_of_very_many_dots_are_no_reason_to_stop(tmp_path: Path) -> None:
     name = "k" + ".a" * 5000
     path = write(tmp_path / "x.tar", [(f"{name}.jpg", JPEG), (f"{name}.cls", b"1")], format=tarfile.GNU_FORMAT)
     assert [(one[0], one[1]) for one in listed(path)] == [(f"{name}.jpg", 1)]
+
+
+def test_numbers_with_more_dots_are_names_of_samples(tmp_path: Path) -> None:
+    members = [(f"{name}/IMG.{number}.v2.jpg", jpeg(number)) for name in ("cat", "dog") for number in range(2)]
+    assert targets(write(tmp_path / "a.tar", members), tmp_path) == ["cat", "cat", "dog", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ((".ipynb_checkpoints", "cat"), r"class \(\.ipynb_checkpoints\): a hidden directory is a class"),
+        (("0", "10", "2"), "classes are called by numbers.*: class 10 has the id 1"),
+    ],
+)
+def test_class_directories_are_said_as_those_of_a_tree_are(tmp_path: Path, classes: Sequence[str], said: str) -> None:
+    members = [(f"r/{name}/{number}.jpg", jpeg(number)) for name in classes for number in range(2)]
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name, data in members:
+            archive.writestr(name, data)
+    for path in (write(tmp_path / "a.tar", members), tmp_path / "a.zip"):
+        notes = " ".join(packer.index(path, tmp_path / "said.index", overwrite=True).notes)
+        assert re.search(said, notes)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from packer._sources import Source, imagefolder_source, refuse_splits, split_directories
 from packer.errors import SourceError
 from packer.testing.reference import torchvision
-from tests.making import without_root_powers
+from tests.making import solid, without_root_powers
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs a file system that takes any bytes as a name")
 
@@ -267,3 +267,23 @@ def test_a_class_list_that_names_a_class_twice(photo_tree: Path) -> None:
     classes = sorted(path.name for path in photo_tree.iterdir() if path.is_dir())
     with pytest.raises(SourceError, match=f"names {classes[0]} twice"):
         imagefolder_source(photo_tree, [*classes, classes[0]])
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (["0", "1", "2"], None),
+        (["1", "2", "3"], "class 1 has the id 0"),
+        ([str(number) for number in range(11)], "class 10 has the id 2"),
+        (["0", "1", "ten"], None),
+    ],
+)
+def test_classes_called_by_numbers_that_are_not_their_ids_are_said(
+    tmp_path: Path, classes: list[str], said: str | None
+) -> None:
+    for name in classes:
+        solid(tmp_path / name / "a.png")
+    notes = [note for note in imagefolder_source(tmp_path).notes if "called by numbers" in note]
+    assert [said in note for note in notes] == ([True] if said else [])
+    given = imagefolder_source(tmp_path, classes).notes
+    assert not any("called by numbers" in note for note in given)

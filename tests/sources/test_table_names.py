@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,24 @@ def test_images_that_the_table_does_not_name_are_said(tmp_path: Path) -> None:
         root, tmp_path / "two.lmdb", labels=root / "fields.csv", columns={"mask": "mask"}, strict=True
     )
     assert summary.manifest.count == 12
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "how"),
+    [("sub/1.png", "sub\\1.png", "backslashes"), (DECOMPOSED, COMPOSED, "NFC, NFD"), ("1.PNG", "1.png", "case")],
+)
+def test_annotations_that_call_files_nearly_so_say_it(tmp_path: Path, file: str, name: str, how: str) -> None:
+    solid(tmp_path / "im" / file)
+    (tmp_path / "a.json").write_text(json.dumps({"images": [{"id": 1, "file_name": name}], "annotations": []}))
+    with pytest.raises(SourceError, match=rf"are not below .*: .*\. But 1 paths are those of files .*{how}"):
+        packer.convert(tmp_path / "im", tmp_path / "a.lmdb", coco=[tmp_path / "a.json"])
+
+
+def test_a_split_of_voc_that_calls_images_nearly_so_says_it(tmp_path: Path) -> None:
+    decomposed, composed = (unicodedata.normalize(form, "caf\u00e9") for form in ("NFD", "NFC"))
+    solid(tmp_path / "V" / "JPEGImages" / f"{decomposed}.png")
+    for directory in ("Annotations", "ImageSets/Main"):
+        (tmp_path / "V" / directory).mkdir(parents=True)
+    (tmp_path / "V/ImageSets/Main/train.txt").write_text(f"{composed}\n", "utf-8")
+    with pytest.raises(SourceError, match=r"not in it\. But 1 paths are those of files .*NFC, NFD"):
+        packer.convert(tmp_path / "V", tmp_path / "a.lmdb", voc=tmp_path / "V", split="train")

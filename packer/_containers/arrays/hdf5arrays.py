@@ -25,7 +25,7 @@ from packer._containers.arrays.hdf5columns import (
     label_among,
 )
 from packer._containers.arrays.hdf5places import Heaps, rows_of
-from packer._containers.arrays.pixelarrays import WANTED, matlab_layout, may_be_one_image, pixel_layout
+from packer._containers.arrays.pixelarrays import WANTED, matlab_layout, may_be_one_image, pixel_layout, undecided
 from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout
 from packer._containers.imagenames import suffix_of
 from packer._containers.shards.reading import Reading, reading
@@ -42,6 +42,10 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _BEGINNINGS = (0, 512, 1024, 2048)  # after what others wrote before it, as MATLAB does
 _MOST_AT_ONCE = 1 << 26  # bytes that libhdf5 reads at once
 _MOST_OBJECTS, _DEEPEST = 1000, 4
+_ONE_EACH = (
+    "packer does not read that. Write each dataset to a file of its own, and convert the directory; or give the images "
+    "to packer.pack"
+)
 _HEAD = 32  # bytes, by which an image is known
 _IMAGES = ("encoded_images", "imgs", "images", "image", "data", "x", "binary_data")
 
@@ -152,10 +156,7 @@ class HDF5Arrays(Container):
             return found
         what = f"{printable(image)} is {described(dataset)}"
         if dataset.dtype == np.uint8 and may_be_one_image(dataset.shape):
-            raise SourceError(
-                f"{where}: {what}, which may be a single image with channels, or {dataset.shape[0]} grey images. "
-                "Write grey images as N x H x W x 1"
-            )
+            raise SourceError(f"{where}: {what}, {undecided(dataset.shape)}")
         raise SourceError(f"{where}: {what}, and images are {WANTED}")
 
     def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, said: bool) -> bool:
@@ -260,18 +261,25 @@ def _image(datasets: Mapping[str, h5py.Dataset], where: str) -> str:
     likely = [name for word in _IMAGES for name in found if name.rpartition("/")[2].lower() == word]
     if len(found) == 1 or len(likely) == 1:
         return (likely or found)[0]
+    if not datasets:
+        raise SourceError(f"{where}: no dataset of images in it. Where it has one dataset for each image, {_ONE_EACH}")
     if not found and (single := _one_an_image(datasets)):
-        raise SourceError(
-            f"{where}: has one dataset for each image, such as {printable(single)}, which packer does not read. Write "
-            "each dataset to a file of its own, and convert the directory; or give the images to packer.pack"
-        )
+        raise SourceError(f"{where}: has one dataset for each image, such as {printable(single)}: {_ONE_EACH}")
+    unclear = [name for name, one in datasets.items() if one.dtype == np.uint8 and may_be_one_image(one.shape)]
+    if not found and len(unclear) == 1:
+        shape = datasets[unclear[0]].shape
+        raise SourceError(f"{where}: {printable(unclear[0])} is {described(datasets[unclear[0]])}, {undecided(shape)}")
     what = f"several datasets of images, {', '.join(map(printable, found[:8]))}" if found else "no dataset of images"
-    known = "" if found else f" ({WANTED}, or vectors of bytes), of {', '.join(map(printable, list(datasets)[:8]))}"
+    there = ", ".join(f"{printable(name)} ({described(one)})" for name, one in list(datasets.items())[:8])
+    known = "" if found else f" ({WANTED}, or vectors of bytes), of {there}"
     raise SourceError(f"{where}: {what}{known}: say which with --key image=DATASET")
 
 
 def _one_an_image(datasets: Mapping[str, h5py.Dataset]) -> str | None:
-    """Return the name of a dataset that holds the bytes of one encoded image; None without one."""
+    """Return the name of a dataset that holds one image, encoded or as pixels; None without one."""
+    pixels = [name for name, one in datasets.items() if one.dtype == np.uint8 and one.ndim in (2, 3)]
+    if len(pixels) > 1:
+        return pixels[0]
     for name, one in datasets.items():
         if one.dtype == np.uint8 and one.ndim == 1 and not is_elsewhere(one) and suffix_of(bytes(one[:_HEAD])):
             return name

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import has_label_name
-from packer._containers.arrays.pixelarrays import WANTED, pixel_layout
+from packer._containers.arrays.pixelarrays import WANTED, may_be_one_image, pixel_layout, undecided
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
 from packer._containers.numericlabels import are_one_hot, are_whole
 from packer._containers.shards.reading import Reading, reading
@@ -118,7 +118,7 @@ class NpyImages(Container):
                     data = file.read(begin + first * row * dtype.itemsize, part * dtype.itemsize)
                     yield np.frombuffer(data, dtype).reshape(-1, row)
 
-            if shape[:1] != (count,) or len(shape) > 2 or not row:
+            if shape[:1] != (count,) or (len(shape) > 2 and row > 1) or not row:
                 raise SourceError(f"{file.path}: {dtype} {shape} are no labels of {count} images")
             if row > 1 and are_one_hot(blocks()):
                 yield from (int(place) for block in blocks() for place in block.argmax(axis=1))
@@ -136,6 +136,8 @@ def _images(file: Reading) -> tuple[int, PixelLayout, tuple[int, int, int]]:
     begin, dtype, shape = _header(file)
     found = pixel_layout(shape) if dtype == np.uint8 else None
     if found is None:
+        if dtype == np.uint8 and may_be_one_image(shape):
+            raise SourceError(f"{file.path}: an array of {dtype} {shape}, {undecided(shape)}")
         raise SourceError(f"{file.path}: an array of {dtype} {shape}, and images are {WANTED}")
     layout, height, width = found
     return begin, layout, (shape[0], height, width)
@@ -160,7 +162,7 @@ def _header(file: Reading) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
     except TypeError:
         dtype = np.dtype("O")
     if match is None or dtype.kind not in "biuf":
-        raise SourceError(f"{file.path}: no array of numbers")
+        raise SourceError(f"{file.path}: no array of numbers: packer reads no texts and objects of NumPy")
     shape = tuple(int(number) for number in re.findall(rb"[0-9]+", match[3]))
     if match[2] == b"True" and len(shape) > 1:
         raise SourceError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from packer._containers.contract import PixelLayout
 
-__all__ = ["WANTED", "matlab_layout", "may_be_one_image", "pixel_layout"]
+__all__ = ["WANTED", "matlab_layout", "may_be_one_image", "pixel_layout", "undecided"]
 
 WANTED = "uint8, N x H x W x 3, N x 3 x H x W or N x H x W"
 
@@ -35,6 +35,11 @@ def pixel_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelL
 def may_be_one_image(shape: Sequence[int]) -> bool:
     """Tell whether an array of three axes may be a single image with channels, first or last."""
     return len(shape) == 3 and (shape[0] in _CHANNELS or shape[2] in _CHANNELS)
+
+
+def undecided(shape: Sequence[int]) -> str:
+    """Return what to say of an array of three axes that may be a single image."""
+    return f"which may be a single image with channels, or {shape[0]} grey images. Write grey images as N x H x W x 1"
 
 
 def matlab_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:

@@ -104,8 +104,8 @@ def _begins_with_image(file: PackFile, schema: Any, field: Any) -> bool:
     reader = Batches(file, 0, schema)
     for batch in batches(file):
         for place in reader.images(batch, field.name):
-            if place is not None:
-                return bool(suffix_of(reader.head(place)))
+            if place is not None and (head := reader.head(place)):
+                return bool(suffix_of(head))
     return False
 
 

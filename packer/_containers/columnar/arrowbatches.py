@@ -189,7 +189,9 @@ class Batches:
 
         kind = getattr(kind, "storage_type", kind)
         if _REPEATING.match(str(kind)):  # values that are there once, and many times in the array
-            raise ValueError(f"packer does not read columns of {kind}: name others with --key")
+            way = "write the table as Parquet, or " if str(kind).startswith("dictionary<") else ""
+            where = printable(self._file.path)
+            raise SourceError(f"{where}: packer does not read columns of {kind}: {way}name others with --key")
         length, nulls = batch.nodes[node]
         count = kind.num_buffers * (not pa.types.is_null(kind))
         has_bytes = any(batch.buffers[number].size for number in range(buffer, buffer + count))

@@ -109,7 +109,7 @@ def _has_images(path: Path) -> bool:
 
 
 def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any], wanted: str | None) -> list[str]:
-    """Return the columns of images: structures of bytes and path, features, else one whose first value is an image."""
+    """Return the columns of images: structures of bytes and path, features, else those that begin with an image."""
     tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves)
     found = [name for name in tops if _is_structure(parquet, name)]
     plain = [leaf.path[0] for leaf in parquet.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]
@@ -133,10 +133,10 @@ def _begins_with_image(file: PackFile, parquet: Parquet, name: str) -> bool:
     leaf = _leaf(parquet, name, "bytes")
     if leaf is None or parquet.leaves[leaf].repeated:
         return False
-    for group, (rows, _) in enumerate(parquet.groups):
-        if rows:
-            value = next(byte_strings(file, 0, parquet, (group, leaf)), None)
-            return value is not None and bool(suffix_of(value.head))
+    for group in range(len(parquet.groups)):
+        for value in byte_strings(file, 0, parquet, (group, leaf)):
+            if value is not None and value.head:
+                return bool(suffix_of(value.head))
     return False
 
 

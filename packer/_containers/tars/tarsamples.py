@@ -216,7 +216,7 @@ def _split(members: list[tuple[str, Member]], depth: int = 0) -> dict[str, list[
     """Return members of one key, none of which has a plain extension, by what else belongs to their keys.
 
     None where that makes samples without an image, or of each member an image by itself, such as ``left.jpg`` and
-    ``right.jpg``: these may be several images of one sample. Numbers as in ``0001.jpg`` are not.
+    ``right.jpg``: these may be several images of one sample. Numbers as in ``0001.jpg`` and ``0001.v2.jpg`` are not.
     """
     parts: dict[str, list[tuple[str, Member]]] = {}
     for extension, member in members:
@@ -233,4 +233,4 @@ def _split(members: list[tuple[str, Member]], depth: int = 0) -> dict[str, list[
     if not all(any(last_part(extension) in IMAGES for extension, _ in of_part) for of_part in found.values()):
         return None
     alone = len(found) > 1 and all(len(of_part) == 1 for of_part in found.values())
-    return None if alone and not all(part.isdigit() for part in found) else found
+    return None if alone and not all(part.partition(".")[0].isdigit() for part in found) else found

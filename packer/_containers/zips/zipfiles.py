@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._account import Account, counted, is_label_name
-from packer._containers.classdirectories import above_classes, splits_among
+from packer._containers.classdirectories import above_classes, numbered_classes, splits_among
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys
 from packer._containers.imagenames import suffix_of
 from packer._containers.unpacking import MOST_UNPACKED, unpack
@@ -228,6 +228,7 @@ def _tree(
         notes.append(f"classes without images, which keep their ids: {', '.join(map(printable, empty[:5]))}")
     hidden = sorted(name for name in tops | of_folders if name.startswith("."))
     account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
+    notes += numbered_classes(sorted(tops | of_folders))
     return _Archive(images, len(above)), tops | of_folders
 
 
