@@ -9,7 +9,6 @@ import click
 from packer._cli import show
 from packer._cli.progress import progress_options
 from packer._cli.reading import reading_options
-from packer._cli.status import EXIT_STATUS
 from packer._cli.values import PackPath, Size
 from packer._cli.writing import resumable, say, status_of
 from packer.errors import printable
@@ -98,4 +97,4 @@ def merge_command(
             progress=lambda p: display.update(p.done, p.total, read=p.bytes_read),
         )
     say(show.conversion(summary), quiet=quiet)
-    return EXIT_STATUS["ok"]
+    return status_of(summary.manifest)
