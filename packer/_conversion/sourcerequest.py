@@ -343,6 +343,8 @@ class SourceRequest(AnnotationRequest):
                 unlabeled=self.unlabeled or self.no_classes,
                 bad=self.bad_samples(),
             )
+        if source is None and keys and not paths:
+            raise SourceError(f"{printable(self.src)}: no such file or directory")
         if source is None and keys:
             raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")
         return without_labels(source) if source is not None and self.no_classes else source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from packer._images.probe import inspect
 from packer._sample import UNLABELED
 from packer._sources.derived import DerivedSource
 from packer._sources.fieldvalues import Blobs
+from packer._sources.tablenames import called_otherwise
 from packer._sources.textfiles import file_text, text_of
 from packer._sources.walking import ImageRule, Walk
 from packer._sources.yolofile import Label, read_label, require_inside, turned
@@ -111,13 +113,15 @@ def yolo_source(
     notes = walk.said()
     stray = _stray_labels(root, names)
     if split is not None:
-        count = len(names)
+        below, count = names, len(names)
         names, missing = described.chosen(root, names)
         walk.account.left_out("image", f"--split {split}", count=count - len(names), chosen=True)
         if missing:
             said = f"{len(missing):,} images of split {printable(split)} are not there, such as {printable(missing[0])}"
             if on_missing != "skip":
-                raise SourceError(f"{printable(data)}: {said}. --on-missing skip leaves them out.")
+                files = {posixpath.basename(name) for name in set(below).difference(names)}
+                otherwise = called_otherwise(files, [posixpath.basename(name.replace("\\", "/")) for name in missing])
+                raise SourceError(f"{printable(data)}: {said}.{otherwise} --on-missing skip leaves them out.")
             walk.account.left_out(
                 "image", "the split names it, and it is not there; --on-missing", missing, chosen=True
             )

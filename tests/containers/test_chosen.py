@@ -16,7 +16,7 @@ import packer
 from packer._containers import list_samples
 from packer._containers.chosen import Chosen, ChosenField, field_name
 from packer._fields import Field
-from packer.errors import OptionError, PackerError
+from packer.errors import OptionError, PackerError, SourceError
 from tests.containers.everywhere import IMAGES, opened
 from tests.containers.records import bytes_list, example, int_list, tfrecord
 from tests.containers.test_datadings import write as write_maps
@@ -137,3 +137,9 @@ def test_names_of_fields_are_made_of_keys_and_no_two_are_equal() -> None:
     for number in range(1000):
         taken.append(field_name("y" * 80, taken))
         assert Field(taken[-1], "text"), number
+
+
+@pytest.mark.parametrize("name", ["nowhere.tar", "no*.tar"])
+def test_keys_of_files_that_are_not_there_are_not_the_cause(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SourceError, match="no such file or directory"):
+        packer.index(tmp_path / name, tmp_path / "a.index", keys={"image": "jpg"})
