@@ -44,7 +44,7 @@ KINDS = {"table": 32, "names": 10, "manifest": 30, "layout": 8, "files": 8, "byt
 """What is forged, and how often. In packs with parts, ``files often`` takes the place of ``images`` and ``values``."""
 
 REFERENCES = "references"
-"""What is forged of files of other tools, whose formats are `fuzz.references.REFERRING`."""
+"""The forgeries of other tools' files, whose formats are `fuzz.references.REFERRING`."""
 
 _REFERRING = 0.4  # of all forgeries
 _MANY_TIMES = 500

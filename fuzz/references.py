@@ -313,7 +313,7 @@ REFERRING: dict[str, Callable[[Path, bytes, Random], None]] = {
     "parquet": _parquet,
     "msgpack": _messages,
 }
-"""What writes a file, by what is in it."""
+"""The function that writes a file, by the kind of its content."""
 
 SUFFIXES = {"arrow": ".arrow", "parquet": ".parquet", "msgpack": ".msgpack"}
-"""What the name of a file of a kind ends in, where that is not ``.lmdb``."""
+"""The suffix of files of a kind, where it is not ``.lmdb``."""

@@ -128,12 +128,12 @@ class LabelCandidate:
 
 
 class Account:
-    """What became of everything that was seen.
+    """The fate of everything that was seen.
 
     Attributes
     ----------
     candidates : list of LabelCandidate
-        What looks like labels where none were found. `require_labels` makes an error of it; a manifest has it not.
+        Things that look like labels, where none were found: `require_labels` makes an error of them. Not in a manifest.
     """
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
@@ -336,7 +336,7 @@ class BadSamples:
         Parameters
         ----------
         name : str
-            What a list of such samples calls it: its path in the source, or else the row that it stands in.
+            The sample's path in the source, or else its row, as the list of skipped samples has it.
         error : SourceError
 
         Returns
