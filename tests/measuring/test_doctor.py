@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 import packer
 from packer._cli import EXIT_STATUS
