@@ -74,7 +74,8 @@ if __name__ == "__main__":
     fresh = Loader(dataset, 4, shuffle=True, seed=0, threads=2)
     expected = passed(fresh)
     loader = Loader(dataset, 4, shuffle=True, seed=0, threads=2, processes=int(processes))
-    wrappers = {"none": iter, "background": BackgroundPrefetcher, "device": lambda loader: CUDAPrefetcher(loader, device)}
+    prefetched = lambda loader: CUDAPrefetcher(loader, device)
+    wrappers = {"none": iter, "background": BackgroundPrefetcher, "device": prefetched}
     iterator = iter(wrappers[wrapper](loader))
     made = [next(iterator)]
     kept = [made[0][0].clone()]
