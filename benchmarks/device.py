@@ -98,7 +98,7 @@ def main() -> None:
             write(options, report)
     report["not_reached"] = [row.name for row in rows[len(report["rows"]) :]]
     write(options, report)
-    print(markdown(report))
+    print(report["table"])
 
 
 def parse() -> argparse.Namespace:
@@ -379,10 +379,11 @@ def line_of(result: dict[str, Any]) -> str:
 
 def write(options: argparse.Namespace, report: dict[str, Any]) -> None:
     """Write the files that were asked for, after every row: whoever ends this program has what was measured."""
+    report["table"] = markdown(report)
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     if options.markdown is not None:
-        options.markdown.write_text(markdown(report) + "\n", encoding="utf-8")
+        options.markdown.write_text(report["table"] + "\n", encoding="utf-8")
 
 
 def markdown(report: dict[str, Any]) -> str:

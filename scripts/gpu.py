@@ -241,11 +241,10 @@ def kernels(environment: dict[str, str], output: Path, seconds: float, options: 
 
 def rates(environment: dict[str, str], output: Path, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
     """Measure the images a second that reach the device."""
-    results, table, log = output / "rates.json", output / "rates.md", output / "rates.log"
-    for path in (results, table):
-        path.unlink(missing_ok=True)
+    results, log = output / "rates.json", output / "rates.log"
+    results.unlink(missing_ok=True)
     line = [sys.executable, str(ROOT / "benchmarks" / "device.py"), "--device", options.device]
-    line += ["--minutes", f"{max(seconds - GRACE, 1) / 60:.2f}", "--json", str(results), "--markdown", str(table)]
+    line += ["--minutes", f"{max(seconds - GRACE, 1) / 60:.2f}", "--json", str(results)]
     line += ["--photos", str(options.photos.resolve())] if options.photos else []
     status = run(line, environment, log, seconds)
     if not results.exists():
@@ -255,7 +254,7 @@ def rates(environment: dict[str, str], output: Path, seconds: float, options: ar
     measured = [row for row in found["rows"] if "failed" not in row]
     said = f"{len(measured)} rows measured, {len(found['not_reached'])} not reached"
     of_packer = [row for row in found["rows"] if "failed" in row and row["module"] == "own"]
-    table_of = {"results": found, "table": table.read_text()}
+    table_of = {"results": found, "table": found["table"]}
     if status != 0 or of_packer or not measured:
         why = of_packer[0]["failed"] if of_packer else last_line(log)
         return table_of | {"failed": f"{said}; {why}; all of it is in {log}"}
