@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from packer._measuring.machine import processor
+from packer._measuring.machine import processor, version_of
 from packer._storage.limits import available_cpus
 
 __all__ = ["machine", "table", "write_json"]
@@ -28,14 +27,14 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on beside the code."""
+    """Return what the figures depend on beside the code; of the packages those that are installed."""
     packages = ("h5py", "numpy", "opencv-python-headless", "pillow", "simplejpeg", "torch")
     return {
         "system": platform.platform(),
         "cpu": processor(),
         "cpus": available_cpus(),
         "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in packages},
+        **{name: version for name in packages if (version := version_of(name)) is not None},
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,10 +46,13 @@ def run(
     launcher: tuple[str, ...] = (),
     script: Path = SCRIPT,
     status: int = 0,
+    device: str = "cpu",
 ) -> str:
     command = [sys.executable, *launcher, str(script), *packs, "--arch", "tiny", "--size", "32", "--batch-size", "4"]
     command += ["--threads", "1", "--lr", "0.05", "--checkpoint", str(checkpoint), *options]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    devices = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
+    environment = os.environ | devices
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment)
     assert result.returncode == status, result.stderr
     return result.stdout if status == 0 else result.stderr
 
@@ -64,6 +68,15 @@ def test_continuing_equals_running_through(packs: list[str], tmp_path: Path) -> 
     assert state["step"] == whole_state["step"] == 24
     for name, values in whole_state["model"].items():
         assert torch.equal(values, state["model"][name]), name
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_gpu_trains_and_goes_on(packs: list[str], tmp_path: Path) -> None:
+    checkpoint = tmp_path / "gpu.pt"
+    run(packs, checkpoint, "--epochs", "2", "--save-every", "5", "--stop-after", "5", device="cuda")
+    assert "epoch 1, step 24" in run(packs, checkpoint, "--epochs", "2", device="cuda")
+    assert torch.load(checkpoint, weights_only=True)["step"] == 24
 
 
 def test_two_ranks(packs: list[str], tmp_path: Path) -> None:

@@ -22,21 +22,30 @@ def prepare(tree: Path, directory: Path) -> Path:
 
 
 def open_loader(
-    pack: Path, crop: str, threads: int, layout: str = "tree", *, fast: bool = False, recipe: str | None = None
+    pack: Path,
+    crop: str,
+    threads: int,
+    layout: str = "tree",
+    *,
+    fast: bool = False,
+    recipe: str | None = None,
+    mixed: bool = False,
+    batch: int = BATCH,
 ) -> Any:
     """Return an iterable over a tree, or over the files of its images in another layout, which packer wrote.
 
-    `fast` takes libjpeg-turbo's inverse DCT of lower precision, which DALI calls faster.
+    `fast` takes libjpeg-turbo's inverse DCT of lower precision, which DALI calls faster. `mixed` decodes on a GPU, and
+    leaves batches there.
     """
     read, count = READERS[layout](pack)
 
     def process(encoded: Any, labels: Any) -> Any:
         if recipe == "views":
             return *dali_recipes.views(encoded), labels
-        images = _images(encoded, crop, fast)
+        images = _images(encoded, crop, {"device": "mixed"} if mixed else {"device": "cpu", "use_fast_idct": fast})
         return dali_recipes.augmented(recipe, images, labels) if recipe else (images, labels)
 
-    return Epochs(lambda: read(crop == "train"), count, threads, process)
+    return Epochs(lambda: read(crop == "train"), count, threads, process, batch=batch, gpu=0 if mixed else None)
 
 
 Reader = tuple[Callable[[bool], Any], int]
@@ -102,10 +111,10 @@ def _indexed(pack: Path, suffix: str) -> tuple[list[str], list[str], int]:
 READERS = {"tree": _of_tree, "tar": _of_tars, "TFRecord": _of_tfrecords, "RecordIO": _of_recordio}
 
 
-def _images(encoded: Any, crop: str, fast: bool) -> Any:
+def _images(encoded: Any, crop: str, decoding: dict[str, Any]) -> Any:
     from nvidia.dali import fn, types
 
-    decoding = {"device": "cpu", "output_type": types.RGB, "use_fast_idct": fast}
+    decoding = {**decoding, "output_type": types.RGB}
     if crop == "train":
         images = fn.decoders.image_random_crop(
             encoded, random_aspect_ratio=[3 / 4, 4 / 3], random_area=[0.08, 1.0], num_attempts=10, **decoding
@@ -121,13 +130,22 @@ def _images(encoded: Any, crop: str, fast: bool) -> Any:
 class Epochs:
     """Runs a pipeline for one epoch at a time; its own iterator would work ahead into the next one, between epochs."""
 
-    def __init__(self, read: Callable[[], Any], count: int, threads: int, process: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Any],
+        count: int,
+        threads: int,
+        process: Callable[..., Any],
+        *,
+        batch: int = BATCH,
+        gpu: int | None = None,
+    ) -> None:
         from nvidia.dali import pipeline_def
 
         @pipeline_def(
-            batch_size=BATCH,
+            batch_size=batch,
             num_threads=threads,
-            device_id=None,
+            device_id=gpu,
             prefetch_queue_depth=_QUEUE,
             seed=1,
             enable_conditionals=True,
@@ -135,7 +153,7 @@ class Epochs:
         def pipeline() -> Any:
             return process(*read())
 
-        self.batches = -(-count // BATCH)
+        self.batches = -(-count // batch)
         self.pipeline = pipeline()
         self.pipeline.build()
 

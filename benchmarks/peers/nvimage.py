@@ -47,7 +47,7 @@ class Images:
             )
         streams = [nvimgcodec.CodeStream(self.files[index][0].read_bytes()) for index in indices]
         if self.train:
-            streams = [stream.get_sub_code_stream(region=_random_region(stream)) for stream in streams]
+            streams = [stream.get_sub_code_stream(region=random_region(stream)) for stream in streams]
         images = self.decoder.decode(streams)
         tensors = [torch.from_numpy(np.asarray(image)).permute(2, 0, 1) for image in images]
         return [(self._resized(image), self.files[index][1]) for image, index in zip(tensors, indices, strict=True)]
@@ -61,7 +61,7 @@ class Images:
         return functional.horizontal_flip(image) if random.random() < 0.5 else image
 
 
-def _random_region(stream: Any) -> Any:
+def random_region(stream: Any) -> Any:
     from nvidia import nvimgcodec
 
     top, left, height, width = random_crop(stream.height, stream.width)

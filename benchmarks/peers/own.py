@@ -22,6 +22,7 @@ def prepare(tree: Path, directory: Path, options: tuple[str, ...] = ()) -> Path:
 
 
 def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **options: Any) -> Any:
+    """Return a loader; of "Loader", "recipe" and "prefetcher" `settings` are what is said of a device."""
     from packer import open_dataset
 
     if by == "recipe":
@@ -35,11 +36,19 @@ def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **optio
     dataset = open_dataset(pack, crop=chosen, scaled_decode=options.get("scaled", False), check=check)
     if by == "crop":
         return _Epochs(data_loader(dataset, crop, threads), dataset)
+    from packer import CUDAPrefetcher
     from packer._loading.loader import Loader
 
-    processes = threads if options.get("processes") else 0
-    dataset = _repeated(dataset, options.get("times", 1))
-    return Loader(dataset, options.get("batch", BATCH), shuffle=crop == "train", threads=threads, processes=processes)
+    settings = options.get("settings", {})
+    of_loader = {
+        "shuffle": crop == "train",
+        "threads": threads,
+        "processes": threads if options.get("processes") else 0,
+    }
+    dataset, batch = _repeated(dataset, options.get("times", 1)), options.get("batch", BATCH)
+    if by == "prefetcher":
+        return CUDAPrefetcher(Loader(dataset, batch, **of_loader), **settings)
+    return Loader(dataset, batch, **of_loader, **settings)
 
 
 def _repeated(dataset: Any, times: int) -> Any:
@@ -47,11 +56,19 @@ def _repeated(dataset: Any, times: int) -> Any:
     return dataset if times == 1 else dataset.select([*range(len(dataset))] * times)
 
 
-def _open_recipe(pack: Path, threads: int, recipe: str, batch: int = BATCH, times: int = 1) -> Any:
+def _open_recipe(
+    pack: Path,
+    threads: int,
+    recipe: str,
+    *,
+    batch: int = BATCH,
+    times: int = 1,
+    settings: dict[str, Any] | None = None,
+) -> Any:
     from packer import Loader, augment, open_dataset
     from packer.crops import RandomResizedCrop
 
-    settings: dict[str, Any] = {"shuffle": True, "threads": threads, "normalize": (recipes.MEAN, recipes.STD)}
+    settings = {"shuffle": True, "threads": threads, "normalize": (recipes.MEAN, recipes.STD), **(settings or {})}
     if recipe == "views":
         dataset = open_dataset(pack, views=[_view(number) for number in range(2)])
     else:

@@ -18,6 +18,8 @@ from tests.augment.test_draws import same_distribution
 pytest.importorskip("packer.testing.reference").torchvision()
 from torchvision.transforms import v2  # noqa: E402
 
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=[needs_cuda, pytest.mark.cuda])]
 CLASSES = 7
 HEIGHT, WIDTH = 24, 40
 EITHER = augment.RandomChoice([augment.MixUp(num_classes=CLASSES), augment.CutMix(num_classes=CLASSES)])
@@ -35,8 +37,9 @@ def choices(rule: Any, count: int) -> list[Any]:
 
 @pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("kind", ["MixUp", "CutMix"])
-def test_a_mixed_batch_is_torchvisions(kind: str, shares: bool) -> None:
-    images, labels = batch()
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_mixed_batch_is_torchvisions(device: str, kind: str, shares: bool) -> None:
+    images, labels = (part.to(device) for part in batch())
     if shares:
         labels = torch.nn.functional.one_hot(labels, CLASSES).float().softmax(1)
     rule, theirs = getattr(augment, kind)(num_classes=CLASSES), getattr(v2, kind)(num_classes=CLASSES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer._images.operations import FILTERS, KINDS, NO_FILL, nothing
+from packer._images.operations import FILTERS, KINDS, NO_FILL, Operations, nothing
 from packer._images.tensors import operate
 
 pytest.importorskip("packer.testing.reference").torchvision()
@@ -106,6 +106,40 @@ def test_each_image_of_a_batch_gets_torchvisions_pixels_or_levels_beside_them(
         # On a place halfway between two pixels, roundings decide which is the nearest.
         other = float((apart.amax(0) > 1).float().mean())
         assert other == 0 or (moved and FILTERS[record["interpolation"]] == "nearest" and other < 0.02), (kind, other)
+
+
+@pytest.fixture
+def coarse_products() -> Iterator[None]:
+    """Allow products of matrices and convolutions the fewest bits, as programs do for their networks."""
+    before, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.allow_tf32 = True
+    yield
+    torch.set_float32_matmul_precision(before)
+    torch.backends.cudnn.allow_tf32 = convolutions
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.usefixtures("coarse_products")
+def test_arithmetic_that_the_network_may_do_coarsely_moves_no_pixel(device: str) -> None:
+    generator = np.random.default_rng(0)
+    levels = torch.from_numpy(generator.integers(0, 256, (8, 224, 224, 3), np.uint8)).permute(0, 3, 1, 2)
+    operations = nothing(8, 1)
+    operations["kind"][:, 0] = [KINDS.index(kind) for kind in ("affine", "sharpness", "blur", "contrast")] * 2
+    operations["factor"], operations["width"], operations["height"] = 1.7, 9, 7
+    operations["matrix"][..., :] = _get_inverse_affine_matrix([0.0, 0.0], 20.0, [3.0, 5.0], 1.1, [4.0, 2.0])
+    operations["interpolation"], operations["fill"] = FILTERS.index("bilinear"), MAGENTA
+    expected = operated(levels, operations)
+    with torch.autocast(device, torch.bfloat16):
+        made = operated(levels.to(device), operations).cpu()
+    assert int((made.int() - expected.int()).abs().max()) <= (0 if device == "cpu" else 1)
+
+
+def operated(levels: torch.Tensor, operations: Operations) -> torch.Tensor:
+    """Return images with their operations done, laid out as a Loader's are."""
+    images = levels.clone(memory_format=torch.channels_last)
+    operate(images, operations)
+    return images
 
 
 def test_operations_follow_one_another_and_leave_other_images_alone() -> None:

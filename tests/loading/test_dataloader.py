@@ -259,6 +259,27 @@ def test_batches_are_torchs(evaluation: Any, workers: int) -> None:
             assert torch.equal(tensor, other)
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_page_locked_batches_are_copied_to_a_gpu_as_they_are(training: Any, workers: int) -> None:
+    settings: dict[str, Any] = {"shuffle": True, "num_workers": workers, "persistent_workers": workers > 0}
+    torch.manual_seed(3)
+    expected = batches(DataLoader(training, 5, **settings))
+    torch.manual_seed(3)
+    loader = DataLoader(training, 5, pin_memory=True, **settings)
+    made = []
+    for images, labels in loader:
+        assert images.is_pinned()
+        assert labels.is_pinned()
+        made.append((images.to("cuda", non_blocking=True), labels.to("cuda", non_blocking=True)))
+    torch.cuda.synchronize()
+    assert same([(images.cpu(), labels.tolist()) for images, labels in made], expected)
+    torch.manual_seed(3)
+    copied = packer.CUDAPrefetcher(DataLoader(training, 5, **settings), "cuda", channels_last=False)
+    assert same([(images.cpu(), labels.tolist()) for images, labels in copied], expected)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pixels_views_and_targets_are_torchs_too(pack: Path, workers: int) -> None:
     view = packer.View(packer.ResizeCenterCrop(20, 24))

@@ -16,6 +16,7 @@ import packer
 from packer import ImageError, Loader, RandomResizedCrop, open_dataset
 from packer._fields import Field
 from packer._formats import FORMATS
+from packer._loading.normalizing import map_tensors
 from packer._table import Sample
 from packer.testing.conformance.samples import FIELDS as FIELDS_OF_PACKS
 from packer.testing.conformance.samples import write_pack
@@ -196,6 +197,28 @@ def test_normalizing_leaves_masks(pack: Path) -> None:
     )
     assert torch.equal(plain["mask"], normalized["mask"])
     torch.testing.assert_close(normalized["image"], plain["image"] / 127.5 - 1)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("settings", [{}, {"pad": 4}, {"threads": 2, "processes": 2}])
+def test_every_tensor_of_a_batch_is_on_the_gpu(settings: dict[str, Any], pack: Path) -> None:
+    dataset = open_dataset(pack, **SETTINGS)
+    normalize = (0.5,) * 3, (0.5,) * 3
+    expected = list(map(cloned, Loader(dataset, 4, normalize=normalize)))
+    if "pad" in settings:
+        expected = list(map(cloned, Loader(dataset, 4, normalize=normalize, pad=4)))
+    with Loader(dataset, 4, normalize=normalize, device="cuda", **settings) as loader:
+        made = list(loader)
+    assert {tensor.device.type for batch in made for tensor in tensors_in(batch)} == {"cuda"}
+    on_cpu = [map_tensors(batch, torch.Tensor.cpu) for batch in made]
+    assert all(same(one, other) for one, other in zip(on_cpu, expected, strict=True))
+
+
+def tensors_in(batch: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    map_tensors(batch, found.append)
+    return found
 
 
 def test_another_collate_fn_gets_the_items(pack: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
@@ -27,11 +28,11 @@ from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 
 def passed(loader):
     loader.set_epoch(0)
-    return [(images.clone(), labels.tolist()) for images, labels in loader]
+    return [(images.cpu().clone(), labels.tolist()) for images, labels in loader]
 
 def same(made, expected):
     return len(made) == len(expected) and all(
-        torch.equal(images, others) and list(labels) == more
+        torch.equal(images.cpu(), others) and list(labels) == more
         for (images, labels), (others, more) in zip(made, expected)
     )
 
@@ -68,12 +69,13 @@ def went_on():
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads
-    pack, processes, wrapper = sys.argv[1:]
+    pack, processes, wrapper, device = sys.argv[1:]
     dataset = open_dataset(pack, crop=RandomResizedCrop(16, flip=0.5), seed=0)
     fresh = Loader(dataset, 4, shuffle=True, seed=0, threads=2)
     expected = passed(fresh)
     loader = Loader(dataset, 4, shuffle=True, seed=0, threads=2, processes=int(processes))
-    wrappers = {"none": iter, "background": BackgroundPrefetcher, "cuda": lambda loader: CUDAPrefetcher(loader, "cpu")}
+    prefetched = lambda loader: CUDAPrefetcher(loader, device)
+    wrappers = {"none": iter, "background": BackgroundPrefetcher, "device": prefetched}
     iterator = iter(wrappers[wrapper](loader))
     made = [next(iterator)]
     kept = [made[0][0].clone()]
@@ -97,12 +99,26 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "pack.lmdb"
 
 
-@pytest.mark.parametrize(("processes", "wrapper"), [(0, "none"), (2, "cuda"), (0, "background")])
-def test_a_fork_ends_and_the_parent_goes_on(pack: Path, tmp_path: Path, processes: int, wrapper: str) -> None:
+ON_CUDA = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
+
+
+@pytest.mark.parametrize(
+    ("processes", "wrapper", "device"),
+    [
+        (0, "none", "cpu"),
+        (2, "device", "cpu"),
+        (0, "background", "cpu"),
+        pytest.param(0, "device", "cuda", marks=ON_CUDA),
+        pytest.param(2, "device", "cuda", marks=ON_CUDA),
+    ],
+)
+def test_a_fork_ends_and_the_parent_goes_on(
+    pack: Path, tmp_path: Path, processes: int, wrapper: str, device: str
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     program = subprocess.Popen(
-        [sys.executable, str(script), str(pack), str(processes), wrapper],
+        [sys.executable, str(script), str(pack), str(processes), wrapper, device],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

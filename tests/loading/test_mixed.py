@@ -269,10 +269,20 @@ def test_what_cannot_be_mixed_or_transformed_is_refused(pack: Path) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_a_gpu_mixes_what_the_cpu_mixes(pack: Path) -> None:
-    expected = with_loader(pack, **NORMALISED, mix=MIX)
-    made = with_loader(pack, **NORMALISED, mix=MIX, device="cuda")
+@pytest.mark.parametrize("dtype", [None, torch.float16, torch.bfloat16])
+def test_a_gpu_mixes_what_the_cpu_mixes(pack: Path, dtype: torch.dtype | None) -> None:
+    expected = with_loader(pack, **NORMALISED, mix=MIX, dtype=dtype)
+    made = with_loader(pack, **NORMALISED, mix=MIX, dtype=dtype, device="cuda")
     for batch, others in zip(made, expected, strict=True):
         for part, other in zip(batch, others, strict=True):
             assert part.is_cuda
             torch.testing.assert_close(part.cpu(), other)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_gpu_pastes_levels_that_stay_levels(pack: Path) -> None:
+    mix = augment.CutMix(num_classes=COUNT)
+    expected, made = with_loader(pack, mix=mix), with_loader(pack, mix=mix, device="cuda")
+    assert made[0][0].dtype == torch.uint8
+    assert same([tuple(part.cpu() for part in batch) for batch in made], expected)

@@ -419,6 +419,7 @@ def test_a_slot_is_free_when_no_view_is_left() -> None:
     assert slot.free
 
 
+@pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("device", ["cuda", None])
 def test_page_locked_batches(packs: dict[str, Path], device: str | None) -> None:

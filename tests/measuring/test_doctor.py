@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 import packer
 from packer._cli import EXIT_STATUS
@@ -55,6 +56,16 @@ def test_what_is_said_of_the_machine_is_what_others_say() -> None:
     assert found["decoder"].values["avx2"] is ("avx2" in flags)
     assert found["libraries"].values["numpy"] == __import__("numpy").__version__
     assert ("GPU" in found) or ("torch and GPU" in found)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_gpu_is_found_with_its_name_and_its_link() -> None:
+    found = {finding.topic: finding for finding in packer.doctor().findings}
+    name = torch.cuda.get_device_name(0)
+    assert found["GPU"].values["name"] == name
+    assert name in found["torch and GPU"].values["torch_cuda"]
+    assert f"PCIe {found['GPU'].values['pcie_generation']}" in found["GPU"].found
 
 
 LIMITED = """

@@ -376,6 +376,19 @@ def test_the_share_of_waiting_is_a_ratio_with_its_error() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_copies_to_a_gpu_are_a_stage_where_the_training_uses_one(drawn: Path) -> None:
+    images = loaders.folder(drawn, "small", transform=loaders.training())
+    torch.zeros(1, device="cuda")
+    stages = measure_stages(see(DataLoader(images, 8)), 0.5)
+    assert 0 < stages.costs["transfer"].total < stages.total.total
+    pack = loaders.packed(drawn, "small", crop=packer.RandomResizedCrop(32))
+    report = looped(packer.Loader(pack, 8, threads=2, seed=0, device="cuda")).report()
+    assert report.gpu_idle is not None
+    assert 0 <= report.gpu_idle <= 1
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_a_gpu_that_is_busy_does_not_wait() -> None:
     """Kernels that are queued keep the GPU at work while the loop waits for its next batch."""
     work = torch.randn(8192, 8192, device="cuda")

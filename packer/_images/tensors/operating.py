@@ -51,9 +51,10 @@ def operate(images: torch.Tensor, operations: Operations) -> None:
     """
     if operations.ndim != 2 or len(operations) != len(images):
         raise ValueError(f"{len(images)} images need operations for each, not {operations.shape}")
-    for step in operations.T:
-        for kind in np.unique(step["kind"]):
-            if KINDS[kind] != "nothing":
-                chosen = np.flatnonzero(step["kind"] == kind)
-                which = torch.from_numpy(chosen).to(images.device)
-                images[which] = _OPERATE[KINDS[kind]](images[which], step[chosen])
+    with torch.autocast(images.device.type, enabled=False):  # the training may be inside of one
+        for step in operations.T:
+            for kind in np.unique(step["kind"]):
+                if KINDS[kind] != "nothing":
+                    chosen = np.flatnonzero(step["kind"] == kind)
+                    which = torch.from_numpy(chosen).to(images.device)
+                    images[which] = _OPERATE[KINDS[kind]](images[which], step[chosen])

@@ -41,11 +41,11 @@ def _grid(images: torch.Tensor, matrices: Any) -> torch.Tensor:
     height, width = images.shape[2:]
     across = torch.arange(width, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * width)
     down = torch.arange(height, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * height)
-    rows, columns = torch.meshgrid(down, across, indexing="ij")
-    places = torch.stack([columns, rows, torch.ones_like(rows)], 2).reshape(1, -1, 3)
-    halves = torch.tensor([0.5 * width, 0.5 * height], device=images.device)
-    scaled = torch.tensor(np.asarray(matrices).reshape(-1, 2, 3), dtype=torch.float32, device=images.device).mT / halves
-    return places.expand(len(images), -1, -1).bmm(scaled).reshape(len(images), height, width, 2)
+    halves = np.array([[0.5 * width], [0.5 * height]])
+    scaled = np.asarray(matrices, np.float64).reshape(-1, 2, 3) / halves
+    of_column, of_row, shift = torch.tensor(scaled, dtype=torch.float32, device=images.device)[:, None, None].unbind(4)
+    # No product of matrices: what a program allows them (TF32, autocast) would move pixels.
+    return across[:, None] * of_column + down[:, None, None] * of_row + shift
 
 
 def erase(images: torch.Tensor, operations: Any) -> torch.Tensor:

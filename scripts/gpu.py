@@ -1,0 +1,328 @@
+"""Test packer on a CUDA device and measure it. Run by scripts/gpu; needs nothing but Python until it has looked.
+
+Ends with 0 where all was done and passed, 1 where a test or a measurement failed, 3 where the machine lacks something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import xml.etree.ElementTree
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("kernels", "tests", "rates")
+PATIENCE = 45  # seconds for finding the device
+GRACE = 20  # seconds that a part gets to end by itself
+SHARE_OF_TESTS = 0.6  # of the time that is left, where rates follow
+
+MODULES = {
+    "click": "click",
+    "google_crc32c": "google-crc32c",
+    "h5py": "h5py",
+    "numpy": "numpy",
+    "PIL": "pillow",
+    "setuptools": "setuptools",
+    "simplejpeg": "simplejpeg",
+    "tqdm": "tqdm",
+}
+"""What packer imports, by the distribution that has it, beside torch."""
+
+MODULES_OF_TESTS = {
+    "hypothesis": "hypothesis",
+    "psutil": "psutil",
+    "pytest": "pytest",
+    "pytest_rerunfailures": "pytest-rerunfailures",
+    "pytest_timeout": "pytest-timeout",
+    "torchvision": "torchvision",
+}
+
+LOOK = """
+import json, torch
+found = torch.cuda.is_available()
+print(json.dumps({
+    "torch": torch.__version__,
+    "cuda": torch.version.cuda,
+    "name": torch.cuda.get_device_name(0) if found else None,
+    "works": bool(torch.ones(3, device="cuda").sum().item() == 3) if found else False,
+}))
+"""
+
+
+def main() -> None:
+    options = parse()
+    deadline = time.monotonic() + 60 * options.minutes
+    parts = [options.only] if options.only else [*PARTS]
+    output = options.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="packer-gpu-") as work:
+        environment = with_wheels(options.wheels, Path(work))
+        facts = require(parts, environment, options.device)
+        report: dict[str, Any] = {"date": now(), "device": facts, "parts": {}}
+        built = build(environment, output)
+        for number, part in enumerate(parts):
+            left = deadline - time.monotonic()
+            share = SHARE_OF_TESTS if part == "tests" and parts[number + 1 :] else 1.0
+            found = RUN[part](environment, output, left * share, options) if built is None else {"failed": built}
+            report["parts"][part] = found
+            print(f"{part}: {found.get('failed') or found['said']}", flush=True)
+        write(output, report)
+    print(f"written to {output}")
+    sys.exit(int(any("failed" in found for found in report["parts"].values())))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/gpu", description="Test packer on a CUDA device, and measure it.")
+    parser.add_argument("--only", choices=PARTS, help="do this part alone; by default all of them")
+    parser.add_argument("--minutes", type=float, default=8, help="end after so many (%(default)s)")
+    parser.add_argument("--wheels", type=Path, help="a directory of wheels of what Python lacks here")
+    parser.add_argument("--photos", type=Path, help="a pack or an ImageFolder of photos; without it, photos are drawn")
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "gpu", help="%(default)s")
+    parser.add_argument("--device", default="cuda", help="cpu tries the table of rates without a device (%(default)s)")
+    return parser.parse_args()
+
+
+# What the machine has.
+
+
+def require(parts: Sequence[str], environment: dict[str, str], device: str) -> dict[str, Any]:
+    """Return the facts of the device; end the program with one line where something is missing."""
+    missing = []
+    if not any(map(shutil.which, filter(None, [os.environ.get("CC", "").split(" ")[0], "cc", "gcc", "clang"]))):
+        missing.append("a C compiler (neither cc nor gcc nor clang is there; apt install gcc)")
+    if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        missing.append(
+            f"the headers of Python (no Python.h in {sysconfig.get_paths()['include']}; apt install python3-dev)"
+        )
+    wanted = MODULES | (MODULES_OF_TESTS if "tests" in parts else {})
+    facts, lacking = looked(wanted, environment, device)
+    if lacking:
+        missing.append(f"packages of Python: {', '.join(lacking)} (--wheels DIR names a directory with their wheels)")
+    if "missing" in facts:
+        missing.append(facts["missing"])
+    if missing:
+        end("missing: " + "; ".join(missing))
+    return facts
+
+
+def looked(wanted: dict[str, str], environment: dict[str, str], device: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the facts of torch and its device, and which distributions are missing."""
+    names = json.dumps(list(wanted))
+    find = f"import importlib.util, json; print(json.dumps([n for n in {names} if not importlib.util.find_spec(n)]))"
+    lacking = [wanted[name] for name in json.loads(asked(find, environment)[1] or "[]")]
+    status, said, errors = asked(LOOK, environment)
+    if status != 0:
+        last = errors.strip().splitlines()[-1:] or ["it ended without a word"]
+        return {"missing": f"torch ({last[0]})"}, lacking
+    facts: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+    if device == "cpu":
+        return {"torch": facts["torch"], "name": "the CPU, in place of a device"}, lacking
+    if facts["cuda"] is None:
+        facts["missing"] = f"torch for CUDA (torch {facts['torch']} is built without it), and a CUDA device"
+    elif facts["name"] is None:
+        smi = "nvidia-smi finds one" if has_driver() else "nvidia-smi finds none either"
+        facts["missing"] = f"a CUDA device (torch {facts['torch']} finds none; {smi})"
+    elif not facts["works"]:
+        facts["missing"] = f"a CUDA device that works ({facts['name']} adds wrongly)"
+    return facts, lacking
+
+
+def asked(code: str, environment: dict[str, str]) -> tuple[int, str, str]:
+    """Return the status, the output and the errors of some Python."""
+    line = [sys.executable, "-c", code]
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return 1, "", f"no answer within {PATIENCE} s"
+    return done.returncode, done.stdout, done.stderr
+
+
+def has_driver() -> bool:
+    try:
+        line = ["nvidia-smi", "-L"]
+        return b"GPU" in subprocess.run(line, capture_output=True, check=True, timeout=20).stdout
+    except (OSError, subprocess.SubprocessError):
+        return False
+
+
+def with_wheels(wheels: Path | None, work: Path) -> dict[str, str]:
+    """Install wheels into a directory of this run; return the environment in which Python finds them, and packer."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    if wheels is not None:
+        found = sorted(map(str, wheels.glob("*.whl")))
+        if not found:
+            end(f"missing: wheels ({wheels} has none)")
+        line = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]
+        line += ["--no-cache-dir", "--disable-pip-version-check", "--target", str(work / "site"), *found]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:] or ["pip said nothing"]
+            end(f"missing: wheels that pip can install ({last[0]})")
+        paths.insert(0, str(work / "site"))
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+def end(line: str) -> NoReturn:
+    print(f"scripts/gpu: {line}", file=sys.stderr)
+    sys.exit(3)
+
+
+# Parts. Each returns what is said of it, or why it failed.
+
+
+def build(environment: dict[str, str], output: Path) -> str | None:
+    """Compile packer's C in its place; return why that failed, or None."""
+    log = output / "build.log"
+    status = run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], environment, log, 300)
+    code = "import sys; from packer._images.compiled import _native; sys.exit(_native is None)"
+    if status == 0 and asked(code, environment)[0] == 0:
+        return None
+    return f"the C was not built: {last_line(log)}; all of it is in {log}"
+
+
+def tests(environment: dict[str, str], output: Path, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
+    """Run the tests marked cuda, from the files that have any: others need more than such a machine has."""
+    marked = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.cuda" in path.read_text("utf-8")]
+    log, results = output / "tests.log", output / "tests.xml"
+    results.unlink(missing_ok=True)
+    line = [sys.executable, "-m", "pytest", "-m", "cuda", "-p", "no:cacheprovider", "--timeout", "120"]
+    line += ["--junit-xml", str(results), "--durations", "10", *map(str, marked)]
+    status = run(line, environment, log, seconds)
+    if status is None:
+        return {"failed": f"out of time after {seconds:.0f} s; {last_line(log)}"}
+    if not results.exists():
+        return {"failed": f"pytest ended with {status}: {last_line(log)}; all of it is in {log}"}
+    return counted(results, status, log)
+
+
+def counted(results: Path, status: int, log: Path) -> dict[str, Any]:
+    """Return what a file of results says: each test has passed, or its name is there."""
+    cases = [*xml.etree.ElementTree.parse(results).iter("testcase")]
+
+    def named(*kinds: str) -> list[str]:
+        return [
+            f"{case.get('classname')}.{case.get('name')}" for case in cases if any(case.iter(kind) for kind in kinds)
+        ]
+
+    failed, skipped = named("failure", "error"), named("skipped")
+    passed = len(cases) - len(failed) - len(skipped)
+    found = {"passed": passed, "tests_failed": failed, "skipped": skipped}
+    said = f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped"
+    if status == 0 and passed and not failed:
+        return found | {"said": said}
+    names = f" ({', '.join(failed[:5])}{', ...' if len(failed) > 5 else ''})" if failed else ""
+    return found | {"failed": f"{said}{names}; all of it is in {log}"}
+
+
+def kernels(environment: dict[str, str], output: Path, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the kernels that decode tiles."""
+    if not (ROOT / "benchmarks" / "kernels.py").exists():
+        return {"failed": "benchmarks/kernels.py is not part of this checkout"}
+    results, log = output / "kernels.json", output / "kernels.log"
+    results.unlink(missing_ok=True)
+    status = run([sys.executable, "-m", "benchmarks.kernels", "--json", str(results)], environment, log, seconds)
+    if status != 0 or not results.exists():
+        why = f"out of time after {seconds:.0f} s" if status is None else f"ended with {status}: {last_line(log)}"
+        return {"failed": f"{why}; all of it is in {log}"}
+    return {"said": last_line(log), "results": json.loads(results.read_text())}
+
+
+def rates(environment: dict[str, str], output: Path, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the images a second that reach the device."""
+    results, log = output / "rates.json", output / "rates.log"
+    results.unlink(missing_ok=True)
+    line = [sys.executable, str(ROOT / "benchmarks" / "device.py"), "--device", options.device]
+    line += ["--minutes", f"{max(seconds - GRACE, 1) / 60:.2f}", "--json", str(results)]
+    line += ["--photos", str(options.photos.resolve())] if options.photos else []
+    status = run(line, environment, log, seconds)
+    if not results.exists():
+        why = f"out of time after {seconds:.0f} s" if status is None else f"ended with {status}: {last_line(log)}"
+        return {"failed": f"{why}; all of it is in {log}"}
+    found = json.loads(results.read_text())
+    measured = [row for row in found["rows"] if "failed" not in row]
+    said = f"{len(measured)} rows measured, {len(found['not_reached'])} not reached"
+    of_packer = [row for row in found["rows"] if "failed" in row and row["module"] == "own"]
+    table_of = {"results": found, "table": found["table"]}
+    if status != 0 or of_packer or not measured:
+        why = of_packer[0]["failed"] if of_packer else last_line(log)
+        return table_of | {"failed": f"{said}; {why}; all of it is in {log}"}
+    return table_of | {"said": said}
+
+
+RUN = {"tests": tests, "kernels": kernels, "rates": rates}
+
+
+def run(line: Sequence[str], environment: dict[str, str], log: Path, seconds: float) -> int | None:
+    """Run a program in the checkout, with its output on the terminal and in a file; None where its time was over."""
+    deadline = time.monotonic() + max(seconds, 1)
+    with log.open("w", encoding="utf-8") as written, started(line, environment, written) as program:
+        seen = 0
+        while True:
+            ended = program.poll()
+            with log.open(encoding="utf-8", errors="replace") as reading:
+                reading.seek(seen)
+                sys.stdout.write(reading.read())
+                sys.stdout.flush()
+                seen = reading.tell()
+            if ended is not None:
+                return ended
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def started(line: Sequence[str], environment: dict[str, str], log: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program as a group of its own, which ends with the block."""
+    program = subprocess.Popen(
+        [*line], cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield program
+    finally:
+        for kind, patience in ((signal.SIGINT, GRACE / 2), (signal.SIGKILL, None)):
+            if program.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(program.pid, kind)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    program.wait(patience)
+
+
+def last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
+
+
+# Output.
+
+
+def write(output: Path, report: dict[str, Any]) -> None:
+    """Write the report as JSON and as a page."""
+    (output / "gpu.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    device = report["device"]
+    lines = [f"# packer on {device['name']}", "", f"{report['date']}, torch {device['torch']}", ""]
+    for part, found in report["parts"].items():
+        lines += [f"## {part}", "", found.get("failed") or found["said"], ""]
+        lines += [found["table"], ""] if "table" in found else []
+    (output / "gpu.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+if __name__ == "__main__":
+    main()
