@@ -61,8 +61,71 @@ _BEYOND = 4096 + 64  # bytes that kernels may load after the last ones
 _MOST_BLOCKS = 10  # of an MCU
 _ZIGZAG = np.array(
     [
-        *(0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28),
-        *(35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47),
+        *(
+            0,
+            1,
+            8,
+            16,
+            9,
+            2,
+            3,
+            10,
+            17,
+            24,
+            32,
+            25,
+            18,
+            11,
+            4,
+            5,
+            12,
+            19,
+            26,
+            33,
+            40,
+            48,
+            41,
+            34,
+            27,
+            20,
+            13,
+            6,
+            7,
+            14,
+            21,
+            28,
+        ),
+        *(
+            35,
+            42,
+            49,
+            56,
+            57,
+            50,
+            43,
+            36,
+            29,
+            22,
+            15,
+            23,
+            30,
+            37,
+            44,
+            51,
+            58,
+            59,
+            52,
+            45,
+            38,
+            31,
+            39,
+            46,
+            53,
+            60,
+            61,
+            54,
+            47,
+        ),
         *(55, 62, 63),
     ]
 )
@@ -107,9 +170,8 @@ def photo_of(data: bytes) -> Photo | None:
     """
     tiles = read_tiles(data)
     try:
-        if tiles is None or not jpeg.read_header(data).usual:
-            return None
-        return _read(data, tiles)
+        header = None if tiles is None else jpeg.read_header(data)
+        return None if tiles is None or header is None or not header.usual else _read(data, tiles)
     except (ImageError, struct.error, IndexError, KeyError):
         return None
 
@@ -152,7 +214,8 @@ def _read(data: bytes, tiles: Tiles) -> Photo | None:
     if dc is None or ac is None:
         return None
     components = tuple(
-        Sampling(a, d, part[2], dc[1][i], 2 + ac[1][i]) for i, ((a, d), part) in enumerate(zip(factors, parts, strict=True))
+        Sampling(a, d, part[2], dc[1][i], 2 + ac[1][i])
+        for i, ((a, d), part) in enumerate(zip(factors, parts, strict=True))
     )
     for component in components:
         quanta[component.quantum]  # KeyError: there is none
@@ -398,9 +461,16 @@ class _Builder:
             c["dc"], c["ac"] = own.dc, own.ac
 
     def _add_axes(self, box: Box, place: Place, image: Array) -> None:
-        down, across = max(int(c) for c in image["components"]["down"]), max(int(c) for c in image["components"]["across"])
+        down, across = (
+            max(int(c) for c in image["components"]["down"]),
+            max(int(c) for c in image["components"]["across"]),
+        )
         top, left = place.window.first_row * 8 * down, place.window.first * 8 * across
-        image["top"], image["left"], image["height"] = place.rows.start - top, place.columns.start - left, len(place.rows)
+        image["top"], image["left"], image["height"] = (
+            place.rows.start - top,
+            place.columns.start - left,
+            len(place.rows),
+        )
         image["crop_top"], image["crop_left"] = box.top - top, box.left - left
         for axis in image["axes"]:
             axis["spans"] = self.take("spans", int(axis["out"]))

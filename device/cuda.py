@@ -21,7 +21,7 @@ import numpy.typing as npt
 from device.stages import STAGES
 from device.twin import SOURCES
 
-__all__ = ["Device", "Facts", "Made", "compile_kernels", "find_nvrtc", "ptx_facts"]
+__all__ = ["Device", "Facts", "Made", "compile_kernels", "find_nvrtc"]
 
 Array = npt.NDArray[Any]
 
@@ -51,7 +51,9 @@ class Made(NamedTuple):
 def find_nvrtc(places: Sequence[Path] | None = None) -> Path | None:
     """Return NVRTC's library, beside torch or of the system; None where there is none."""
     if places is None:
-        places = [Path(entry or ".") / part for entry in sys.path for part in _LIBRARIES] + [Path(part) for part in _SYSTEM]
+        places = [Path(entry or ".") / part for entry in sys.path for part in _LIBRARIES] + [
+            Path(part) for part in _SYSTEM
+        ]
     found = [path for place in places for path in sorted(glob.glob(f"{place}/libnvrtc.so.*")) if "alt" not in path]
     return Path(found[0]) if found else None
 
@@ -76,12 +78,16 @@ def compile_kernels(architecture: str, nvrtc: Path | None = None, sources: Path 
         return _by_nvrtc(architecture, nvrtc, sources)
     nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     if nvcc is None:
-        raise RuntimeError("neither NVRTC (libnvrtc.so.*, beside torch) nor nvcc is here: the kernels cannot be compiled")
+        raise RuntimeError(
+            "neither NVRTC (libnvrtc.so.*, beside torch) nor nvcc is here: the kernels cannot be compiled"
+        )
     return _by_nvcc(architecture, nvcc, sources)
 
 
 def _by_nvrtc(architecture: str, library: Path, sources: Path) -> Made:
-    for builtins in sorted(library.parent.glob("libnvrtc-builtins.so.*")):  # which NVRTC else looks for by its name alone
+    for builtins in sorted(
+        library.parent.glob("libnvrtc-builtins.so.*")
+    ):  # which NVRTC else looks for by its name alone
         ctypes.CDLL(str(builtins))
     nvrtc = ctypes.CDLL(str(library))
     major, minor = ctypes.c_int(), ctypes.c_int()
@@ -121,7 +127,9 @@ def _by_nvcc(architecture: str, nvcc: str, sources: Path) -> Made:
         line += ["-Xptxas", "-v", str(sources / "kernels.c"), "-o", str(made)]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"nvcc refuses the kernels for {architecture}:\n{' '.join(line)}\n{done.stderr}{done.stdout}")
+            raise RuntimeError(
+                f"nvcc refuses the kernels for {architecture}:\n{' '.join(line)}\n{done.stderr}{done.stdout}"
+            )
         return Made(made.read_bytes(), f"nvcc ({nvcc})", done.stderr)
 
 
@@ -186,7 +194,11 @@ class Device:
 
     def _attribute(self, function: ctypes.c_void_p, number: int) -> int:
         value = ctypes.c_int()
-        _check(self.driver, self.driver.cuFuncGetAttribute(ctypes.byref(value), number, function), "asking for an attribute")
+        _check(
+            self.driver,
+            self.driver.cuFuncGetAttribute(ctypes.byref(value), number, function),
+            "asking for an attribute",
+        )
         return value.value
 
     def blocks_at_once(self, name: str, threads: int) -> int:
@@ -224,7 +236,7 @@ class Device:
         )  # fmt: skip
         _check(self.driver, status, f"launching {name} on {blocks} blocks of {threads} threads")
 
-    def synchronise(self) -> None:
+    def synchronise(self, what: str = "the kernels") -> None:
         """Wait for all that was launched.
 
         Raises
@@ -232,4 +244,4 @@ class Device:
         RuntimeError
             If a kernel failed.
         """
-        _check(self.driver, self.driver.cuCtxSynchronize(), "waiting for the kernels")
+        _check(self.driver, self.driver.cuCtxSynchronize(), f"waiting for {what}")

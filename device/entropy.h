@@ -278,6 +278,17 @@ look_up(const EntropyShared *shared, const Look *look, uint32_t bits)
     return tables[code < look->begin ? look->look + (bits >> (32 - LOOK)) : look->further + end];
 }
 
+#ifdef COUNTED
+uint32_t symbols[2]; /* decoded by the twin since these were set to 0: of all tiles modulo 2^32, and of the longest */
+
+FUNCTION void
+count_symbols(uint32_t count)
+{
+    symbols[0] += count;
+    symbols[1] = symbols[1] < count ? count : symbols[1];
+}
+#endif
+
 /* Decodes a tile, up to the last MCU of the window. One loop goes over all symbols, so that the threads of a warp stay together
    whichever blocks their symbols belong to. Returns its status.
 
@@ -292,6 +303,9 @@ decode_tile(EntropyShared *shared, const Image *image, const uint32_t *RESTRICT 
     Bits bits = bits_from(words, begin);
     int32_t mcu = first, block = 0, component = shared->block_component[0];
     uint32_t k = 0, status = FINE;
+#ifdef COUNTED
+    uint32_t steps = 0;
+#endif
     Look look = shared->looks[shared->block_dc[0]];
     int16_t *to = coefficients + 64 * (uint32_t)(shared->block_first[0] + (int32_t)row * shared->block_row[0]
                                                  + mcu * shared->block_step[0]);
@@ -300,6 +314,9 @@ decode_tile(EntropyShared *shared, const Image *image, const uint32_t *RESTRICT 
     while (mcu < last) {
         const uint32_t next = shifted(bits.high, bits.low, bits.used), entry = look_up(shared, &look, next);
         const uint32_t total = entry & 31, size = entry >> SIZE & 15;
+#ifdef COUNTED
+        steps++;
+#endif
         int32_t value = value_of(next >> ((32 - total) & 31), size);
         const uint32_t is_first = k == 0;
         k += entry >> ONWARD;
@@ -330,6 +347,9 @@ decode_tile(EntropyShared *shared, const Image *image, const uint32_t *RESTRICT 
     }
     if (mcu == first + image->interval && (position(&bits) + 7) / 8 != end)
         status = DAMAGED;
+#ifdef COUNTED
+    count_symbols(steps);
+#endif
     return status;
 }
 

@@ -183,5 +183,5 @@ def result_of(machine: Machine, batch: Batch, buffers: Buffers, table: Table) ->
     count, (height, width) = len(batch.images), batch.out
     status = machine.fetch(buffers.memory["status"])
     shape = (count, 3, height, width) if table.planes else (count, height, width, 3)
-    out = machine.fetch(buffers.memory["out"])[: 3 * batch.sizes["pixels"]].reshape(shape)
+    out = machine.fetch(buffers.memory["out"]).view(buffers.dtypes["out"])[: 3 * batch.sizes["pixels"]].reshape(shape)
     return Run(out, np.array([status[tiles].max(initial=0) for tiles in batch.tiles], np.uint8))

@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 import sysconfig
 import tempfile
@@ -29,8 +30,10 @@ Array = npt.NDArray[Any]
 
 
 def compiler() -> list[str]:
-    """Return the command of the C compiler."""
-    return shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    """Return the command of a C compiler that is here: the one of the environment or of Python, or another."""
+    commands = [os.environ.get("CC") or "", sysconfig.get_config_var("CC") or "", "cc", "gcc", "clang"]
+    lines = [shlex.split(command) for command in commands if command]
+    return next((line for line in lines if shutil.which(line[0])), lines[0])
 
 
 def source_digest(sources: Path = SOURCES) -> str:
