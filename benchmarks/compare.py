@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve()
 BATCH, OUTPUT, RESIZE, THREADS = 64, 224, 256, 2
 SECONDS = 0.5  # about as long as a side works in a round
 SAMPLES = 1_281_167  # of ImageNet's train split
-PACKS = {
+PACKS: dict[str, dict[str, Any]] = {
     "photos": {"tiles": False},
     "photos, tiled": {"tiles": True},
     "256": {"resize": RESIZE, "tiles": False},

@@ -80,7 +80,7 @@ def blank_version() -> None:
     packer.__version__ = "0"
     for name in ("packer._version",):  # of checkouts that have it
         try:
-            importlib.import_module(name).__version__ = "0"
+            setattr(importlib.import_module(name), "__version__", "0")  # noqa: B010
         except ImportError:
             continue
 
