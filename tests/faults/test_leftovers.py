@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,34 +105,71 @@ def test_a_conversion_in_parts_is_refused_where_its_images_moved(work: Path) -> 
         packer.convert(work / "moved", path, parts=3)
 
 
-def test_an_upload_goes_on(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """Return a store with an empty bucket, which the environment names to packer."""
     for name in ("boto3", "moto", "flask"):
         pytest.importorskip(name)
-    import boto3
+    moto = Moto()
+    proxy = Proxy(moto.port, lambda request, when: None)
+    cache = {"PACKER_CACHE_DIR": str(tmp_path / "cache"), "PACKER_CACHE_SIZE": "1 GB"}
+    for name, value in {**SERVER, **cache, "AWS_ENDPOINT_URL": proxy.url}.items():
+        monkeypatch.setenv(name, value)
+    yield Store(moto.url, proxy)
+    proxy.close()
+    moto.close()
 
-    scratch, moto = put("upload", work), Moto()
+
+class Store:
+    """The bucket ``leftovers`` of a server."""
+
+    def __init__(self, url: str, proxy: Proxy) -> None:
+        import boto3
+
+        self._proxy, self._s3 = proxy, boto3.client("s3", endpoint_url=url)
+        self._s3.create_bucket(Bucket="leftovers")
+
+    def put(self, objects: Mapping[str, bytes]) -> None:
+        for key, data in objects.items():
+            self._s3.put_object(Bucket="leftovers", Key=key, Body=data)
+
+    def objects(self) -> dict[str, bytes]:
+        keys = [entry["Key"] for entry in self._s3.list_objects_v2(Bucket="leftovers")["Contents"]]
+        return {key: self._s3.get_object(Bucket="leftovers", Key=key)["Body"].read() for key in keys}
+
+    def sent(self) -> set[str]:
+        """Return the names of the objects that packer wrote."""
+        puts = [request for request in self._proxy.seen if request.startswith("PUT ")]
+        return {request.partition("?")[0].removeprefix("PUT /leftovers/") for request in puts}
+
+
+def files_in(path: Path) -> dict[str, bytes]:
+    return {name: data for name, data in content(path).items() if data is not None}
+
+
+def test_an_upload_goes_on(work: Path, store: Store) -> None:
+    scratch = put("upload", work)
     arrived = json.loads((scratch / "uploaded.json").read_text())
     (scratch / "uploaded.json").unlink()
     (room,) = scratch.iterdir()
-    files = {f"pack.pth/{name}": data for name, data in content(room / "pack.pth").items()}
+    files = {f"pack.pth/{name}": data for name, data in files_in(room / "pack.pth").items()}
     assert 0 < len(arrived) < len(files)
-    s3 = boto3.client("s3", endpoint_url=moto.url, aws_access_key_id="testing", aws_secret_access_key="a-secret")
-    s3.create_bucket(Bucket="leftovers")
-    for key in arrived:
-        s3.put_object(Bucket="leftovers", Key=key, Body=files[key])
-    proxy = Proxy(moto.port, lambda request, when: None)
-    for name, value in {**SERVER, "AWS_ENDPOINT_URL": proxy.url}.items():
-        monkeypatch.setenv(name, value)
+    store.put({key: files[key] for key in arrived})
     summary = packer.convert(work / "tree", "s3://leftovers/pack.pth", shard_size=3000, scratch=scratch)
-    sent = [request.partition("?")[0].removeprefix("PUT /leftovers/") for request in proxy.seen if "PUT" in request]
-    keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket="leftovers")["Contents"]]
-    stored = {key: s3.get_object(Bucket="leftovers", Key=key)["Body"].read() for key in keys}
-    proxy.close()
-    moto.close()
     assert summary.continued == IMAGES
-    assert sorted(sent) == sorted(files.keys() - set(arrived))
-    assert stored == files
+    assert store.sent() == files.keys() - set(arrived)
+    assert store.objects() == files
     assert list(scratch.iterdir()) == []
+
+
+@same_version
+def test_a_conversion_in_parts_in_a_store_goes_on(work: Path, store: Store) -> None:
+    store.put(files_in(put("objects", work)))
+    line = ["convert", "--quiet", str(work / "tree"), "s3://leftovers/pack.lmdb", "--parts", "2", "--part", "1"]
+    subprocess.run([sys.executable, "-m", "packer", *line, "--scratch", str(work / "scratch")], check=True)
+    packer.convert(work / "tree", work / "fresh.lmdb", parts=2)
+    assert "pack.lmdb/part-00000.lmdb" not in store.sent()
+    assert store.objects() == {f"pack.lmdb/{name}": data for name, data in files_in(work / "fresh.lmdb").items()}
 
 
 def test_a_cache_is_read(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +242,7 @@ def test_a_loader_goes_on_at_its_state(tmp_path: Path, name: str) -> None:
 
 
 def test_no_leftover_has_the_path_where_it_was_made(tmp_path: Path) -> None:
-    for name in ("unfinished", "half", "parts", "upload", "index", "scan"):
+    for name in ("unfinished", "half", "parts", "upload", "objects", "index", "scan"):
         found = [path for path in put(name, tmp_path).rglob("*") if path.is_file()]
         assert found
         assert [path for path in found if MADE_IN.encode() in path.read_bytes()] == []

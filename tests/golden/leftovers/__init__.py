@@ -6,6 +6,7 @@
 ``half``        a conversion in three parts, of which one is done and one was interrupted
 ``parts``       a conversion whose parts are all done, which was killed before they became one pack
 ``upload``      the scratch of a pack that was uploaded in part; ``uploaded.json`` lists the objects that had arrived
+``objects``     the objects of a store in which one of two parts of ``s3://leftovers/pack.lmdb`` was made
 ``cache``       a pack, and the cache of a reader that fetched some samples of it from ``s3://leftovers/pack.lmdb``
 ``index``       indexes of a directory of images and of a tar file
 ``scan``        a list that ``packer scan`` wrote

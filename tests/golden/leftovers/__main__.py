@@ -138,6 +138,25 @@ def upload() -> None:
     moto.close()
 
 
+def objects() -> None:
+    """Make one of two parts of a pack in a store, and keep the objects of the store."""
+    import boto3
+
+    from tests.uploading.stores import Moto
+
+    moto = Moto()
+    os.environ.update(SERVER, AWS_ENDPOINT_URL=moto.url, PACKER_CACHE_DIR=str(WORK / "kept"))
+    s3 = boto3.client("s3", endpoint_url=moto.url)
+    s3.create_bucket(Bucket="leftovers")
+    line = ["packer", "convert", str(WORK / "tree"), "s3://leftovers/pack.lmdb", "--parts", "2", "--part", "0"]
+    subprocess.run([sys.executable, "-m", *line, "--scratch", str(WORK / "scratch")], check=True)
+    for entry in s3.list_objects_v2(Bucket="leftovers")["Contents"]:
+        path = WORK / "objects" / entry["Key"]
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(s3.get_object(Bucket="leftovers", Key=entry["Key"])["Body"].read())
+    moto.close()
+
+
 def cache() -> None:
     """Read a few samples of a pack of a store, by way of a cache."""
     import packer
@@ -180,6 +199,7 @@ MAKERS: dict[str, Callable[[], None]] = {
     "half": half,
     "parts": parts,
     "upload": upload,
+    "objects": objects,
     "cache": cache,
     "index": index,
     "scan": scan,
