@@ -39,12 +39,15 @@ from typing import Any
 HERE = Path(__file__).resolve()
 BATCH, BATCHES, THREADS = 8, 4, 2
 SMALL, PHOTO = (48, 64), (375, 500)  # pixels
-MANY = 18  # photos, which one batch of a conversion holds, as it holds two
+MANY = 18  # photos of the conversion that is compared with one of two
 REPETITIONS = 5
 COMMAND = "packer convert 2, keep"
 
 FUNCTIONS = {"lists hashed": "listing_digest", "destinations checked": "check_destination", "URLs asked": "is_url"}
-"""Functions of packer whose calls are counted by name in a conversion."""
+"""Functions of packer whose calls are counted in a conversion, by name: one that was renamed counts as 0."""
+
+SHA256 = "_hashlib.openssl_sha256"
+"""The C function that begins a digest, whose calls are counted in a conversion too."""
 
 MESSAGES = "posix.write"
 """The C function that sends a message to the fetching process; reading a remote sample calls it for nothing else."""
@@ -52,7 +55,7 @@ MESSAGES = "posix.write"
 
 @dataclass
 class Way:
-    """What was counted on a way.
+    """The calls of a way.
 
     Attributes
     ----------
@@ -85,7 +88,7 @@ class Way:
 
 
 class Hook:
-    """Records the calls of packer in all threads that begin after it was made, while it is told to."""
+    """Records the calls of packer, during a way, in this thread and all that begin later."""
 
     def __init__(self, root: str) -> None:
         self._root = root + os.sep
@@ -94,7 +97,7 @@ class Hook:
         sys.setprofile(self._profile)
 
     def record(self, way: Callable[[], object]) -> Way:
-        """Go a way, and return what was called."""
+        """Run a way and return its calls."""
         recorded = self._way = Way()
         try:
             way()
@@ -155,7 +158,7 @@ def in_child(name: str, work: Path, url: str, checkout: Path) -> Any:
 
 
 def measure(name: str, work: Path, url: str) -> Any:
-    """Go a way in this process; return its figures, and its calls in the order of the first."""
+    """Run a way in this process; return its figures, and its functions in the order of their first calls."""
     import packer
 
     work.mkdir(parents=True)
@@ -170,11 +173,11 @@ def measure(name: str, work: Path, url: str) -> Any:
 
 
 def counts_of(name: str, way: Way) -> dict[str, int]:
-    """Return how often a way does some things that it may do once."""
+    """Return how often a way does things that it could do once."""
     if name == "remote sample":
         return {"messages to the fetcher": way.c[MESSAGES]}
     if name == COMMAND:
-        return {what: way.called(function) for what, function in FUNCTIONS.items()}
+        return {what: way.called(function) for what, function in FUNCTIONS.items()} | {"SHA-256": way.c[SHA256]}
     return {}
 
 
