@@ -131,7 +131,7 @@ def csv_source(
         meaning = _by_directory(rows, classes, own)
     elif has_labels:
         rows.require_labels(header, labels)
-        meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label)
+        meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label, rows.table.bad)
     else:
         meaning = Meaning(np.full(len(rows.names), UNLABELED, np.int64))
     account = Account()
