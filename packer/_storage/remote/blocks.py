@@ -52,11 +52,23 @@ class _Order:
         Of the object's blocks in this process.
     urgent : bool
         Whether threads wait for them.
+
+    Attributes
+    ----------
+    blocks : list of int
+        Those that nobody had ordered.
+    hastened : list of int
+        Those that another order has, which was not urgent.
+    failures : dict
+        What the fetcher said of blocks that failed.
+    came : threading.Condition
+        Notified when some came or failed.
     """
 
     def __init__(self, key: str, urgent: bool) -> None:
         self.key, self.urgent = key, urgent
         self.blocks: list[int] = []
+        self.hastened: list[int] = []
         self.failures: dict[int, Message] = {}
         self.came = threading.Condition(_due.lock)
 
@@ -75,7 +87,7 @@ class _Due:
         failed, more = "failed" in message, "more" in message
         with self.lock:
             changed = {order}
-            for block in range(*message["blocks"]) if more else order.blocks:
+            for block in range(*message["blocks"]) if more else (*order.blocks, *order.hastened):
                 key = order.key, block
                 found = self.orders.get(key)
                 if found is None or (found is not order and (failed or not more)):
@@ -262,13 +274,16 @@ class Blocks:
                     for run in runs:
                         for block in self._lacking(run, again):
                             due = _due.orders.get((self._key, block))
-                            if due is None or (urgent and not due.urgent):
+                            if due is None:
                                 self._add(order, block)
-                                due = order
-                            orders[block] = due
-                if order.blocks:
-                    ends = array.array("q", _ends(order.blocks)).tobytes()
-                    fetcherprocess.order(self.order("fill", urgent=urgent, again=again), ends, heard)
+                            elif urgent and not due.urgent:
+                                order.hastened.append(block)
+                                _due.orders[self._key, block] = order
+                            orders[block] = _due.orders[self._key, block]
+                if order.blocks or order.hastened:
+                    new, hastened = (array.array("q", _ends(some)) for some in (order.blocks, order.hastened))
+                    message = self.order("fill", urgent=urgent, again=again, new=len(new) // 2)
+                    fetcherprocess.order(message, (new + hastened).tobytes(), heard)
         except BaseException as error:  # lest others wait for blocks that nobody fetches
             heard(({"failed": fetcherprocess.ENDED, "why": str(error)}, memoryview(b"")))
             raise

@@ -132,10 +132,10 @@ class _Fetcher:
                 pieces.append(piece)
                 piece.done.add_done_callback(partial(self._answer_piece, order["id"], blocks))
 
+        filling.expect(runs[: order["new"]])
         if order["urgent"]:
             want(runs)
         else:
-            filling.expect(runs)
             async with self._in_turn:  # pieces of what is wanted later are made when there is room for them
                 for begin in range(0, len(runs), _STEP):
                     await self._fetching.room()
@@ -162,7 +162,8 @@ class _Fetcher:
             found = Filling(_target(order), self._fetching, home, bound, give, *sizes)
         self._fillings[key] = found
         if len(self._fillings) > _OBJECTS:
-            del self._fillings[next(iter(self._fillings))]
+            for one in [one for one, filling in self._fillings.items() if filling.idle and one != key][:1]:
+                del self._fillings[one]
         return found
 
     def _bound(self, order: Message) -> Bound:

@@ -64,17 +64,22 @@ class Filling:
         self._under_way: dict[int, tuple[Piece, range]] = {}
         self._stretches: dict[int, Stretch] = {}
         self._not_before = 0.0
-        self._expected: set[int] = set()  # blocks that are wanted later, of which no pieces are made yet
+        self._expected: set[int] = set()  # blocks that are ordered, of which no pieces are made yet
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is ordered that has not come."""
+        return not self._expected and not self._under_way
 
     def expect(self, runs: Runs) -> None:
-        """Say which blocks are wanted later, and will be given to `want`, unless they are urgent before."""
+        """Say which blocks are ordered, and will be given to `want`: by this order, or by one that hastens them."""
         self._expected.update(block for run in runs for block in range(*run))
 
     def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[tuple[Piece, range]]:
         """Fetch the blocks that lack; return the pieces under way that have blocks of `runs`, and all blocks of each.
 
-        With `again`, blocks are fetched that are there. Without `urgent`, those alone that are still expected: others
-        were urgent meanwhile.
+        A block is fetched where it is still expected: else an order before this one has fetched it, and it was sent.
+        With `again`, blocks are fetched that are there.
         """
         pieces: dict[Piece, range] = {}
         for run in runs:
@@ -85,7 +90,7 @@ class Filling:
                     pieces[under_way[0]] = under_way[1]
                     if urgent:
                         self._fetching.hasten(under_way[0])
-                elif urgent or block in self._expected:
+                elif again or block in self._expected:
                     new.append(block)
             self._expected.difference_update(range(*run))
             for blocks in _runs_of(new, self._most):
