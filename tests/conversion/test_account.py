@@ -9,7 +9,7 @@ import struct
 import tarfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,14 @@ class Built:
         Arguments of `packer.convert`.
     lost : int
         How many images are left out, or have no label.
+    accepts : dict
+        The argument that takes images all of which have no label.
     """
 
     src: Path | str
     options: dict[str, Any]
     lost: int
+    accepts: dict[str, Any] = field(default_factory=lambda: {"unlabeled": True})
 
 
 Build = Callable[..., Built]
@@ -182,10 +185,9 @@ def pickled(directory: Path, lost: int, samples: list[Any]) -> Built:
     return lmdb(directory, lost, [(str(number), pickle.dumps(sample)) for number, sample in enumerate(samples)])
 
 
-def recordio(directory: Path, lost: int, labels: list[float], *empty: int) -> Built:
-    """Records of images with a label each, and some that have a label and no image."""
-    images = [b"" if number in empty else data for number, data in enumerate(IMAGES)]
-    data = [records.rec(records.image_record(one, label)) for one, label in zip(images, labels, strict=True)]
+def recordio(directory: Path, lost: int, labels: list[float]) -> Built:
+    """Records of images with a label each."""
+    data = [records.rec(records.image_record(one, label)) for one, label in zip(IMAGES, labels, strict=True)]
     (directory / "images.rec").write_bytes(b"".join(data))
     return Built(directory / "images.rec", {}, lost)
 
@@ -272,7 +274,8 @@ def table_with_unlabeled_rows(directory: Path) -> Built:
 
 
 def table_of_another_column(directory: Path) -> Built:
-    return table(directory, "path,label,target", [f"{n}.jpg,,{'ab'[n % 2]}" for n in range(6)], 6)
+    built = table(directory, "path,label,target", [f"{n}.jpg,,{'ab'[n % 2]}" for n in range(6)], 6, unlabeled=True)
+    return replace(built, accepts={"no_classes": True})  # some rows may lack labels, and all of them do
 
 
 def metadata(directory: Path, head: str, rows: list[str], lost: int) -> Built:
@@ -315,11 +318,11 @@ class InBucket:
                 client.upload_file(str(path), name, f"photos/{path.relative_to(built.src).as_posix()}")
         url, options = f"s3://{name}/photos", dict(built.options)
         if not self.by_table:
-            return Built(url, options, built.lost)
+            return replace(built, src=url)
         table = options.pop("labels")
         head, *rows = table.read_text().splitlines()
         table.write_text("\n".join([head.replace("path", "url"), *(f"{url}/{row}" for row in rows), ""]))
-        return Built(table, options, built.lost)
+        return replace(built, src=table, options=options)
 
 
 KINDS = [
@@ -506,7 +509,7 @@ def test_labels_that_would_all_be_lost_are_an_error(built: Built, tmp_path: Path
     with pytest.raises(SourceError, match="like labels"):
         packer.convert(built.src, tmp_path / "out.lmdb", **built.options)
     assert sorted(tmp_path.iterdir()) == before
-    packer.convert(built.src, tmp_path / "out.lmdb", unlabeled=True, **built.options)
+    packer.convert(built.src, tmp_path / "out.lmdb", **{**built.options, **built.accepts})
     dataset = packer.open_dataset(tmp_path / "out.lmdb")
     assert set(dataset.targets) == {-1}
 

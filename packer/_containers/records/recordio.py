@@ -122,9 +122,7 @@ class RecordIO(Container):
                 of_faces = of_faces or (number == 0 and record.tells_of_faces)
                 name = f"{stem}/{key:08d}{suffix_of(record.head)}"
                 if of_faces and record.tells_of_faces:
-                    self.account.not_looked_at(
-                        "record", "insightface tells of identities in it, and has no image", [name]
-                    )
+                    self.account.not_looked_at("record", "it is insightface's, of identities, and has no image", [name])
                     continue
                 try:
                     if record.is_empty:
