@@ -119,18 +119,20 @@ class Filling:
         Nobody is waited for longer than for a server.
         """
         left, until = list(blocks), time.monotonic() + self._target.seconds
+        number, start = blocks.start // _PER_STRETCH, blocks.start - blocks.start % _PER_STRETCH
         while left:
-            stretch = self._open(left[0] // _PER_STRETCH, writing=True)
+            stretch = self._open(number, writing=True)
             if stretch is None or time.monotonic() > until:
                 await self._request(left)
                 return
             claimed = list(_claimed(stretch, left))
-            lacking = set(self._lacking(left[0], left[-1] + 1, again=again))
+            missing = stretch.lacking(left[0] - start, left[-1] - start + 1)
+            lacking = {*left} if again else {start + block for block in missing}
             try:
                 await self._request([block for run in claimed for block in run if block in lacking])
             finally:
                 for run in claimed:
-                    stretch.release(run.start % _PER_STRETCH, run.start % _PER_STRETCH + len(run))
+                    stretch.release(run.start - start, run.stop - start)
             left = [block for block in left if block in lacking and not any(block in run for run in claimed)]
             if left:
                 await asyncio.sleep(_LOOK_AGAIN)
@@ -138,6 +140,9 @@ class Filling:
     async def _request(self, blocks: Sequence[int]) -> None:
         """Request blocks, those together that follow one another; the first failure counts when all have ended."""
         requests = [self._fetching.request(self._piece(run)) for run in _runs_of(blocks, self._most)]
+        if len(requests) == 1:
+            await requests[0]
+            return
         for failure in await asyncio.gather(*requests, return_exceptions=True):
             if failure is not None:
                 raise failure
