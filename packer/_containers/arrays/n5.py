@@ -76,13 +76,14 @@ class N5(Container):
             raise OptionError("--key name: the arrays of N5 hold no text; samples are called by their numbers")
         group = Group.at(paths[0])
         rows = group.rows(keys)
-        floats = rows.labels is not None and rows.labels.dtype.kind == "f"
+        labels = rows.labels
+        is_float = labels is not None and labels.dtype.kind == "f" and not group.has_gaps(labels)
         return cls(
             group.root,
             rows.images.array.files,
             tuple(rows.columns),
             rows.classes,
-            "float" if floats and not group.has_gaps(rows.labels) else "class",
+            "float" if is_float else "class",
             rows.images.pixels,
             [rows.images.note] * bool(rows.images.note),
             account=group.account,
