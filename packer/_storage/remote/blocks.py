@@ -266,20 +266,11 @@ class Blocks:
 
         Where it is urgent, blocks are hastened that are due and were not urgent before.
         """
-        order, orders = _Order(self._key, urgent), dict[int, _Order]()
+        order = _Order(self._key, urgent)
         heard = partial(_due.heard, order)
         try:
             with _due.sending:
-                with _due.lock:
-                    for run in runs:
-                        for block in self._lacking(run, again):
-                            due = _due.orders.get((self._key, block))
-                            if due is None:
-                                self._add(order, block)
-                            elif urgent and not due.urgent:
-                                order.hastened.append(block)
-                                _due.orders[self._key, block] = order
-                            orders[block] = _due.orders[self._key, block]
+                orders = self._remember(order, runs, again)
                 if order.blocks or order.hastened:
                     new, hastened = (array.array("q", _ends(some)) for some in (order.blocks, order.hastened))
                     message = self.order("fill", urgent=urgent, again=again, new=len(new) // 2)
@@ -287,6 +278,21 @@ class Blocks:
         except BaseException as error:  # lest others wait for blocks that nobody fetches
             heard(({"failed": fetcherprocess.ENDED, "why": str(error)}, memoryview(b"")))
             raise
+        return orders
+
+    def _remember(self, order: _Order, runs: Iterable[range], again: bool) -> dict[int, _Order]:
+        """Let an order have the blocks that lack and are not due; return the order of each block that lacks."""
+        orders = dict[int, _Order]()
+        with _due.lock:
+            for run in runs:
+                for block in self._lacking(run, again):
+                    due = _due.orders.get((self._key, block))
+                    if due is None:
+                        self._add(order, block)
+                    elif order.urgent and not due.urgent:
+                        order.hastened.append(block)
+                        _due.orders[self._key, block] = order
+                    orders[block] = _due.orders[self._key, block]
         return orders
 
     def _add(self, order: _Order, block: int) -> None:
