@@ -15,6 +15,7 @@ from packer._table import encode_name
 from packer.errors import SourceError, printable
 
 __all__ = [
+    "LABEL_SUFFIXES",
     "LEFT_OUT",
     "NOT_LOOKED_AT",
     "RENUMBERED",
@@ -40,6 +41,9 @@ REPORTED = 2000
 """So many names of one item are remembered, for a report."""
 
 _SHOWN = 3  # and a line shows these
+LABEL_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
+"""The suffixes of files that may have the labels of others' images."""
+
 _LABEL_NAMES = frozenset({"class", "cls", "label", "labels", "target", "targets", "y", "category"})
 
 

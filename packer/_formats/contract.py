@@ -225,8 +225,16 @@ class PackAccess(abc.ABC):
         """
         return None
 
-    def _ahead(self, offset: Ints, size: Ints) -> None:
-        """Have the bytes of rows fetched, without waiting, of a format that knows how; parameters as of `_locate`."""
+    def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
+        """Have the bytes of rows fetched, without waiting, of a format that knows how.
+
+        Parameters
+        ----------
+        offset, size : (N,) int64 array
+            As of `_locate`.
+        urgent : bool
+            Whether they are read at once.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:

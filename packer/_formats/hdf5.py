@@ -206,8 +206,8 @@ class HDF5Reader(Reader):
         descriptor = self._file.duplicate()
         return None if descriptor is None else (descriptor, self._data_at, self._data_size)
 
-    def _ahead(self, offset: Ints, size: Ints) -> None:
-        self._file.ahead(zip((self._data_at + offset).tolist(), size.tolist(), strict=True))
+    def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
+        self._file.ahead(zip((self._data_at + offset).tolist(), size.tolist(), strict=True), urgent=urgent)
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return [("", self._data_at, self._data_size)]

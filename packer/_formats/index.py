@@ -298,8 +298,9 @@ class IndexReader(SpreadReader):
             return Places(np.full(len(offset), NOWHERE), offset, None)
         return super()._locate(offset, size)
 
-    def _ahead(self, offset: Ints, size: Ints) -> None:
-        super()._ahead(offset, size if self._pixels is None else size // 3 * len(self._pixels.channels))
+    def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
+        sizes = size if self._pixels is None else size // 3 * len(self._pixels.channels)
+        super()._ahead(offset, sizes, urgent=urgent)
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return [(self._data.name(number), 0, size) for number, size in enumerate(np.diff(self._data.starts).tolist())]

@@ -99,7 +99,7 @@ class LMDBReader(Reader):
         self._tree.require_whole()
         begin, size = self._tree.end()
         if size <= _LARGEST_END:
-            self._file.ahead([(begin, size)])
+            self._file.ahead([(begin, size)], urgent=True)
         own = {}
         for key, offset, size in self._tree.walk(_PREFIX):
             if not key.startswith(_PREFIX):
@@ -128,8 +128,8 @@ class LMDBReader(Reader):
         descriptor = self._file.duplicate()
         return None if descriptor is None else (descriptor, 0, self._file.size)
 
-    def _ahead(self, offset: Ints, size: Ints) -> None:
-        self._file.ahead(zip(offset.tolist(), size.tolist(), strict=True))
+    def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
+        self._file.ahead(zip(offset.tolist(), size.tolist(), strict=True), urgent=urgent)
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return [("", 0, self._file.size)]

@@ -100,7 +100,7 @@ class SpreadData(abc.ABC):
             held.append(descriptor)
         return Places(files, positions, held)
 
-    def ahead(self, offset: Ints, size: Ints) -> None:
+    def ahead(self, offset: Ints, size: Ints, *, urgent: bool = False) -> None:
         """Have bytes fetched, without waiting for them; what cannot be fetched, reading says."""
         numbers = np.searchsorted(self.starts, offset, side="right") - 1
         for number in dict.fromkeys(numbers.tolist()):
@@ -112,7 +112,7 @@ class SpreadData(abc.ABC):
             except PackError:
                 continue
             within = begin + offset[here] - int(self.starts[number])
-            file.ahead(zip(within.tolist(), size[here].tolist(), strict=True))
+            file.ahead(zip(within.tolist(), size[here].tolist(), strict=True), urgent=urgent)
 
     def close(self) -> None:
         """Close the files that are open."""
@@ -160,8 +160,8 @@ class SpreadReader(Reader):
     def _locate(self, offset: Ints, size: Ints) -> Places:
         return self._data.locate(offset, size)
 
-    def _ahead(self, offset: Ints, size: Ints) -> None:
-        self._data.ahead(offset, size)
+    def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
+        self._data.ahead(offset, size, urgent=urgent)
 
     def data_files(self) -> list[tuple[str, int, int]]:
         return self._data.files()

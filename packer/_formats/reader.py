@@ -169,8 +169,10 @@ class Reader(ValueAccess):
         found["position"] = positions
         return held
 
-    def ahead(self, positions: Ints, image: bool = True, fields: Sequence[str] = ()) -> None:
+    def ahead(self, positions: Ints, image: bool = True, fields: Sequence[str] = (), *, urgent: bool = False) -> None:
         """Have the bytes of samples fetched, in this order, without waiting; those on a disk are read when wanted.
+
+        Bytes that were ordered before are not ordered again.
 
         Parameters
         ----------
@@ -180,6 +182,8 @@ class Reader(ValueAccess):
             Whether the images are wanted.
         fields : sequence of str
             The fields that are wanted too, of those whose values are bytes.
+        urgent : bool
+            Whether they are read at once, before what was ordered ahead.
         """
         if not self.remote or not len(positions):
             return
@@ -188,7 +192,7 @@ class Reader(ValueAccess):
         wanted += [self.locate_blobs(positions, name)[:2] for name in fields]
         if wanted:
             offset, size = (np.stack(column, 1).ravel() for column in zip(*wanted, strict=True))
-            self._ahead(offset[size > 0], size[size > 0])
+            self._ahead(offset[size > 0], size[size > 0], urgent=urgent)
 
     def ahead_whole(self, positions: Sequence[int]) -> None:
         """Have all that belongs to samples fetched, as `ahead`."""
@@ -213,7 +217,8 @@ class Reader(ValueAccess):
         `positions` are indices counted from the beginning; errors as for `read`.
         """
         self.require_table()
-        self.ahead(np.sort(positions))
+        if len(positions) > 1:
+            self.ahead(np.sort(positions), urgent=True)
         rows = self.table.rows(positions)
         for place in sorted(range(len(rows)), key=lambda place: rows[place].offset):
             yield place, rows[place], self._read(rows[place])

@@ -79,14 +79,14 @@ class Batched(Prepared):
 
     def _ahead(self, indices: Ints) -> None:
         if self._remote:
-            self._ahead_of(self._rows_in_turns(indices))
+            self._order(self._rows_in_turns(indices), urgent=False)
 
-    def _ahead_of(self, rows: Ints) -> None:
-        if not self._remote:
-            return
+    def _order(self, rows: Ints, *, urgent: bool) -> None:
+        """Have all that belongs to samples fetched together; a sample of one part is ordered when it is read."""
         names = None if self._parts is None else self._parts.names
         blobs = [name for name in names or () if name in self.reader.fields and self.reader.fields[name].is_blob]
-        self.reader.ahead(rows, names is None or "image" in names, blobs)
+        if len(rows) > 1 or blobs or not urgent:
+            self.reader.ahead(rows, names is None or "image" in names, blobs, urgent=urgent)
 
     def _made(  # noqa: PLR0917
         self,
@@ -99,8 +99,8 @@ class Batched(Prepared):
         before: Callable[[int], None] | None = None,
     ) -> list[Any]:
         """Return items of places in the pack. With a seed, seed, epoch and `keys` decide on the crops."""
-
-        self._ahead_of(np.sort(rows))
+        if self._remote:
+            self._order(np.sort(rows), urgent=True)
 
         def choose(places: range) -> Crops:
             part = slice_of(places)

@@ -205,8 +205,9 @@ class BatchDecoder:
 
             def decode(part: slice) -> None:
                 begin, last = first + (part.start or 0), min(first + part.stop, end)
-                if self.reader.remote:
-                    self.reader.ahead(positions[begin:last] if offer is None else positions[offer.places[begin:last]])
+                if self.reader.remote and last - begin > 1:  # samples of several files are ordered together
+                    some = positions[begin:last] if offer is None else positions[offer.places[begin:last]]
+                    self.reader.ahead(some, urgent=True)
                 left: Sequence[int] = range((last - begin) * len(by_view))
                 if offer is not None:
                     left = offer.decode(begin, last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import BadSamples
+from packer._account import LABEL_SUFFIXES, BadSamples, is_label_name
 from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, Seals, list_samples, open_container
 from packer._fields import Stored
 from packer._images.encode import encode_png
@@ -234,6 +235,8 @@ def container_source(
     container = open_container(paths, keys)
     if container is None:
         return None
+    if len(paths) == 1 and os.path.isdir(paths[0]):
+        _account_for_tables(container, paths[0])
     return listed_container(container, classes, progress, in_place=in_place, unlabeled=unlabeled, bad=bad)
 
 
@@ -287,6 +290,18 @@ def listed_container(
     )
     account_for_labels(source, container.why_unlabeled, chosen=unlabeled)
     return source
+
+
+def _account_for_tables(container: Container, directory: Path) -> None:
+    """Say which files of a directory are called like labels and are none of the container's."""
+    own = {name.rpartition("/")[2] for name in container.files}
+    with os.scandir(directory) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_file() and entry.name not in own)
+    for name in names:
+        stem, _, suffix = name.partition(".")
+        if is_label_name(stem) and f".{suffix}".lower() in LABEL_SUFFIXES:
+            why = f"beside files of {container.kind}, whose samples have no labels in them"
+            container.account.looks_like_labels("file", name, "", why)
 
 
 def _stamps(files: ForeignFiles, images: Ranges, stamps: Stamps) -> Stamps:

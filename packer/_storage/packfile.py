@@ -200,7 +200,7 @@ class PackFile:
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Have ranges fetched at once, each an offset and a size, of which arrays will be wanted; a disk has them."""
 
-    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
+    def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
         """Have ranges fetched, each an offset and a size, without waiting; of a file on a disk the system does that."""
 
     def vectors(self, places: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
@@ -331,7 +331,7 @@ class _Stream(io.RawIOBase):
         if self._beside and self._position >= _BEGINNING and self._position not in self._near:
             end = min(self._position + wanted + self._beside, self._file.size)
             self._near = range(max(0, self._position - self._beside), end)
-            self._file.ahead([(self._near.start, max(0, end - self._near.start))])
+            self._file.ahead([(self._near.start, max(0, end - self._near.start))], urgent=True)
 
 
 def pread(fd: int, size: int, offset: int) -> bytes:

@@ -137,6 +137,8 @@ def test_records_of_faces_that_are_no_images_are_left_out(tmp_path: Path, with_i
     assert list(listing.names) == [f"train/0000000{key}.jpg" for key in (1, 2, 3, 4)]
     assert listing.labels.tolist() == [0, 0, 1, 1]
     assert listing.classes == ["0", "1", "2"]
+    passed_over = [item.count for item in listing.container.account if item.fate == "not looked at"]
+    assert passed_over == [3], "the first record, and those of identities"
 
 
 def test_a_first_record_of_two_labels_and_an_image_is_an_image(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import struct
 import tarfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ import packer
 from packer._account import Account, Item
 from packer._formats import open_pack
 from packer._sources import imagefolder_source, write_listing
+from packer._storage.remote.urls import is_url
 from packer.errors import OptionError, SourceError
-from tests.containers import records, test_beton, test_datadings, test_mds
+from tests.containers import records, test_bagz, test_beton, test_datadings, test_litdata, test_mds, test_n5
 from tests.containers.lmdbs import write_lmdb
 from tests.making import packer as run_packer
+from tests.uploading.conftest import bucket, moto, s3  # noqa: F401 - fixtures, which `built` asks for
 
 
 def jpeg(number: int) -> bytes:
@@ -44,19 +47,22 @@ class Built:
 
     Attributes
     ----------
-    src : Path
+    src : Path or str
     options : dict
         Arguments of `packer.convert`.
     lost : int
         How many images are left out, or have no label.
+    accepts : dict
+        The argument that takes images all of which have no label.
     """
 
-    src: Path
+    src: Path | str
     options: dict[str, Any]
     lost: int
+    accepts: dict[str, Any] = field(default_factory=lambda: {"unlabeled": True})
 
 
-Build = Callable[[Path], Built]
+Build = Callable[..., Built]
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,68 @@ def pickled(directory: Path, lost: int, samples: list[Any]) -> Built:
     return lmdb(directory, lost, [(str(number), pickle.dumps(sample)) for number, sample in enumerate(samples)])
 
 
+def recordio(directory: Path, lost: int, labels: list[float]) -> Built:
+    """Records of images with a label each."""
+    data = [records.rec(records.image_record(one, label)) for one, label in zip(IMAGES, labels, strict=True)]
+    (directory / "images.rec").write_bytes(b"".join(data))
+    return Built(directory / "images.rec", {}, lost)
+
+
+def litdata(directory: Path, lost: int, name: str, kind: str, labels: list[bytes]) -> Built:
+    (directory / "chunks").mkdir()
+    spec = json.dumps(
+        [1, {"type": "builtins.dict", "context": json.dumps(["image", name]), "children_spec": [test_litdata.LEAF] * 2}]
+    )
+    rows = list(zip(IMAGES, labels, strict=True))
+    return Built(test_litdata.write(directory / "chunks", rows, ["jpeg", kind], data_spec=spec), {}, lost)
+
+
+def integers(labels: list[int]) -> list[bytes]:
+    return [struct.pack("<q", label) for label in labels]
+
+
+def bagz(directory: Path, lost: int, *beside: str) -> Built:
+    """A directory of shards, with files of labels beside them."""
+    (directory / "bags").mkdir()
+    test_bagz.bag(directory / "bags" / "images.bag", IMAGES)
+    for name in beside:
+        (directory / "bags" / name).write_text("path,label\n")
+    return Built(directory / "bags", {}, lost)
+
+
+def n5(directory: Path, lost: int, **arrays: Any) -> Built:
+    for name, values in {"images": PIXELS, **{name: np.array(one) for name, one in arrays.items()}}.items():
+        sides = list(values.shape[::-1])
+        place = test_n5.attributes(directory / "images.n5" / name, sides, sides, values.dtype.name)
+        test_n5.block(
+            place.joinpath(*["0"] * len(sides)), sides, values.astype(values.dtype.newbyteorder(">")).tobytes()
+        )
+    return Built(directory / "images.n5", {}, lost)
+
+
+XML = """<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox>
+</object></annotation>"""
+
+
+def voc(directory: Path, lost: int, *stems: str) -> Built:
+    """Six images, and annotations of some stems."""
+    images(directory / "VOC" / "JPEGImages")
+    (directory / "VOC" / "Annotations").mkdir()
+    for stem in stems:
+        (directory / "VOC" / "Annotations" / f"{stem}.xml").write_text(XML)
+    return Built(directory / "VOC" / "JPEGImages", {"voc": directory / "VOC"}, lost)
+
+
+def yolo(directory: Path, lost: int, *stems: str) -> Built:
+    """Six images, and labels of some stems."""
+    images(directory / "coco" / "images")
+    (directory / "coco" / "labels").mkdir()
+    for stem in stems:
+        (directory / "coco" / "labels" / f"{stem}.txt").write_text("0 .5 .5 .2 .2")
+    (directory / "coco" / "data.yaml").write_text("names: [cat]")
+    return Built(directory / "coco" / "images", {"yolo": directory / "coco" / "data.yaml"}, lost)
+
+
 WORDS = [item for n, data in enumerate(IMAGES, 1) for item in ((f"image-{n:09d}", data), (f"label-{n:09d}", b"word"))]
 SOME = [0, 1, None, 1, 0, None]
 
@@ -205,6 +273,11 @@ def table_with_unlabeled_rows(directory: Path) -> Built:
     return table(directory, "path,label", [f"{n}.jpg,{-(n > 3)}" for n in range(6)], 2)
 
 
+def table_of_another_column(directory: Path) -> Built:
+    built = table(directory, "path,label,target", [f"{n}.jpg,,{'ab'[n % 2]}" for n in range(6)], 6, unlabeled=True)
+    return replace(built, accepts={"no_classes": True})  # some rows may lack labels, and all of them do
+
+
 def metadata(directory: Path, head: str, rows: list[str], lost: int) -> Built:
     root = images(directory / "tree")
     (root / "metadata.csv").write_text("\n".join([head, *rows, ""]))
@@ -223,9 +296,43 @@ def stylegan(directory: Path, count: int) -> Built:
     return Built(images(root, "00000/0.jpg"), {}, 7 - count)
 
 
+@dataclass(frozen=True)
+class InBucket:
+    """Makes a source whose images are objects in a bucket: those of a source on a disk.
+
+    Attributes
+    ----------
+    build : Build
+    by_table : bool
+        Whether the source is the table, with a column of URLs in place of paths.
+    """
+
+    build: Build
+    by_table: bool = False
+
+    def __call__(self, directory: Path, client: Any, name: str) -> Built:
+        built = self.build(directory)
+        assert isinstance(built.src, Path)
+        for path in built.src.rglob("*"):
+            if path.is_file():
+                client.upload_file(str(path), name, f"photos/{path.relative_to(built.src).as_posix()}")
+        url, options = f"s3://{name}/photos", dict(built.options)
+        if not self.by_table:
+            return replace(built, src=url)
+        table = options.pop("labels")
+        head, *rows = table.read_text().splitlines()
+        table.write_text("\n".join([head.replace("path", "url"), *(f"{url}/{row}" for row in rows), ""]))
+        return replace(built, src=table, options=options)
+
+
 KINDS = [
     Kind("imagefolder", left_out=tree_with_an_image_outside),
-    Kind("table", left_out=table_that_was_cut, unlabeled=table_with_unlabeled_rows),
+    Kind(
+        "table",
+        left_out=table_that_was_cut,
+        unlabeled=table_with_unlabeled_rows,
+        all_unlabeled=table_of_another_column,
+    ),
     Kind(
         "metadata",
         unlabeled=lambda directory: metadata(
@@ -308,6 +415,46 @@ KINDS = [
             directory, 6, [{"image": data, "class_id": one} for data, one in zip(IMAGES, CLASSES, strict=True)]
         ),
     ),
+    Kind(
+        "recordio",
+        unlabeled=lambda directory: recordio(directory, 2, [0, 1, -1, 1, 0, -1]),
+    ),
+    Kind("recordio, NaN", unlabeled=lambda directory: recordio(directory, 2, GAPS)),
+    Kind(
+        "litdata",
+        unlabeled=lambda directory: litdata(directory, 2, "label", "int", integers([0, 1, -1, 1, 0, -1])),
+        all_unlabeled=lambda directory: litdata(directory, 6, "species_label", "int", integers(CLASSES)),
+    ),
+    Kind("litdata, pickles", all_unlabeled=lambda directory: litdata(directory, 6, "label", "pickle", [b"?"] * 6)),
+    Kind("bagz", all_unlabeled=lambda directory: bagz(directory, 6, "labels.csv")),
+    Kind(
+        "n5",
+        unlabeled=lambda directory: n5(directory, 2, labels=[0, 1, -1, 1, 0, -1]),
+        all_unlabeled=lambda directory: n5(directory, 6, labels=[0, 1, 0]),
+    ),
+    Kind("n5, NaN", unlabeled=lambda directory: n5(directory, 2, labels=GAPS)),
+    Kind(
+        "voc",
+        left_out=lambda directory: voc(directory, 1, *"012345", "6"),
+        unlabeled=lambda directory: voc(directory, 1, *"01234"),
+    ),
+    Kind(
+        "yolo",
+        left_out=lambda directory: yolo(directory, 1, *"012345", "6"),
+        unlabeled=lambda directory: yolo(directory, 1, *"01234"),
+    ),
+    Kind("objects at URLs", left_out=InBucket(tree_with_an_image_outside)),
+    Kind(
+        "table of paths below a URL",
+        left_out=InBucket(table_that_was_cut),
+        unlabeled=InBucket(table_with_unlabeled_rows),
+        all_unlabeled=InBucket(table_of_another_column),
+    ),
+    Kind(
+        "table of URLs",
+        unlabeled=InBucket(table_with_unlabeled_rows, by_table=True),
+        all_unlabeled=InBucket(table_of_another_column, by_table=True),
+    ),
 ]
 """Every kind of source and container has a row here."""
 
@@ -317,13 +464,21 @@ def rows(loss: str) -> list[Any]:
     return [pytest.param(build, id=kind.name) for kind, build in found if build is not None]
 
 
+@pytest.fixture
+def built(request: pytest.FixtureRequest, tmp_path: Path) -> Built:
+    """The source of a row."""
+    if not isinstance(request.param, InBucket):
+        return request.param(tmp_path)
+    pytest.importorskip("obstore", reason="needs obstore")
+    return request.param(tmp_path, *(request.getfixturevalue(name) for name in ("s3", "bucket")))
+
+
 def lost(account: Account) -> int:
-    return sum(item.count for item in account.losses() if item.what in ("image", "sample", "row", "label"))
+    return sum(item.count for item in account.losses() if item.what in ("image", "sample", "row", "label", "file"))
 
 
-@pytest.mark.parametrize("build", [*rows("left_out"), *rows("unlabeled")])
-def test_a_loss_is_said_counted_reported_and_kept(build: Build, tmp_path: Path) -> None:
-    built = build(tmp_path)
+@pytest.mark.parametrize("built", [*rows("left_out"), *rows("unlabeled")], indirect=True)
+def test_a_loss_is_said_counted_reported_and_kept(built: Built, tmp_path: Path) -> None:
     report = tmp_path / "report.jsonl"
     summary = packer.convert(built.src, tmp_path / "out.lmdb", report=report, **built.options)
     with open_pack(tmp_path / "out.lmdb") as reader:
@@ -334,27 +489,27 @@ def test_a_loss_is_said_counted_reported_and_kept(build: Build, tmp_path: Path) 
     assert summary.notes[: len(lines)] == lines  # first of all
     reported = [json.loads(line) for line in report.read_text().splitlines()]
     assert sum(line.get("count", 1) for line in reported if "account" in line) >= built.lost
+    if is_url(built.src):  # estimates are of files on a disk
+        return
     estimate = packer.estimate(built.src, tmp_path / "other.lmdb", seconds=0.5, **built.options)
     assert estimate.notes[: len(lines)] == lines
 
 
-@pytest.mark.parametrize("build", [*rows("left_out"), *rows("unlabeled")])
-def test_strict_refuses_a_loss_and_writes_nothing(build: Build, tmp_path: Path) -> None:
-    built = build(tmp_path)
+@pytest.mark.parametrize("built", [*rows("left_out"), *rows("unlabeled")], indirect=True)
+def test_strict_refuses_a_loss_and_writes_nothing(built: Built, tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     with pytest.raises(SourceError, match="strict"):
         packer.convert(built.src, tmp_path / "out.lmdb", strict=True, **built.options)
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("build", rows("all_unlabeled"))
-def test_labels_that_would_all_be_lost_are_an_error(build: Build, tmp_path: Path) -> None:
-    built = build(tmp_path)
+@pytest.mark.parametrize("built", rows("all_unlabeled"), indirect=True)
+def test_labels_that_would_all_be_lost_are_an_error(built: Built, tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     with pytest.raises(SourceError, match="like labels"):
         packer.convert(built.src, tmp_path / "out.lmdb", **built.options)
     assert sorted(tmp_path.iterdir()) == before
-    packer.convert(built.src, tmp_path / "out.lmdb", unlabeled=True, **built.options)
+    packer.convert(built.src, tmp_path / "out.lmdb", **{**built.options, **built.accepts})
     dataset = packer.open_dataset(tmp_path / "out.lmdb")
     assert set(dataset.targets) == {-1}
 
@@ -488,28 +643,9 @@ def test_strict_refuses_to_lose_a_column(build: Build, tmp_path: Path) -> None:
     assert sum(item["count"] for item in account if item["fate"] == "left out") == built.lost
 
 
-XML = """<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox>
-</object></annotation>"""
-
-
-def voc_without_a_file(directory: Path) -> Built:
-    images(directory / "JPEGImages")
-    (directory / "Annotations").mkdir()
-    for number in range(5):
-        (directory / "Annotations" / f"{number}.xml").write_text(XML)
-    return Built(directory / "JPEGImages", {"voc": directory}, 1)
-
-
-def yolo_without_a_file(directory: Path) -> Built:
-    images(directory / "images")
-    (directory / "labels").mkdir()
-    for number in range(5):
-        (directory / "labels" / f"{number}.txt").write_text("0 .5 .5 .2 .2")
-    (directory / "data.yaml").write_text("names: [cat]")
-    return Built(directory / "images", {"yolo": directory / "data.yaml"}, 1)
-
-
-@pytest.mark.parametrize("build", [voc_without_a_file, yolo_without_a_file])
+@pytest.mark.parametrize(
+    "build", [lambda at: voc(at, 1, *"01234"), lambda at: yolo(at, 1, *"01234")], ids=["voc", "yolo"]
+)
 def test_an_image_without_annotations_is_a_loss_unless_somebody_says_so(build: Build, tmp_path: Path) -> None:
     built = build(tmp_path)
     with pytest.raises(SourceError, match=r"unlabeled: 1 image \(5\.jpg\): they have no file"):

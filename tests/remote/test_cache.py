@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from packer import open_dataset
 from packer._storage.remote import blocks
 from packer._storage.remote import cache as caches
 from packer._storage.remote.cache import CacheNotice
+from packer._storage.remote.stretches import BLOCK, Stretch
 from packer.testing.photos import draw_imagefolder
 from tests.making import content, packer_many
 from tests.remote.served import Served
@@ -229,8 +229,11 @@ def test_what_is_chosen_for_a_later_dataset_changes_no_earlier_one(
     copy.__getitems__(range(0, len(copy), 2))
     first.__getitems__(range(1, len(first), 2))
     assert sum(one.size for one in caches.kept(str(places[1]))) == begun
-    most = 0.9 * sum(len(data) for data, _ in first)  # the first bytes come with the version, and stay in memory
-    deadline = time.monotonic() + 30  # blocks are kept after they were handed out
-    while sum(one.size for one in caches.kept(str(places[0]))) <= most and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert sum(one.size for one in caches.kept(str(places[0]))) > most
+    samples, first_bytes = sum(len(data) for data, _ in first), 64 << 10  # which come with the version, to memory
+    assert sum(one.size for one in caches.kept(str(places[0]))) > samples - first_bytes
+    shard = next(one for one in caches.kept(str(places[0])) if one.object_size > samples)
+    stretch = Stretch(shard.directory, 0, shard.object_size)
+    assert stretch.lacking(first_bytes // BLOCK, -(-samples // BLOCK)) == [], "a block is handed out once it is kept"
+    asked = len(served.server.asked)
+    copy.__getitems__(range(len(copy)))
+    assert len(served.server.asked) == asked

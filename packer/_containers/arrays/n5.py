@@ -76,12 +76,14 @@ class N5(Container):
             raise OptionError("--key name: the arrays of N5 hold no text; samples are called by their numbers")
         group = Group.at(paths[0])
         rows = group.rows(keys)
+        labels = rows.labels
+        is_float = labels is not None and labels.dtype.kind == "f" and not group.has_gaps(labels)
         return cls(
             group.root,
             rows.images.array.files,
             tuple(rows.columns),
             rows.classes,
-            "float" if rows.labels is not None and rows.labels.dtype.kind == "f" else "class",
+            "float" if is_float else "class",
             rows.images.pixels,
             [rows.images.note] * bool(rows.images.note),
             account=group.account,
@@ -112,8 +114,10 @@ class N5(Container):
         labels = self.rows.labels
         if labels is None:
             return [None] * (stop - start)
-        none = math.isnan if self.label_type == "float" else UNLABELED.__eq__
-        return [None if none(label) else label for label in labels.rows(start, stop).tolist()]
+        found = labels.rows(start, stop).tolist()
+        if self.label_type == "float":
+            return [None if math.isnan(label) else label for label in found]
+        return [None if math.isnan(label) or label == UNLABELED else int(label) for label in found]
 
     def _names(self, start: int, stop: int) -> Iterator[str]:
         """Yield names; none where nobody wrote them."""

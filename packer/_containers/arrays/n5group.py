@@ -11,6 +11,7 @@ from packer._account import Account, has_label_name, is_label_name
 from packer._containers.arrays.n5arrays import Array, read_attributes
 from packer._containers.arrays.n5images import Images, images_of
 from packer._containers.chosen import Chosen, ChosenField
+from packer._containers.numericlabels import are_whole
 from packer._fields import Field
 from packer._storage.paths import name_problem
 from packer.errors import OptionError, SourceError, printable
@@ -18,6 +19,7 @@ from packer.errors import OptionError, SourceError, printable
 __all__ = ["Group", "Rows"]
 
 _LABELS = ("labels", "label", "targets", "y")
+_STEP = 1 << 16  # labels that are looked at together
 _OF_DATA = {"offsets", "sizes", "names", "name_ends"}
 _OF_NUMBERS, _OF_ROWS = ("scalar", "class"), ("array", "labels", "boxes", "keypoints")
 _DTYPES = {"i1": "int8", "i2": "int16", "i4": "int32", "u1": "uint8", "u2": "uint16", "f4": "float32", "f8": "float64"}
@@ -106,6 +108,12 @@ class Group:
         if labels is not None and len(labels.shape) != 1:
             raise labels.error(f"labels are numbers, and these have {len(labels.shape)} dimensions")
         return Rows(images, labels, self._names_of(images), columns, self._classes(labels))
+
+    @staticmethod
+    def has_gaps(labels: Array) -> bool:
+        """Tell whether floats are the numbers of classes, with NaN where an image has none."""
+        parts = (labels.rows(start, min(start + _STEP, len(labels))) for start in range(0, len(labels), _STEP))
+        return are_whole(parts) == (True, True)
 
     def _named_images(self, name: str) -> Images:
         """Return the images in an array that a person named."""

@@ -27,6 +27,7 @@ from packer._containers.imagenames import suffix_of
 from packer._containers.records.recordlists import Keys, Paths, class_names, numbered_classes
 from packer._containers.records.window import Window
 from packer._fields import Field
+from packer._sample import UNLABELED
 from packer._storage.packfile import PackFile
 from packer.errors import OptionError, SourceError, printable
 
@@ -101,7 +102,7 @@ class RecordIO(Container):
         whole, several = True, "labels" in keys
         for unit in {0, len(paths) // 2, len(paths) - 1}:
             for labels in container._first_labels(unit):
-                whole, several = whole and labels[0].is_integer(), several or len(labels) > 1
+                whole, several = whole and _is_class(labels[0]), several or len(labels) > 1
         if keys.get("label", "class" if whole else "float") == "float":
             container.label_type = "float"
         if several:
@@ -119,9 +120,10 @@ class RecordIO(Container):
             for number, record in enumerate(_records(file, unit)):
                 key = number if keys is None else keys.next(record.offset)
                 of_faces = of_faces or (number == 0 and record.tells_of_faces)
-                if of_faces and record.tells_of_faces:
-                    continue
                 name = f"{stem}/{key:08d}{suffix_of(record.head)}"
+                if of_faces and record.tells_of_faces:
+                    self.account.not_looked_at("record", "it is insightface's, of identities, and has no image", [name])
+                    continue
                 try:
                     if record.is_empty:
                         raise ValueError("it has no image")
@@ -135,9 +137,9 @@ class RecordIO(Container):
     def _entry(self, record: Record, name: str) -> Entry:
         label = record.labels[0]
         if self.label_type == "class":
-            if not label.is_integer():
+            if not _is_class(label):
                 raise ValueError(f"its label is {label}, and the first are whole: say --key label=float")
-            label = int(label)
+            label = UNLABELED if math.isnan(label) else int(label)
             if label >= _EXACT and _ROUNDED not in self.notes:
                 self.notes.append(_ROUNDED)
         elif math.isnan(label):
@@ -155,6 +157,11 @@ class RecordIO(Container):
             for record, _ in zip(_records(file, unit), range(_LOOKED_AT), strict=False):
                 if not record.is_empty:
                     yield record.labels
+
+
+def _is_class(label: float) -> bool:
+    """Tell whether a label is the number of a class, or NaN, which stands for none."""
+    return math.isnan(label) or label.is_integer()
 
 
 def _records(file: PackFile, unit: int) -> Iterator[Record]:

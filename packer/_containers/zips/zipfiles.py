@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from packer._account import Account, counted, is_label_name
+from packer._account import LABEL_SUFFIXES, Account, counted, is_label_name
 from packer._containers.classdirectories import above_classes, numbered_classes, splits_among
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys
 from packer._containers.imagenames import suffix_of
@@ -41,7 +41,6 @@ __all__ = ["Zip"]
 _STORED, _DEFLATED = 0, 8
 _CODECS = {_DEFLATED: "deflate", 93: "zstd"}
 _BEGINNING = 64  # bytes by which a member is known
-_TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 _MOST_TEXT = 1 << 28  # bytes of labels
 _FEW, _RATIO = 1 << 24, 64  # what few compressed bytes give at most: JSON takes up to 30 times its text in memory
@@ -173,7 +172,7 @@ def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[Mem
 def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
     """Say of a file that it is no image; it may be a table of labels."""
     account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [name])
-    if suffix in _TABLES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
+    if suffix in LABEL_SUFFIXES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
         account.looks_like_labels("file", name, "", f"once the archive is unpacked, --labels {base} takes it")
 
 

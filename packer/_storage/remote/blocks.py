@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import array
 import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from packer._storage.remote import client, fetcherprocess
@@ -17,6 +19,7 @@ from packer._storage.remote.owning import own
 from packer._storage.remote.settings import Settings
 from packer._storage.remote.stretches import BLOCK, DATA_AT, STRETCH, Stretch
 from packer._storage.remote.urls import identity, shown
+from packer.errors import RemoteError
 
 __all__ = ["Blocks"]
 
@@ -24,6 +27,7 @@ _PER_STRETCH = STRETCH // BLOCK
 _OPEN = 256  # stretches, of all objects together
 _TRIES = 3
 _TOUCH = 60.0  # seconds
+_GAP = 2  # blocks between two runs, which are fetched with them
 _T = TypeVar("_T")
 
 
@@ -37,6 +41,89 @@ class _Opened:
 
 
 _opened: dict[tuple[str, int], _Opened] = {}  # by directory and number; without a lock, which a fork may leave locked
+
+
+class _Order:
+    """Blocks of one object that are fetched by one order, which threads may wait for.
+
+    Parameters
+    ----------
+    key : str
+        Of the object's blocks in this process.
+    urgent : bool
+        Whether threads wait for them.
+
+    Attributes
+    ----------
+    blocks : list of int
+        Those that nobody had ordered.
+    hastened : list of int
+        Those that another order has, which was not urgent.
+    failures : dict
+        What the fetcher said of blocks that failed.
+    came : threading.Condition
+        Notified when some came or failed.
+    """
+
+    def __init__(self, key: str, urgent: bool) -> None:
+        self.key, self.urgent = key, urgent
+        self.blocks: list[int] = []
+        self.hastened: list[int] = []
+        self.failures: dict[int, Message] = {}
+        self.came = threading.Condition(_due.lock)
+
+
+class _Due:
+    """The blocks that this process has ordered and that have not come: none of them is ordered again."""
+
+    def __init__(self) -> None:
+        self.sending = threading.Lock()  # orders are given in the turn in which they were remembered
+        self.lock = threading.Lock()
+        self.orders: dict[tuple[str, int], _Order] = {}
+
+    def heard(self, order: _Order, answer: fetcherprocess.Answer) -> None:
+        """Take an answer to an order: some of its blocks came or failed, or all that are left of it did."""
+        message, _ = answer
+        failed, more = "failed" in message, "more" in message
+        with self.lock:
+            changed = {order}
+            for block in range(*message["blocks"]) if more else (*order.blocks, *order.hastened):
+                key = order.key, block
+                found = self.orders.get(key)
+                if found is None or (found is not order and (failed or not more)):
+                    continue
+                del self.orders[key]
+                if failed:
+                    order.failures[block] = message
+                changed.add(found)
+            for one in changed:
+                one.came.notify_all()
+
+    def wait(self, orders: Mapping[int, _Order]) -> Message | None:
+        """Wait until none of some blocks is due; return what the fetcher said of one that failed.
+
+        `orders` has the order by which each block is fetched.
+        """
+        with self.lock:
+            for block, order in orders.items():
+                while self.orders.get((order.key, block)) is order:
+                    if not order.came.wait(fetcherprocess.LOOK_AGAIN):
+                        fetcherprocess.require_signs()
+                if block in order.failures:
+                    return order.failures[block]
+        return None
+
+
+_due = _Due()
+
+
+def _after_fork() -> None:
+    global _due  # noqa: PLW0603 - the fetcher of the other process has those orders
+    _due = _Due()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Blocks:
@@ -64,6 +151,7 @@ class Blocks:
         kept = None if unnamed else own(settings.cache_dir)
         self.home = None if kept is None else Home(kept, self.identity, about)
         self._directory = "" if self.home is None else self.home.directory
+        self._key = self._directory or self.identity
         self._block = SMALL if self.home is None else BLOCK
         if self.home is not None:
             prepare(self.home.cache_dir, settings.cache_size)
@@ -124,7 +212,7 @@ class Blocks:
             lacking = [place for place, data in enumerate(found) if data is None]
             if not lacking:
                 break
-            self._fetch([ranges[place] for place in lacking], again=attempt > 0)
+            self._fetch([self._run(*ranges[place]) for place in lacking], again=attempt > 0)
             for place in lacking:
                 found[place] = find(*ranges[place])
         return [  # what the cache does not take, or loses at once, is fetched past it
@@ -132,11 +220,9 @@ class Blocks:
             for wanted, data in zip(ranges, found, strict=True)
         ]
 
-    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Have ranges fetched, in this order, without waiting for them."""
-        runs = [run for run in map(self._unknown, ranges) if run]
-        if runs:
-            fetcherprocess.tell(self.order("fill", urgent=False, again=False), _packed(runs))
+    def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
+        """Have ranges fetched, in this order, without waiting for them; before others where they are urgent."""
+        self._give([self._run(*wanted) for wanted in ranges], urgent=urgent)
 
     def order(self, do: str, **more: object) -> Message:
         """Return an order to the fetcher about this object."""
@@ -154,36 +240,89 @@ class Blocks:
             **more,
         }
 
-    def _run(self, wanted: tuple[int, int]) -> tuple[int, int]:
-        begin, size = wanted
-        return begin // self._block, -(-(begin + size) // self._block)
+    def _run(self, begin: int, size: int) -> range:
+        return range(begin // self._block, -(-(begin + size) // self._block))
 
-    def _unknown(self, wanted: tuple[int, int]) -> tuple[int, int] | None:
-        """Return the blocks of a range; none where they are there, and none at its ends that lie in memory."""
-        if (self._directory, wanted[0] // STRETCH) in _opened and self.place(*wanted) is not None:
-            return None
-        first, last = self._run(wanted)
-        memory = fetcherprocess.memory()
-        while first < last and memory.has(self.identity, first, self._block):
-            first += 1
-        while first < last and memory.has(self.identity, last - 1, self._block):
-            last -= 1
-        return (first, last) if first < last else None
+    def _fetch(self, runs: Sequence[range], *, again: bool) -> None:
+        """Wait until the blocks of runs have come, which are ordered where nobody did so; RemoteError where one fails.
 
-    def _fetch(self, ranges: Iterable[tuple[int, int]], *, again: bool) -> None:
-        runs = {run for run in map(self._run if self.home or again else self._unknown, ranges) if run}
-        if again:
-            runs = {
-                (block, block + 1)
-                for run in runs
-                for block in range(*run)
-                if self.there(block * self._block, min(self._block, self.version.size - block * self._block)) is None
-            }
-        client.fetched(self.order("fill", urgent=True, again=again), _packed(sorted(runs)), self.url)
-        for number in {block // _PER_STRETCH for first, last in runs for block in (first, last - 1)}:
+        With `again`, blocks count as lacking that are there but are not what was fetched.
+        """
+        for _ in range(fetcherprocess.STARTS):
+            failed = _due.wait(self._give(runs, urgent=True, again=again))
+            if failed is None or failed["failed"] != fetcherprocess.ENDED:
+                break
+        if failed is not None and failed["failed"] == fetcherprocess.ENDED:
+            raise fetcherprocess.ended(failed["why"])
+        if failed is not None:
+            raise RemoteError(f"{shown(self.url)}: {failed['why']}")
+        for number in {block // _PER_STRETCH for run in runs for block in (run[0], run[-1])}:
             opened = _opened.get((self._directory, number))
             if opened is not None and not opened.stretch.is_named():  # somebody removed it, and it was made again
                 _opened.pop((self._directory, number), None)
+
+    def _give(self, runs: Iterable[range], *, urgent: bool, again: bool = False) -> dict[int, _Order]:
+        """Order the blocks of runs that lack and are not due, all in one order; return which order each one is of.
+
+        Where it is urgent, blocks are hastened that are due and were not urgent before.
+        """
+        order = _Order(self._key, urgent)
+        heard = partial(_due.heard, order)
+        try:
+            with _due.sending:
+                orders = self._remember(order, runs, again)
+                if order.blocks or order.hastened:
+                    new, hastened = (array.array("q", _ends(some)) for some in (order.blocks, order.hastened))
+                    message = self.order("fill", urgent=urgent, again=again, new=len(new) // 2)
+                    fetcherprocess.order(message, (new + hastened).tobytes(), heard)
+        except BaseException as error:  # lest others wait for blocks that nobody fetches
+            heard(({"failed": fetcherprocess.ENDED, "why": str(error)}, memoryview(b"")))
+            raise
+        return orders
+
+    def _remember(self, order: _Order, runs: Iterable[range], again: bool) -> dict[int, _Order]:
+        """Let an order have the blocks that lack and are not due; return the order of each block that lacks."""
+        orders = dict[int, _Order]()
+        with _due.lock:
+            for run in runs:
+                for block in self._lacking(run, again):
+                    due = _due.orders.get((self._key, block))
+                    if due is None:
+                        self._add(order, block)
+                    elif order.urgent and not due.urgent:
+                        order.hastened.append(block)
+                        _due.orders[self._key, block] = order
+                    orders[block] = _due.orders[self._key, block]
+        return orders
+
+    def _add(self, order: _Order, block: int) -> None:
+        """Add a block to an order, and those that lack between it and the one before, where they are few."""
+        before = order.blocks[-1] + 1 if order.blocks else block
+        between = range(before, block) if before < block <= before + _GAP else range(0)
+        if any((self._key, one) in _due.orders for one in between) or len(self._lacking(between, False)) < len(between):
+            between = range(0)
+        for one in (*between, block):
+            _due.orders[self._key, one] = order
+            order.blocks.append(one)
+
+    def _lacking(self, run: range, again: bool) -> Sequence[int]:
+        """Return the blocks of a run that are neither in the cache nor in memory."""
+        if again:
+            last = self.version.size
+            return [b for b in run if self.there(b * self._block, min(self._block, last - b * self._block)) is None]
+        memory = fetcherprocess.memory()
+        lacking = [block for block in run if not memory.has(self.identity, block, self._block)]
+        if self.home is None or not lacking:
+            return lacking
+        found = list[int]()
+        for number in range(lacking[0] // _PER_STRETCH, lacking[-1] // _PER_STRETCH + 1):
+            opened, start = self._open(number), number * _PER_STRETCH
+            some = [block for block in lacking if start <= block < start + _PER_STRETCH]
+            if opened is not None and some:
+                missing = set(opened.stretch.lacking(some[0] - start, some[-1] - start + 1))
+                some = [block for block in some if block - start in missing]
+            found += some
+        return found
 
     def _in_stretch(self, begin: int, end: int) -> bytes | None:
         """Return bytes of one stretch; None where some lack or are not what was fetched."""
@@ -236,5 +375,14 @@ class Blocks:
             touch(opened.stretch.path)
 
 
-def _packed(runs: Iterable[tuple[int, int]]) -> bytes:
-    return array.array("q", (block for run in runs for block in run)).tobytes()
+def _ends(blocks: Iterable[int]) -> Iterator[int]:
+    """Yield where runs of blocks that follow one another begin and end."""
+    end = None
+    for block in blocks:
+        if block != end:
+            if end is not None:
+                yield end
+            yield block
+        end = block + 1
+    if end is not None:
+        yield end

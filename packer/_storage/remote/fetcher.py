@@ -11,11 +11,12 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 from packer._storage.remote.cache import Bound, Home
 from packer._storage.remote.fetching import Fetching, Piece, Seen, Target, version_of
-from packer._storage.remote.filling import Filling
+from packer._storage.remote.filling import Filling, Runs
 from packer._storage.remote.orders import Message, receive, send
 from packer._storage.remote.stores import StoreError, error_of, store_of
 from packer._storage.remote.tablefile import TableFile
@@ -94,10 +95,8 @@ class _Fetcher:
     async def _obey(self, order: Message, payload: memoryview) -> None:
         try:
             await getattr(self, f"_do_{order['do']}")(order, payload)
-        except StoreError as failure:
-            self._answer({"id": order["id"], "failed": failure.kind, "why": str(failure)})
-        except Exception as error:  # its text may have a URL in it
-            self._answer({"id": order["id"], "failed": "internal", "why": type(error).__name__})
+        except Exception as error:
+            self._answer({"id": order["id"], **_failed(error)})
 
     async def _do_get(self, order: Message, payload: memoryview) -> None:
         """Answer with bytes, and with the version of the object that they are of."""
@@ -123,19 +122,31 @@ class _Fetcher:
         )
 
     async def _do_fill(self, order: Message, payload: memoryview) -> None:
-        """Have blocks in the cache, or send them; answer when they are there."""
+        """Have blocks in the cache, or send them; answer as they come, and when all have."""
         blocks = payload.cast("q").tolist()
         runs = list(zip(blocks[::2], blocks[1::2], strict=True))
-        filling = self._filling(order)
+        filling, pieces = self._filling(order), list[Piece]()
+
+        def want(some: Runs) -> None:
+            for piece, blocks in filling.want(some, urgent=order["urgent"], again=order["again"]):
+                pieces.append(piece)
+                piece.done.add_done_callback(partial(self._answer_piece, order["id"], blocks))
+
+        filling.expect(runs[: order["new"]])
         if order["urgent"]:
-            await _all(filling.want(runs, urgent=True, again=order["again"]))
-            self._answer({"id": order["id"]})
-            return
-        with filling.expecting():
+            want(runs)
+        else:
             async with self._in_turn:  # pieces of what is wanted later are made when there is room for them
                 for begin in range(0, len(runs), _STEP):
                     await self._fetching.room()
-                    filling.want(runs[begin : begin + _STEP], urgent=False, again=False)
+                    want(runs[begin : begin + _STEP])
+        await asyncio.gather(*(piece.done for piece in pieces), return_exceptions=True)
+        self._answer({"id": order["id"]})
+
+    def _answer_piece(self, number: int, blocks: range, done: asyncio.Future[None]) -> None:
+        """Answer that some blocks of an order came, or failed."""
+        failure = done.exception()
+        self._answer({"id": number, "more": True, "blocks": [blocks.start, blocks.stop], **_failed(failure)})
 
     def _filling(self, order: Message) -> Filling:
         key = order["url"], tuple(order["version"]), order["cache_dir"], order["cache_size"], order["seconds"]
@@ -144,14 +155,15 @@ class _Fetcher:
             identity, size = order["identity"], order["block"]
 
             def give(first: int, data: memoryview) -> None:
-                self._answer({"object": identity, "block": first, "size": size}, data)
+                self._answer({"object": identity, "first": first, "size": size}, data)
 
             home = _home(order) if order["cache_dir"] is not None else None
             bound, sizes = self._bound(order), (order["block"], order["mark"])
             found = Filling(_target(order), self._fetching, home, bound, give, *sizes)
         self._fillings[key] = found
         if len(self._fillings) > _OBJECTS:
-            del self._fillings[next(iter(self._fillings))]
+            for one in [one for one, filling in self._fillings.items() if filling.idle and one != key][:1]:
+                del self._fillings[one]
         return found
 
     def _bound(self, order: Message) -> Bound:
@@ -183,6 +195,15 @@ class _Fetcher:
         async for page in _listed(order["url"], order["seconds"]):
             self._answer({"id": order["id"], "more": True, "page": page})
         self._answer({"id": order["id"]})
+
+
+def _failed(error: BaseException | None) -> Message:
+    """Return what an answer says of a failure."""
+    if error is None:
+        return {}
+    if isinstance(error, StoreError):
+        return {"failed": error.kind, "why": str(error)}
+    return {"failed": "internal", "why": type(error).__name__}  # its text may have a URL in it
 
 
 def _target(order: Message) -> Target:

@@ -9,40 +9,49 @@ import atexit
 import contextlib
 import itertools
 import os
+import queue
 import re
 import subprocess
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from packer._storage.interpreters import python_command
 from packer._storage.remote.memory import Memory, default_limit
 from packer._storage.remote.orders import Message, receive, send
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
-__all__ = ["ask", "mark", "memory", "pages", "tell"]
+__all__ = [
+    "ENDED",
+    "LOOK_AGAIN",
+    "STARTS",
+    "Answer",
+    "ask",
+    "ended",
+    "mark",
+    "memory",
+    "order",
+    "pages",
+    "require_signs",
+]
 
 _CODE = "from packer._storage.remote.fetcher import main; main()"
 _SILENCE = 60.0  # seconds without a sign of life, after which a fetcher counts as dead
-_STARTS = 2  # times that an order is given, to another fetcher where one died
 _ENDING = 5.0  # seconds that a fetcher takes to end
 _OF_STORES = re.compile(r"(AWS|AZURE|GOOGLE|CLOUDSDK|MSI|IDENTITY|SSL_CERT)_|(HTTPS?|ALL|NO)_PROXY$", re.IGNORECASE)
 
+STARTS = 2
+"""How often an order is given: to another fetcher where one died."""
+
+ENDED = "ended"
+"""The failure of an order whose fetcher ended; another fetcher may carry it out."""
+
+LOOK_AGAIN = 1.0
+"""Seconds of waiting, after which a thread looks whether the fetcher still gives signs of life."""
+
 Answer = tuple[Message, memoryview]
-
-
-class _EndedError(Exception):
-    """The fetcher ended; the text says how."""
-
-
-class _Order:
-    """An order, and the answers that came."""
-
-    def __init__(self) -> None:
-        self.answers: deque[Answer] = deque()
-        self.came = threading.Event()
+Heard = Callable[[Answer], object]
 
 
 class _Fetcher:
@@ -60,39 +69,29 @@ class _Fetcher:
         assert self._process.stdout is not None
         self._orders, self._answers = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._sending = threading.Lock()
-        self._waiting: dict[int, _Order] = {}
+        self._waiting: dict[int, Heard] = {}
         self._numbers = itertools.count(1)
         self._heard = time.monotonic()
+        self._silent = False
         self.ended = False
         self._listening = threading.Thread(target=self._listen, name="packer remote", daemon=True)
         self._listening.start()
 
-    def tell(self, message: Message, payload: bytes = b"") -> None:
-        """Give an order that has no answer."""
+    def order(self, message: Message, payload: bytes, heard: Heard) -> None:
+        """Give an order; `heard` gets its answers, the last of which says nothing of more, on the listening thread."""
+        number = next(self._numbers)
+        self._waiting[number] = heard
         with self._sending:
-            self._send({"id": 0, **message}, payload)
+            self._tell_environment()
+            self._send({**message, "id": number}, payload)
+        if self.ended:  # perhaps after the listening thread told those that waited
+            self._end_orders([number])
 
     def _send(self, message: Message, payload: bytes) -> None:
         try:
             send(self._orders, message, payload)
         except OSError:
             self.ended = True
-
-    def answers(self, message: Message, payload: bytes) -> Iterator[Answer]:
-        """Give an order and yield its answers, up to one that says nothing of more; _EndedError where none comes."""
-        order, number = _Order(), next(self._numbers)
-        self._waiting[number] = order
-        try:
-            with self._sending:
-                self._tell_environment()
-                self._send({**message, "id": number}, payload)
-            while True:
-                answer = self._next(order)
-                yield answer
-                if not answer[0].get("more"):
-                    return
-        finally:
-            self._waiting.pop(number, None)
 
     def _tell_environment(self) -> None:
         """Say which variables of the stores are others by now, such as credentials that this program has renewed."""
@@ -102,35 +101,39 @@ class _Fetcher:
             gone = [name for name in before if name not in now]
             self._send({"id": 0, "do": "environment", "set": now, "unset": gone}, b"")
 
-    def _next(self, order: _Order) -> Answer:
-        while not order.answers:
-            order.came.clear()
-            if order.answers:
-                break
-            if self.ended:
-                raise _EndedError(self._last_words())
-            if not order.came.wait(1.0) and time.monotonic() - self._heard > _SILENCE:
-                self._process.kill()
-                raise _EndedError(f"it said nothing for {_SILENCE:g} s")
-        return order.answers.popleft()
+    def require_signs(self) -> None:
+        """End the process where it has given no sign of life for long; all orders fail then."""
+        if time.monotonic() - self._heard > _SILENCE:
+            self._silent = True
+            self._process.kill()
 
     def _listen(self) -> None:
-        """Give each answer to who waits for it, and blocks to the memory, until the process ends."""
+        """Hand on each answer, and give blocks to the memory, until the process ends."""
         with contextlib.suppress(OSError):
             while (answer := receive(self._answers)) is not None:
                 self._heard = time.monotonic()
                 message, payload = answer
-                if "block" in message:
-                    memory().put(message["object"], message["block"], payload, message["size"])
-                order = self._waiting.get(message.get("id", 0))
-                if order is not None:
-                    order.answers.append(answer)
-                    order.came.set()
+                if "object" in message:
+                    memory().put(message["object"], message["first"], payload, message["size"])
+                    continue
+                number = message.get("id", 0)
+                heard = self._waiting.get(number) if message.get("more") else self._waiting.pop(number, None)
+                if heard is not None:
+                    heard(answer)
         self.ended = True
-        for order in list(self._waiting.values()):
-            order.came.set()
+        self._end_orders(list(self._waiting))
+
+    def _end_orders(self, numbers: list[int]) -> None:
+        """Tell those that wait for orders that nobody carries these out any more."""
+        why = self._last_words() if numbers else ""
+        for number in numbers:
+            heard = self._waiting.pop(number, None)
+            if heard is not None:
+                heard(({"failed": ENDED, "why": why}, memoryview(b"")))
 
     def _last_words(self) -> str:
+        if self._silent:
+            return f"it said nothing for {_SILENCE:g} s"
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)
         text = b""
@@ -210,9 +213,19 @@ def mark() -> int:
     return _state.mark
 
 
-def tell(message: Message, payload: bytes = b"") -> None:
-    """Give the fetcher an order that nobody waits for."""
-    _fetcher().tell(message, payload)
+def order(message: Message, payload: bytes, heard: Heard) -> None:
+    """Give the fetcher an order, and return; `heard` is called with each answer, on another thread.
+
+    The last answer has no "more" in it. It has "failed" where the order was not carried out, which is `ENDED` where
+    the fetcher ended meanwhile.
+    """
+    _fetcher().order(message, payload, heard)
+
+
+def require_signs() -> None:
+    """End a fetcher that has given no sign of life for long. A thread that waits for answers calls this at times."""
+    if _state.fetcher is not None:
+        _state.fetcher.require_signs()
 
 
 def ask(message: Message, payload: bytes = b"") -> Answer:
@@ -222,16 +235,31 @@ def ask(message: Message, payload: bytes = b"") -> Answer:
 
 def pages(message: Message, payload: bytes = b"") -> Iterator[Answer]:
     """Give the fetcher an order that has several answers, and yield them."""
-    for start in range(_STARTS):
-        begun = False
-        try:
-            for answer in _fetcher().answers(message, payload):
-                begun = True
-                yield answer
-            return
-        except _EndedError as ended:
-            if begun or start + 1 == _STARTS:
-                raise RemoteError(f"the process that fetches objects ended twice ({ended})") from None
+    begun, why = False, ""
+    for _ in range(STARTS):
+        answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        order(message, payload, answers.put)
+        while True:
+            try:
+                answer = answers.get(timeout=LOOK_AGAIN)
+            except queue.Empty:
+                require_signs()
+                continue
+            if answer[0].get("failed") == ENDED:
+                why = answer[0]["why"]
+                break
+            begun = True
+            yield answer
+            if not answer[0].get("more"):
+                return
+        if begun:
+            break
+    raise ended(why)
+
+
+def ended(why: str) -> RemoteError:
+    """Return the error of an order of which two fetchers died, or one that had answered a part of it."""
+    return RemoteError(f"the process that fetches objects ended twice ({why})")
 
 
 def _fetcher() -> _Fetcher:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,10 +71,20 @@ class Piece:
         Bytes; None: to the end of the object.
     sink : callable
         Given the position of the first byte, and all bytes.
+    fetch : callable, optional
+        Fetches the range when its turn comes, in place of one request; it may find that some of it is there.
     """
 
-    def __init__(self, target: Target, begin: int, end: int | None, sink: Callable[[int, memoryview], None]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        begin: int,
+        end: int | None,
+        sink: Callable[[int, memoryview], None],
+        fetch: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.url, self.version, self.seconds = target
+        self.fetch = fetch
         self.at, self.end, self.sink = begin, end, sink
         self.started = False
         self.plainly = True
@@ -138,13 +148,14 @@ class Fetching:
 
     async def _run(self, piece: Piece) -> None:
         try:
-            await self._fetch(piece)
+            await (self.request(piece) if piece.fetch is None else piece.fetch())
             piece.done.set_result(None)
         except Exception as error:
             piece.done.set_exception(error)
             piece.done.exception()  # nobody may be waiting for it
 
-    async def _fetch(self, piece: Piece) -> None:
+    async def request(self, piece: Piece) -> None:
+        """Request a range at once, again where that fails; StoreError where it cannot be had within its time."""
         piece.progressed = begun = time.monotonic()
         tries = 0
         while True:

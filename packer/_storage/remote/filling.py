@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 from packer._storage.remote.cache import Bound, Home
 from packer._storage.remote.fetching import Fetching, Piece, Target
@@ -13,13 +16,13 @@ from packer._storage.remote.stretches import BLOCK, STRETCH, Stretch, stretch_na
 
 __all__ = ["Filling", "Runs"]
 
-Runs = Iterable[tuple[int, int]]
+Runs = Sequence[tuple[int, int]]
 """Blocks, from one to before another."""
 
 _REQUEST = 4 << 20  # bytes of one request
-_GAP = 2  # blocks between two runs, which are fetched with them
 _OPEN = 64  # stretches
 _PER_STRETCH = STRETCH // BLOCK
+_LOOK_AGAIN = 0.02  # seconds between two looks, while another process fetches the same
 _REMOVED_MEANWHILE = 2  # times that somebody may remove what is being made, such as `packer cache clear`
 _SECONDS_WITHOUT = 30.0  # how long nobody tries again to write to a disk that failed
 
@@ -58,53 +61,46 @@ class Filling:
         self._fetching, self._home, self._bound, self._send = fetching, home, bound, send
         self._block, self._mark = block, mark
         self._most = _REQUEST // block
-        self._under_way: dict[int, Piece] = {}
+        self._under_way: dict[int, tuple[Piece, range]] = {}
         self._stretches: dict[int, Stretch] = {}
         self._not_before = 0.0
-        self._expected = 0  # orders of which not all pieces are made yet
-        self._sent: set[int] = set()  # blocks that were sent meanwhile
+        self._expected: set[int] = set()  # blocks that are ordered, of which no pieces are made yet
 
-    @contextlib.contextmanager
-    def expecting(self) -> Iterator[None]:
-        """Remember which blocks are sent, until all runs of an order are wanted: some may be sent before."""
-        self._expected += 1
-        try:
-            yield
-        finally:
-            self._expected -= 1
-            if not self._expected:
-                self._sent.clear()
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is ordered that has not come."""
+        return not self._expected and not self._under_way
 
-    def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[Piece]:
-        """Fetch the blocks that lack; return the pieces under way that have blocks of `runs`.
+    def expect(self, runs: Runs) -> None:
+        """Say which blocks are ordered, and will be given to `want`: by this order, or by one that hastens them."""
+        self._expected.update(block for run in runs for block in range(*run))
 
-        With `again`, blocks are fetched that are there. Those that were sent are fetched again where it is urgent: who
-        waits for them does not have them any more.
+    def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[tuple[Piece, range]]:
+        """Fetch the blocks that lack; return the pieces under way that have blocks of `runs`, and all blocks of each.
+
+        A block is fetched where it is still expected: else an order before this one has fetched it, and it was sent.
+        With `again`, blocks are fetched that are there.
         """
-        pieces: dict[Piece, None] = {}
-        for run in _joined(runs):
-            for first, last in self._lacking(*run, again=again):
-                begin = first
-                for block in range(first, last + 1):
-                    there = self._under_way.get(block) if block < last else None
-                    sent = not urgent and block in self._sent
-                    if there is None and not sent and block < last and block - begin < self._most:
-                        continue
-                    if begin < block:
-                        pieces[self._fetch(begin, block, urgent=urgent)] = None
-                    begin = block
-                    if there is not None or sent:
-                        begin = block + 1
-                    if there is not None:
-                        pieces[there] = None
-                        if urgent:
-                            self._fetching.hasten(there)
-        return list(pieces)
+        pieces: dict[Piece, range] = {}
+        for run in runs:
+            new = list[int]()
+            for block in self._lacking(*run, again=again):
+                under_way = self._under_way.get(block)
+                if under_way is not None:
+                    pieces[under_way[0]] = under_way[1]
+                    if urgent:
+                        self._fetching.hasten(under_way[0])
+                elif again or block in self._expected:
+                    new.append(block)
+            self._expected.difference_update(range(*run))
+            for blocks in _runs_of(new, self._most):
+                pieces[self._fetch(blocks, urgent=urgent, again=again)] = blocks
+        return list(pieces.items())
 
-    def _fetch(self, first: int, last: int, *, urgent: bool) -> Piece:
-        piece = Piece(self._target, first * self._block, min(last * self._block, self._size), self._keep)
-        blocks = range(first, last)
-        self._under_way.update(dict.fromkeys(blocks, piece))
+    def _fetch(self, blocks: range, *, urgent: bool, again: bool) -> Piece:
+        fetch = None if self._home is None else partial(self._share, blocks, again)
+        piece = self._piece(blocks, fetch)
+        self._under_way.update(dict.fromkeys(blocks, (piece, blocks)))
 
         def ended(_: object) -> None:
             for block in blocks:
@@ -113,17 +109,55 @@ class Filling:
         piece.done.add_done_callback(ended)
         return self._fetching.add(piece, urgent=urgent)
 
-    def _lacking(self, first: int, last: int, *, again: bool) -> Iterator[tuple[int, int]]:
-        """Yield the runs of blocks that the cache does not have; none reaches into two stretches."""
+    def _piece(self, blocks: range, fetch: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Piece:
+        begin, end = blocks.start * self._block, min(blocks.stop * self._block, self._size)
+        return Piece(self._target, begin, end, self._keep, fetch)
+
+    async def _share(self, blocks: range, again: bool) -> None:
+        """Fetch blocks that lack by now, and wait for those that another process fetches at this moment.
+
+        Nobody is waited for longer than for a server.
+        """
+        left, until = list(blocks), time.monotonic() + self._target.seconds
+        number, start = blocks.start // _PER_STRETCH, blocks.start - blocks.start % _PER_STRETCH
+        while left:
+            stretch = self._open(number, writing=True)
+            if stretch is None or time.monotonic() > until:
+                await self._request(left)
+                return
+            claimed = list(_claimed(stretch, left))
+            missing = stretch.lacking(left[0] - start, left[-1] - start + 1)
+            lacking = {*left} if again else {start + block for block in missing}
+            try:
+                await self._request([block for run in claimed for block in run if block in lacking])
+            finally:
+                for run in claimed:
+                    stretch.release(run.start - start, run.stop - start)
+            left = [block for block in left if block in lacking and not any(block in run for run in claimed)]
+            if left:
+                await asyncio.sleep(_LOOK_AGAIN)
+
+    async def _request(self, blocks: Sequence[int]) -> None:
+        """Request blocks, those together that follow one another; the first failure counts when all have ended."""
+        requests = [self._fetching.request(self._piece(run)) for run in _runs_of(blocks, self._most)]
+        if len(requests) == 1:
+            await requests[0]
+            return
+        for failure in await asyncio.gather(*requests, return_exceptions=True):
+            if failure is not None:
+                raise failure
+
+    def _lacking(self, first: int, last: int, *, again: bool) -> Iterator[int]:
+        """Yield the blocks that the cache does not have."""
         while first < last:
             number = first // _PER_STRETCH
             start = number * _PER_STRETCH
             end = min(last, start + _PER_STRETCH)
             stretch = None if again else self._open(number)
             if stretch is None:
-                yield first, end
+                yield from range(first, end)
             else:
-                yield from ((start + a, start + b) for a, b in stretch.lacking(first - start, end - start))
+                yield from (start + block for block in stretch.lacking(first - start, end - start))
             first = end
 
     def _keep(self, position: int, data: memoryview) -> None:
@@ -145,8 +179,6 @@ class Filling:
                 self._bound.wrote(len(data), stretch.path)
                 return
         self._send(first, data)
-        if self._expected:
-            self._sent.update(range(first, first - (-len(data) // self._block)))
 
     def _open(self, number: int, *, writing: bool = False) -> Stretch | None:
         """Return a stretch that is still in the cache; None where there is none, or none can be made."""
@@ -182,15 +214,22 @@ class Filling:
         self._not_before = time.monotonic() + _SECONDS_WITHOUT
 
 
-def _joined(runs: Runs) -> Iterator[tuple[int, int]]:
-    """Yield runs in their order, joined with the one before where they meet it or nearly do."""
-    begin = end = -1
-    for first, last in runs:
-        if 0 <= begin <= first <= end + _GAP:
-            end = max(end, last)
+def _claimed(stretch: Stretch, blocks: Sequence[int]) -> Iterator[range]:
+    """Claim blocks of a stretch, those that nobody else has claimed; yield them in runs."""
+    for run in _runs_of(blocks, len(blocks)):
+        first = run.start % _PER_STRETCH
+        if stretch.claim(first, first + len(run)):
+            yield run
             continue
-        if begin >= 0:
-            yield begin, end
-        begin, end = first, last
-    if begin >= 0:
-        yield begin, end
+        alone = [block for block in run if stretch.claim(block % _PER_STRETCH, block % _PER_STRETCH + 1)]
+        yield from _runs_of(alone, len(blocks))
+
+
+def _runs_of(blocks: Sequence[int], most: int) -> Iterator[range]:
+    """Yield runs of blocks that follow one another, `most` at most in each, and none in two stretches."""
+    begin = 0
+    for at in range(1, len(blocks) + 1):
+        ends = at == len(blocks) or blocks[at] != blocks[at - 1] + 1 or blocks[at] % _PER_STRETCH == 0
+        if ends or at - begin == most:
+            yield range(blocks[begin], blocks[at - 1] + 1)
+            begin = at

@@ -115,18 +115,22 @@ class RemoteFile(PackFile):
     def duplicate(self) -> Descriptor | None:
         return None
 
-    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
+    def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
         """Have ranges of the object fetched, in their order, without waiting for them.
 
-        A range is joined with the one before it where it begins at that one's end, or little after it.
+        A range is joined with the one before it where it begins at that one's end, or little after it. What was
+        ordered before is not ordered again.
 
         Parameters
         ----------
         ranges : iterable of (int, int)
             Offset and size of each. What lies outside of the object is left out.
+        urgent : bool
+            Whether they are read at once: then they are fetched before others, and reading only waits for them.
         """
         self._require_open()
-        self._blocks.ahead((begin, size) for begin, size in ranges if 0 <= begin < begin + size <= self.size)
+        inside = [(begin, size) for begin, size in ranges if 0 <= begin < begin + size <= self.size]
+        self._blocks.ahead(inside, urgent=urgent)
 
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Have ranges kept in one file of this node, where little lies between them; the columns of a table, say."""

@@ -1,4 +1,4 @@
-"""Stretches of an object in files of the cache: blocks with checksums, written by anybody, locked by nobody.
+"""Stretches of an object in files of the cache: blocks with checksums, written by anybody, read without a lock.
 
 A file holds 64 MiB of the object at most, in blocks of 16 KiB. A list of entries stands in front of them, one for each
 block: 0 where the block lacks, or its CRC-32C and a mark. An entry is written after its block. So a writer that is
@@ -16,6 +16,7 @@ import array
 import contextlib
 import errno
 import os
+import struct
 import weakref
 from collections.abc import Iterator
 
@@ -39,6 +40,13 @@ _MAGIC = b"stretch of an object, kept by packer; 2\n"
 _ENTRIES_AT = 4096
 DATA_AT = _ENTRIES_AT + 8 * _BLOCKS
 """Where the blocks begin in a file."""
+
+try:
+    import fcntl
+
+    _LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None) if struct.calcsize("P") == 8 else None
+except ImportError:
+    _LOCK = None
 
 _CHECKSUM = (1 << 32) - 1  # the lower half of an entry; the mark is the upper one, and never 0
 
@@ -96,21 +104,36 @@ class Stretch:
         found.frombytes(os.pread(self.fd, 8 * (last - first), _ENTRIES_AT + 8 * first))
         return found
 
-    def lacking(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield the runs of blocks that are not there, between `first` and before `last`."""
-        begin = None
-        for block, entry in enumerate(self.entries(first, last), first):
-            if entry and begin is not None:
-                yield begin, block
-                begin = None
-            elif not entry and begin is None:
-                begin = block
-        if begin is not None:
-            yield begin, last
+    def lacking(self, first: int, last: int) -> list[int]:
+        """Return the blocks that are not there, between `first` and before `last`."""
+        return [block for block, entry in enumerate(self.entries(first, last), first) if not entry]
 
     def is_marked(self, first: int, last: int, mark: int) -> bool:
         """Tell whether blocks `first` to before `last` are there and have a mark."""
         return all(entry >> 32 == mark for entry in self.entries(first, last))
+
+    def claim(self, first: int, last: int) -> bool:
+        """Claim blocks `first` to before `last`, to be fetched; False where another open file has claimed one of them.
+
+        A claim ends with `release`, or with the file or the process that has it. It is a lock on the blocks' entries
+        that nobody needs for reading or writing: it spares two processes fetching the same. Where the system has no
+        such locks, as Linux has, or the file system none at all, every claim succeeds.
+        """
+        try:
+            self._lock(first, last, "F_WRLCK")
+        except OSError as error:
+            return error.errno not in (errno.EAGAIN, errno.EACCES)
+        return True
+
+    def release(self, first: int, last: int) -> None:
+        """End the claim of blocks."""
+        with contextlib.suppress(OSError):
+            self._lock(first, last, "F_UNLCK")
+
+    def _lock(self, first: int, last: int, kind: str) -> None:
+        if _LOCK is not None:
+            where = _ENTRIES_AT + 8 * first, 8 * (last - first)
+            fcntl.fcntl(self.fd, _LOCK, struct.pack("hhqqq", getattr(fcntl, kind), os.SEEK_SET, *where, 0))
 
     def write(self, first: int, data: memoryview, mark: int) -> None:
         """Write whole blocks from the block `first` on; the last one of an object may be shorter.
