@@ -1,4 +1,4 @@
-"""Measures the kernels that decode crops of tiled JPEGs on a CUDA device, and compares what they give with their twin's.
+"""Measures the kernels that decode crops of tiled JPEGs on a CUDA device, and compares them with their twin.
 
 python -m benchmarks.kernels [--photos PLACE] [--device cpu] [--batches 64,256,1024] [--equal 10000] [--damaged 10000]
                              [--small] [--json FILE]
@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from device.batch import Batch, Photo, batch_of, photo_of
-from device.stages import KINDS, STAGES, THREADS, WRITES, Buffers, Stage, Table, buffers_of, result_of, run, stages_of
+from device.stages import KINDS, STAGES, THREADS, WRITES, Buffers, Stage, Table, buffers_of, result_of, stages_of
 from device.twin import Twin
 from packer._images.geometry import Box
 
@@ -62,9 +62,9 @@ class Drawn(NamedTuple):
     crops: list[Box]
 
     def some(self, first: int, count: int) -> tuple[list[Photo], list[Box]]:
-        """Return photos and crops, in turn."""
-        places = range(first, first + count)
-        return [self.photos[i % len(self.photos)] for i in places], [self.crops[i % len(self.crops)] for i in places]
+        """Return crops in turn, with the photos that they are of."""
+        places = [place % len(self.crops) for place in range(first, first + count)]
+        return [self.photos[place % len(self.photos)] for place in places], [self.crops[place] for place in places]
 
 
 def say(*lines: object) -> None:
@@ -160,19 +160,26 @@ def table_of(kind: str) -> Table:
 # What is equal.
 
 
-def difference(stage: str, buffers: Buffers, own: Any, expected: Buffers, twin: Twin) -> str | None:
-    """Say where a stage's buffers differ first from the twin's."""
+class Difference(NamedTuple):
+    """Where a buffer differs from the twin's: its elements that differ, how many, the first, the last, and some of each."""
+
+    name: str
+    count: int
+    first: int
+    last: int
+    here: list[int]
+    there: list[int]
+
+
+def difference(stage: str, machine: Any, here: Buffers, there: Buffers) -> Difference | None:
+    """Return where the first of a stage's buffers differs from the twin's."""
     for name in WRITES[stage]:
-        dtype = expected.dtypes[name]
-        here = own.fetch(buffers.memory[name]).view(np.uint8).view(dtype)
-        there = twin.fetch(expected.memory[name])
-        differ = np.flatnonzero(here != there)
+        own = machine.fetch(here.memory[name]).view(np.uint8).view(there.dtypes[name])
+        differ = np.flatnonzero(own != there.memory[name])
         if differ.size:
-            at = int(differ[0])
-            return (
-                f"after {stage}, {differ.size} of {there.size} elements of {name} differ; the first is {at}: "
-                f"{here[at : at + 8].tolist()}, and the twin's {there[at : at + 8].tolist()}; the last is {int(differ[-1])}"
-            )
+            first, last = int(differ[0]), int(differ[-1])
+            some = slice(first, first + 8)
+            return Difference(name, differ.size, first, last, own[some].tolist(), there.memory[name][some].tolist())
     return None
 
 
@@ -188,35 +195,31 @@ def owner(batch: Batch, name: str, at: int) -> str:
     elif name == "out":
         begins, at = images["out"], at // 3
     else:
-        return ""
+        return "of the batch"
     number = int(np.searchsorted(begins, at, "right")) - 1
-    return f"image {number} of the batch, element {at - int(begins[number])} of it"
+    components = [(int(c["across"]), int(c["down"])) for c in images[number]["components"]]
+    return f"of image {number} (place {at - int(begins[number])} of it, factors {components})"
 
 
 def compare_stages(machine: Any, twin: Twin, batch: Batch, table: Table) -> list[str]:
-    """Run a batch on both, stage by stage; return what differs, and go on with the twin's buffers after that."""
+    """Run a batch on both, stage by stage; return what differs. Later stages go on with the twin's buffers."""
     here, there = buffers_of(machine, batch, table), buffers_of(twin, batch, table)
     found = []
     for stage, expected in zip(stages_of(batch, here, table), stages_of(batch, there, table), strict=True):
         machine.launch(*stage)
-        if hasattr(machine, "synchronise"):
-            machine.synchronise(stage.name)
+        machine.synchronise(stage.name)
         twin.launch(*expected)
-        differs = difference(stage.name, here, machine, there, twin)
-        if differs is not None:
-            found.append(f"{differs} {_owners(stage.name, here, machine, there, twin, batch)}")
-            for name in WRITES[stage.name]:  # so that later stages are judged by themselves
-                here.memory[name].copy_(machine.put(there.memory[name])) if hasattr(machine, "torch") else None
+        differs = difference(stage.name, machine, here, there)
+        if differs is None:
+            continue
+        found.append(
+            f"after {stage.name}, {differs.count} elements of {differs.name} differ, from {differs.first} to "
+            f"{differs.last}, the first {owner(batch, differs.name, differs.first)}: {differs.here}, and the twin's "
+            f"{differs.there}"
+        )
+        for name in WRITES[stage.name]:
+            machine.replace(here.memory[name], there.memory[name])
     return found
-
-
-def _owners(stage: str, here: Buffers, machine: Any, there: Buffers, twin: Twin, batch: Batch) -> str:
-    for name in WRITES[stage]:
-        own = machine.fetch(here.memory[name]).view(np.uint8).view(there.dtypes[name])
-        differ = np.flatnonzero(own != there.memory[name])
-        if differ.size:
-            return f"({owner(batch, name, int(differ[0]))})"
-    return ""
 
 
 def compare(machine: Any, twin: Twin, batches: Iterator[tuple[Batch, Table]], what: str) -> dict[str, Any]:

@@ -14,7 +14,11 @@ __all__ = ["KINDS", "STAGES", "Buffers", "Machine", "Run", "Stage", "Table", "bu
 
 Array = npt.NDArray[Any]
 
-KINDS = {"uint8": np.dtype(np.uint8), "float16": np.dtype(np.uint16), "float32": np.dtype(np.uint32)}
+KINDS: dict[str, np.dtype[Any]] = {
+    "uint8": np.dtype(np.uint8),
+    "float16": np.dtype(np.uint16),
+    "float32": np.dtype(np.uint32),
+}
 """What results can be, and the bits that stand for a number; in the order of the enumeration in ``pixels.h``."""
 
 STAGES = ("tiles", "entropy", "idct", "weights", "across", "down")
@@ -64,6 +68,12 @@ class Machine(Protocol):
     def fetch(self, memory: Any) -> Array:
         """Return a copy of the machine's memory."""
 
+    def replace(self, memory: Any, array: Array) -> None:
+        """Copy an array into memory of as many bytes."""
+
+    def synchronise(self, what: str = "the kernels") -> None:
+        """Wait for all that was launched; errors name `what`."""
+
     def launch(self, name: str, blocks: tuple[int, int], threads: int, arguments: Sequence[Any]) -> None:
         """Run a kernel; arguments are memory and numbers of 32 bits."""
 
@@ -90,7 +100,7 @@ def buffers_of(machine: Machine, batch: Batch, table: Table) -> Buffers:
     given = {"slab": batch.slab, "groups": batch.groups.view(np.uint8), "images": batch.images.view(np.uint8)}
     given |= {"says": batch.says, "quanta": batch.quanta, "table": numbers}
     sizes = batch.sizes
-    made = {
+    made: dict[str, tuple[int, np.dtype[Any]]] = {
         "words": (sizes["words"], np.dtype(np.uint32)),
         "spans_of_tiles": (2 * sizes["tiles"], np.dtype(np.uint32)),
         "status": (sizes["tiles"], np.dtype(np.uint8)),

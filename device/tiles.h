@@ -160,14 +160,16 @@ move_slice(TileShared *shared, const Group *group, uint32_t *RESTRICT spans, uin
     }
 }
 
-/* Stores whole words, and after the last piece the rest. */
+/* Stores whole words, and after the last piece the rest, with zeros after it. */
 FUNCTION void
 store_words(const TileShared *shared, const Group *group, uint32_t *RESTRICT words, uint32_t sums, uint32_t is_last,
             uint32_t thread, uint32_t threads)
 {
     const uint32_t bytes = (shared->kept & 3) + (sums & 0xFFFF), count = is_last ? (bytes + 3) / 4 : bytes / 4;
-    for (uint32_t i = thread; i < count; i += threads)
-        words[group->to + shared->kept / 4 + i] = shared->out[i];
+    for (uint32_t i = thread; i < count; i += threads) {
+        const uint32_t left = bytes - 4 * i, own = left < 4 ? 0xFFFFFFFFu << 8 * (4 - left) : 0xFFFFFFFFu;
+        words[group->to + shared->kept / 4 + i] = shared->out[i] & own;
+    }
 }
 
 FUNCTION void

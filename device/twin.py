@@ -101,7 +101,8 @@ class Twin:
             raise RuntimeError(f"layout.h has structures of {[*sizes]} bytes, batch.py of others")
 
     def put(self, array: Array) -> Array:
-        return array.copy()
+        copied: Array = array.copy()
+        return copied
 
     def zeros(self, count: int, dtype: np.dtype[Any]) -> Array:
         return np.zeros(count, dtype)
@@ -110,7 +111,14 @@ class Twin:
         memory[:] = 0
 
     def fetch(self, memory: Array) -> Array:
-        return memory.copy()
+        copied: Array = memory.copy()
+        return copied
+
+    def replace(self, memory: Array, array: Array) -> None:
+        memory[:] = array
+
+    def synchronise(self, what: str = "the kernels") -> None:
+        """Do nothing: kernels have run when they were launched."""
 
     def launch(self, name: str, blocks: tuple[int, int], threads: int, arguments: Sequence[Any]) -> None:
         if self._threads is not None:  # as many threads as before in all, or more
@@ -127,4 +135,4 @@ class Twin:
 
 
 _FLAT = ("down",)
-"""Kernels whose blocks have a share of the work each, by their threads; the others do all whatever their threads are."""
+"""Kernels whose blocks do as much as they have threads; those of others do all there is, whatever their threads are."""
