@@ -50,11 +50,17 @@ IMAGE = np.dtype(
     align=True,
 )
 SPAN = np.dtype([("first", np.int32), ("count", np.int32)])
-STRUCTURES = (GROUP, COMPONENT, AXIS, IMAGE, SPAN)
-"""In the order of ``structure_sizes`` in ``kernels.c``."""
+CHUNK = np.dtype([("image", np.uint32), ("first", np.uint32)])
 
 SAYS = 16 + 256
 """Bytes of a Huffman table: how many codes there are of each length, and the symbols."""
+
+TILES = 128
+"""Tiles of an image that a block decodes: ``CHUNK`` in ``entropy.h``."""
+
+TABLES = np.dtype([("entries", np.uint16, 8200), ("looks", np.uint32, 16), ("states", np.uint32, 4)])
+STRUCTURES = (GROUP, COMPONENT, AXIS, IMAGE, SPAN, CHUNK, TABLES)
+"""In the order of ``structure_sizes`` in ``kernels.c``."""
 
 _AS_IT_IS, _SMOOTH, _SMOOTH_DOWN, _REPEATED = range(4)
 _SOF0, _SOF1, _DHT, _DQT, _APP0, _APP14 = 0xC0, 0xC1, 0xC4, 0xDB, 0xE0, 0xEE
@@ -265,7 +271,7 @@ class Batch(NamedTuple):
     ----------
     slab : (bytes / 4,) uint32 array
         Groups of rows of tiles, as they are in the JPEGs.
-    groups, images : arrays of GROUP and IMAGE
+    groups, images, chunks : arrays of GROUP, IMAGE and CHUNK
     says : (images, 4, SAYS) uint8 array
         Huffman tables.
     quanta : (images, 3, 64) int16 array
@@ -283,18 +289,13 @@ class Batch(NamedTuple):
     slab: Array
     groups: Array
     images: Array
+    chunks: Array
     says: Array
     quanta: Array
     sizes: dict[str, int]
     refused: tuple[int, ...]
     tiles: tuple[slice, ...]
     out: tuple[int, int]
-
-    @property
-    def most_blocks(self) -> int:
-        """The blocks of the largest image."""
-        blocks = self.images["components"]
-        return int((blocks["blocks"] * blocks["down"] * self.images["rows"][:, None]).sum(1).max(initial=1))
 
 
 class _Builder:
@@ -422,6 +423,16 @@ class _Builder:
         image["out"] = self.take("pixels", box.out_height * box.out_width)
 
 
+def _chunks(images: Array) -> Array:
+    """Return the chunks of all images: the first ones of each, which have the largest tiles, then the second ones."""
+    counts = -(-images["tile_rows"].astype(np.int64) * images["tile_columns"] // TILES)
+    numbers = np.repeat(np.arange(len(images)), counts)
+    order = np.arange(len(numbers)) - np.repeat(counts.cumsum() - counts, counts)
+    made = np.zeros(len(numbers), CHUNK)
+    made["image"], made["first"] = numbers, order * TILES
+    return made[np.argsort(order, kind="stable")]
+
+
 def _require_inside(photo: Photo, box: Box) -> None:
     """Raise ValueError for a crop that does not lie inside of its photo."""
     grid, (top, left, height, width) = photo.tiles.grid, box.rectangle
@@ -466,4 +477,6 @@ def batch_of(photos: Sequence[Photo], boxes: Sequence[Box]) -> Batch:
     says = np.stack(builder.says) if builder.says else np.zeros((0, 4, SAYS), np.uint8)
     quanta = np.stack(builder.quanta) if builder.quanta else np.zeros((0, 3, 64), np.int16)
     words = np.frombuffer(slab, np.uint32)
-    return Batch(words, groups, images, says, quanta, sizes, tuple(refused), tuple(builder.tiles), boxes[0].out)
+    return Batch(
+        words, groups, images, _chunks(images), says, quanta, sizes, tuple(refused), tuple(builder.tiles), boxes[0].out
+    )

@@ -93,12 +93,13 @@ typedef struct {
 FUNCTION Strip
 strip_from(const Axis *axis, const Span *RESTRICT spans, int32_t first, int32_t most)
 {
+    const Span *own = spans + axis->spans;
     Strip strip;
     strip.first = first;
     strip.count = smaller(most, axis->out - first);
-    strip.begin = spans[axis->spans + first].first;
+    strip.begin = own[first].first;
     for (;;) {
-        const Span last = spans[axis->spans + first + strip.count - 1];
+        const Span last = own[first + strip.count - 1];
         strip.width = last.first + last.count - strip.begin;
         strip.is_held = strip.width <= STRIP;
         if (strip.is_held || strip.count == 1)
@@ -126,7 +127,7 @@ resize_strip(const AcrossShared *shared, const Image *image, const uint8_t *REST
     const int32_t column = strip->first + (int32_t)thread;
     if ((int32_t)thread >= strip->count)
         return;
-    const Span span = spans[axis->spans + column];
+    const Span span = spans[axis->spans + (uint32_t)column];
     const int16_t *own = weights + axis->weights + column;
     Sums sums[ROWS];
     UNROLLED

@@ -28,6 +28,9 @@ typedef unsigned int uint32_t;
 #define TABLE static __device__ const
 #define RESTRICT __restrict__
 #define UNROLLED _Pragma("unroll")
+#define ALIGNED(bytes) alignas(bytes)
+/* Keeps a number in a register that the compiler would otherwise compute anew where it is needed, for longer. */
+#define HELD(number) asm volatile("" : "+r"(number))
 
 /* A kernel of at most `most` threads a block, at least `blocks` of which run on a multiprocessor. */
 #define KERNEL(name, most, blocks, ...) extern "C" __global__ void __launch_bounds__(most, blocks) name(__VA_ARGS__)
@@ -65,6 +68,8 @@ largest_shared(uint32_t *to, uint32_t value)
 #define TABLE static const
 #define RESTRICT restrict
 #define UNROLLED
+#define ALIGNED(bytes) _Alignas(bytes)
+#define HELD(number) ((void)(number))
 
 /* The number of threads, and whether they go through each phase from the last to the first. */
 #define KERNEL(name, most, blocks, ...) \
@@ -101,6 +106,27 @@ largest_shared(uint32_t *to, uint32_t value)
 }
 
 #endif
+
+typedef struct {
+    uint32_t at[4];
+} Words; /* or eight numbers of 16 bits */
+
+/* Loads four words, whose place is a multiple of four words. */
+FUNCTION Words
+load_words(const uint32_t *RESTRICT from)
+{
+    Words words;
+#if ON_DEVICE
+    const uint4 four = *(const uint4 *)from;
+    words.at[0] = four.x;
+    words.at[1] = four.y;
+    words.at[2] = four.z;
+    words.at[3] = four.w;
+#else
+    memcpy(words.at, from, sizeof words.at);
+#endif
+    return words;
+}
 
 FUNCTION int32_t
 smaller(int32_t a, int32_t b)

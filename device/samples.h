@@ -45,26 +45,6 @@ transformed(Eight in)
     return out;
 }
 
-typedef struct {
-    uint32_t at[4];
-} Words; /* eight numbers of 16 bits */
-
-FUNCTION Words
-load_words(const uint32_t *RESTRICT from)
-{
-    Words words;
-#if ON_DEVICE
-    const uint4 four = *(const uint4 *)from;
-    words.at[0] = four.x;
-    words.at[1] = four.y;
-    words.at[2] = four.z;
-    words.at[3] = four.w;
-#else
-    memcpy(words.at, from, sizeof words.at);
-#endif
-    return words;
-}
-
 FUNCTION int32_t
 half_of(const Words *words, int32_t i)
 {

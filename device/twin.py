@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from device.batch import STRUCTURES
+from device.stages import MOST
 
 __all__ = ["FLAGS", "SOURCES", "Twin", "compiler"]
 
@@ -82,7 +83,7 @@ class Twin:
     flags : sequence of str
         For the C compiler.
     threads : int, optional
-        The threads of each block, instead of those that are asked for.
+        The threads of each block, instead of those that are asked for; or as many as there is room for.
     backwards : bool
         Whether the threads go through each phase from the last to the first.
     """
@@ -123,7 +124,8 @@ class Twin:
     def launch(self, name: str, blocks: tuple[int, int], threads: int, arguments: Sequence[Any]) -> None:
         if self._threads is not None:  # as many threads as before in all, or more
             x, y = blocks
-            blocks, threads = (-(-x * threads // self._threads) if name in _FLAT else x, y), self._threads
+            own = min(self._threads, MOST[name])
+            blocks, threads = (-(-x * threads // own) if name in _FLAT else x, y), own
         function = getattr(self._library, name)
         given = [
             ctypes.c_void_p(argument.ctypes.data) if isinstance(argument, np.ndarray) else ctypes.c_uint32(argument)

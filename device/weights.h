@@ -109,7 +109,7 @@ round_weights(const WeightShared *shared, const Axis *axis, int32_t interpolatio
                 to[k * axis->out] = (int16_t)(int32_t)(weight + (weight < 0 ? -0.5 : 0.5));
             }
         }
-        spans[axis->spans + i] = span;
+        spans[axis->spans + (uint32_t)i] = span;
     }
 }
 

@@ -1,7 +1,7 @@
 """``python -m fuzz.device [TILES [SEED]]``: run the kernels' twin over changed tiles, under the compiler's sanitizers.
 
-So many tiles are changed, 100,000 by default, of crops of drawn photos of all samplings. The last line says how many were
-found damaged, or which arguments of the driver ended it.
+So many tiles are changed, 100,000 by default, of crops of drawn photos of all samplings. The last line says how many
+were found damaged, or which arguments of the driver ended it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from device.batch import Batch, batch_of
+from device.batch import TABLES, Batch, batch_of
 from device.twin import SOURCES, compiler
 from packer._images.geometry import Box
 from tests.device.crops import random_box, tiled
@@ -64,9 +64,10 @@ def write_batches(directory: Path) -> list[Path]:
 
 def _written(batch: Batch) -> bytes:
     """Return the bytes of each buffer, in the driver's order, then those that the host sets."""
-    given = [batch.slab, batch.groups, batch.images, batch.says, batch.quanta]
+    given = [batch.slab, batch.groups, batch.images, batch.chunks, batch.says, batch.quanta]
     of = batch.sizes
-    sizes = [4 * of["words"], 8 * of["tiles"], of["tiles"], 4 * of["order"], 128 * of["blocks"], of["samples"]]
+    sizes = [4 * of["words"], 8 * of["tiles"], of["tiles"], 4 * of["order"]]
+    sizes += [TABLES.itemsize * len(batch.images), 128 * of["blocks"], of["samples"]]
     sizes += [8 * of["spans"], 2 * of["weights"], 4 * of["precisions"], 4 * of["resized"], 12 * of["pixels"]]
     every = np.array([*(array.nbytes for array in given), *sizes], np.uint32)
     return every.tobytes() + b"".join(array.tobytes() for array in given)

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 
 enum {
-    SLAB, GROUPS, IMAGES, HUFFMAN, QUANTA, WORDS, TILE_SPANS, STATUS, ORDER, COEFFICIENTS, PLANES, SPANS, WEIGHTS, PRECISIONS,
-    RESIZED, OUT, BUFFERS, GIVEN = WORDS
+    SLAB, GROUPS, IMAGES, CHUNKS, HUFFMAN, QUANTA, WORDS, TILE_SPANS, STATUS, ORDER, ALL_TABLES, COEFFICIENTS, PLANES, SPANS,
+    WEIGHTS, PRECISIONS, RESIZED, OUT, BUFFERS, GIVEN = WORDS
 };
 
 typedef struct {
@@ -131,7 +131,7 @@ prepared(const Buffers *batch)
         if (i < GIVEN)
             memcpy(own.at[i], batch->at[i], own.size[i]);
         else /* what is never written is 0 on the device as well, where that may be read */
-            memset(own.at[i], i == WORDS || i == STATUS || i == COEFFICIENTS ? 0 : 0xA5, own.size[i]);
+            memset(own.at[i], i == WORDS || i == STATUS || i == COEFFICIENTS || i == ALL_TABLES ? 0 : 0xA5, own.size[i]);
     }
     return own;
 }
@@ -148,9 +148,13 @@ run_kernels(const Buffers *own, uint32_t threads, uint32_t backwards, uint32_t k
     for (uint32_t i = 0; i < groups; i++)
         tiles(i, 0, threads, backwards, AT(uint32_t, SLAB), AT(Group, GROUPS), AT(uint32_t, WORDS), AT(uint32_t, TILE_SPANS),
               AT(uint8_t, STATUS));
+    for (uint32_t i = 0; i < images; i++)
+        tables(i, 0, threads, backwards, image, AT(uint8_t, HUFFMAN), AT(uint32_t, TILE_SPANS), AT(uint8_t, STATUS),
+               AT(uint32_t, ORDER), AT(Tables, ALL_TABLES));
+    for (uint32_t i = 0; i < own->size[CHUNKS] / sizeof(Chunk); i++)
+        entropy(i, 0, threads, backwards, image, AT(Chunk, CHUNKS), AT(Tables, ALL_TABLES), AT(uint32_t, WORDS),
+                AT(uint32_t, TILE_SPANS), AT(uint8_t, STATUS), AT(uint32_t, ORDER), AT(int16_t, COEFFICIENTS));
     for (uint32_t i = 0; i < images; i++) {
-        entropy(i, 0, threads, backwards, image, AT(uint8_t, HUFFMAN), AT(uint32_t, WORDS), AT(uint32_t, TILE_SPANS),
-                AT(uint8_t, STATUS), AT(uint32_t, ORDER), AT(int16_t, COEFFICIENTS));
         idct(0, i, threads, backwards, image, AT(uint32_t, QUANTA), AT(uint32_t, COEFFICIENTS), AT(uint32_t, PLANES), 1);
         for (uint32_t axis = 0; axis < 2; axis++)
             weights(axis, i, threads, backwards, image, AT(Span, SPANS), AT(int16_t, WEIGHTS), AT(int32_t, PRECISIONS));

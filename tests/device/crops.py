@@ -19,7 +19,7 @@ from packer._images.compiled import _native
 from packer._images.geometry import Box
 from packer._images.jpeg.transcode import transcode
 from packer._images.numbers import Numbers, write
-from tests.images.drawn import jpeg
+from tests.images.drawn import encoded, jpeg
 
 Array = npt.NDArray[Any]
 
@@ -31,6 +31,15 @@ NORMALIZE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 def tiled(subsampling: str, size: tuple[int, int], variant: str = "baseline") -> Photo:
     """Return a drawn photo, tiled."""
     photo = photo_of(transcode(jpeg(subsampling, variant, size)))
+    assert photo is not None
+    return photo
+
+
+@functools.cache
+def noise() -> Photo:
+    """Return a photo most of whose coefficients have long codes; many of its blocks end with their last coefficient."""
+    pixels = np.random.default_rng(8).integers(0, 256, (64, 96, 3), np.uint8)
+    photo = photo_of(transcode(encoded(pixels, "JPEG", quality=100, subsampling=0)))
     assert photo is not None
     return photo
 

@@ -15,7 +15,7 @@ from packer._images.geometry import Box
 from packer._images.jpeg.transcode import transcode
 from packer.crops import RandomResizedCrop
 from packer.errors import NotTileableError
-from tests.device.crops import LEVELS, corners, mutation, random_box, side_of, table_of, tiled, unequal
+from tests.device.crops import LEVELS, corners, mutation, noise, random_box, side_of, table_of, tiled, unequal
 from tests.images.drawn import SUBSAMPLINGS, VARIANTS
 
 SIZES = ((48, 64), (37, 53), (131, 100), (17, 200), (1, 17), (17, 1), (2, 33), (1, 1), (15, 9))
@@ -34,6 +34,11 @@ def test_variants(twin: Twin, subsampling: str) -> None:
     photos = [tiled(subsampling, (100, 131), variant) for variant in VARIANTS]
     chance = random.Random(subsampling)
     assert unequal(twin, photos, [random_box(photo, (40, 40), chance) for photo in photos]) == []
+
+
+def test_noise(twin: Twin) -> None:
+    boxes = list(corners(noise(), (23, 31)))
+    assert unequal(twin, [noise()] * len(boxes), boxes) == []
 
 
 @pytest.mark.parametrize("kind", ["float16", "float32"])
