@@ -225,19 +225,19 @@ sort_tiles(TableShared *shared, const Image *image, const uint32_t *RESTRICT spa
 KERNEL(tables, TABLE_THREADS, 4, const Image *RESTRICT images, const uint8_t *RESTRICT says, const uint32_t *RESTRICT spans,
        const uint8_t *RESTRICT status, uint32_t *RESTRICT order, Tables *all)
 {
-    GRID;
-    SHARED(TableShared, shared);
-    const Image *image = images + block_x;
-    Tables *own = all + block_x;
-    says += block_x * (TABLES * SAYS);
-    (void)block_y;
-    PHASE(begin_image(&shared, thread, threads));
-    PHASE(find_codes(&shared, image, says, thread, threads));
-    PHASE(check_codes(&shared, own, image, says, thread, threads));
-    PHASE(fill_tables(&shared, own, image, says, thread, threads));
-    PHASE(count_buckets(&shared, image, spans, status, thread, threads));
-    PHASE(begin_buckets(&shared, own, thread));
-    LAST_PHASE(sort_tiles(&shared, image, spans, status, order, thread, threads));
+    GRID {
+        SHARED(TableShared, shared);
+        const Image *image = images + block_x;
+        Tables *own = all + block_x;
+        const uint8_t *tables_say = says + block_x * (TABLES * SAYS);
+        PHASE(begin_image(&shared, thread, threads));
+        PHASE(find_codes(&shared, image, tables_say, thread, threads));
+        PHASE(check_codes(&shared, own, image, tables_say, thread, threads));
+        PHASE(fill_tables(&shared, own, image, tables_say, thread, threads));
+        PHASE(count_buckets(&shared, image, spans, status, thread, threads));
+        PHASE(begin_buckets(&shared, own, thread));
+        LAST_PHASE(sort_tiles(&shared, image, spans, status, order, thread, threads));
+    }
 }
 
 /* Bits of a tile: the next one is bit 31 - `used` of `high`. The words after `low` up to before `filled` are in the thread's ring;
@@ -478,14 +478,14 @@ KERNEL(entropy, ENTROPY_THREADS, 6, const Image *RESTRICT images, const Chunk *R
        const uint32_t *RESTRICT words, const uint32_t *RESTRICT spans, uint8_t *RESTRICT status, const uint32_t *RESTRICT order,
        int16_t *RESTRICT coefficients)
 {
-    GRID;
-    SHARED(EntropyShared, shared);
-    const Chunk chunk = chunks[block_x];
-    const Image *image = images + chunk.image;
-    const Tables *own = tables + chunk.image;
-    (void)block_y;
-    PHASE(load_tables(&shared, image, own, thread, threads));
-    LAST_PHASE(decode_tiles(&shared, image, own, words, spans, order, coefficients, status, chunk.first, thread, threads));
+    GRID {
+        SHARED(EntropyShared, shared);
+        const Chunk chunk = chunks[block_x];
+        const Image *image = images + chunk.image;
+        const Tables *own = tables + chunk.image;
+        PHASE(load_tables(&shared, image, own, thread, threads));
+        LAST_PHASE(decode_tiles(&shared, image, own, words, spans, order, coefficients, status, chunk.first, thread, threads));
+    }
 }
 
 #endif

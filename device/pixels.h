@@ -150,20 +150,21 @@ resize_strip(const AcrossShared *shared, const Image *image, const uint8_t *REST
 }
 
 KERNEL(across, ACROSS_THREADS, 4, const Image *RESTRICT images, const uint8_t *RESTRICT samples, const Span *RESTRICT spans,
-       const int16_t *RESTRICT weighed, const int32_t *RESTRICT precisions, uint32_t *RESTRICT resized, uint32_t blocks_x)
+       const int16_t *RESTRICT weighed, const int32_t *RESTRICT precisions, uint32_t *RESTRICT resized, uint32_t share)
 {
-    GRID;
-    SHARED(AcrossShared, shared);
-    const Image *image = images + block_y;
-    const Axis *axis = &image->axes[1];
-    const int32_t precision = precisions[axis->precision];
-    for (int32_t row = (int32_t)block_x * ROWS; row < image->height; row += (int32_t)blocks_x * ROWS) {
-        const int32_t rows = smaller(ROWS, image->height - row);
-        for (int32_t column = 0; column < axis->out;) {
-            const Strip strip = strip_from(axis, spans, column, (int32_t)threads);
-            PHASE(load_strip(&shared, image, samples, &strip, row, rows, thread, threads));
-            PHASE(resize_strip(&shared, image, samples, spans, weighed, precision, resized, &strip, row, rows, thread));
-            column += strip.count;
+    GRID {
+        SHARED(AcrossShared, shared);
+        const Image *image = images + block_y;
+        const Axis *axis = &image->axes[1];
+        const int32_t precision = precisions[axis->precision];
+        for (int32_t row = (int32_t)block_x * ROWS; row < image->height; row += (int32_t)share * ROWS) {
+            const int32_t rows = smaller(ROWS, image->height - row);
+            for (int32_t column = 0; column < axis->out;) {
+                const Strip strip = strip_from(axis, spans, column, (int32_t)threads);
+                PHASE(load_strip(&shared, image, samples, &strip, row, rows, thread, threads));
+                PHASE(resize_strip(&shared, image, samples, spans, weighed, precision, resized, &strip, row, rows, thread));
+                column += strip.count;
+            }
         }
     }
 }
@@ -212,9 +213,10 @@ KERNEL(down, DOWN_THREADS, 4, const Image *RESTRICT images, const uint32_t *REST
        const int16_t *RESTRICT weighed, const int32_t *RESTRICT precisions, void *RESTRICT out, const void *RESTRICT table,
        uint32_t kind, uint32_t planes)
 {
-    GRID;
-    LAST_PHASE(resize_down(images + block_y, resized, spans, weighed, precisions, out, table, kind, planes,
-                           block_x * threads + thread));
+    GRID {
+        LAST_PHASE(resize_down(images + block_y, resized, spans, weighed, precisions, out, table, kind, planes,
+                               block_x * threads + thread));
+    }
 }
 
 #endif

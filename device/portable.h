@@ -35,7 +35,8 @@ typedef unsigned int uint32_t;
 /* A kernel of at most `most` threads a block, at least `blocks` of which run on a multiprocessor. */
 #define KERNEL(name, most, blocks, ...) extern "C" __global__ void __launch_bounds__(most, blocks) name(__VA_ARGS__)
 #define SHARED(type, name) __shared__ type name
-#define GRID const uint32_t block_x = blockIdx.x, block_y = blockIdx.y, threads = blockDim.x
+/* Stands before what each block of a kernel does, in braces. */
+#define GRID const uint32_t block_x = blockIdx.x, block_y = blockIdx.y, threads = blockDim.x; (void)block_x, (void)block_y;
 #define PHASE(call) do { const uint32_t thread = threadIdx.x; (void)thread; call; __syncthreads(); } while (0)
 /* The last phase of a kernel, after which nobody waits. */
 #define LAST_PHASE(call) do { const uint32_t thread = threadIdx.x; call; } while (0)
@@ -71,12 +72,14 @@ largest_shared(uint32_t *to, uint32_t value)
 #define ALIGNED(bytes) _Alignas(bytes)
 #define HELD(number) ((void)(number))
 
-/* The number of threads, and whether they go through each phase from the last to the first. */
+/* It takes how many blocks there are, the number of threads, and whether they go through each phase from the last to the first. */
 #define KERNEL(name, most, blocks, ...) \
-    void name(uint32_t block_x, uint32_t block_y, uint32_t threads, uint32_t backwards, __VA_ARGS__); \
-    void name(uint32_t block_x, uint32_t block_y, uint32_t threads, uint32_t backwards, __VA_ARGS__)
+    void name(uint32_t blocks_x, uint32_t blocks_y, uint32_t threads, uint32_t backwards, __VA_ARGS__); \
+    void name(uint32_t blocks_x, uint32_t blocks_y, uint32_t threads, uint32_t backwards, __VA_ARGS__)
 #define SHARED(type, name) type name
-#define GRID (void)block_x, (void)block_y
+#define GRID \
+    for (uint32_t block_y = 0; block_y < blocks_y; block_y++) \
+        for (uint32_t block_x = 0; block_x < blocks_x; block_x++)
 #define PHASE(call) \
     for (uint32_t turn = 0; turn < threads; turn++) { \
         const uint32_t thread = backwards ? threads - 1 - turn : turn; \

@@ -120,11 +120,12 @@ transform_blocks(const Image *image, const uint32_t *RESTRICT quanta, const uint
 }
 
 KERNEL(idct, SAMPLE_THREADS, 4, const Image *RESTRICT images, const uint32_t *RESTRICT quanta,
-       const uint32_t *RESTRICT coefficients, uint32_t *RESTRICT samples, uint32_t blocks_x)
+       const uint32_t *RESTRICT coefficients, uint32_t *RESTRICT samples, uint32_t share)
 {
-    GRID;
-    LAST_PHASE(transform_blocks(images + block_y, quanta + 32 * COMPONENTS * block_y, coefficients, samples,
-                                block_x * threads + thread, blocks_x * threads));
+    GRID {
+        LAST_PHASE(transform_blocks(images + block_y, quanta + 32 * COMPONENTS * block_y, coefficients, samples,
+                                    block_x * threads + thread, share * threads));
+    }
 }
 
 #endif

@@ -23,7 +23,7 @@ from device.stages import MOST
 __all__ = ["FLAGS", "SOURCES", "Twin", "compiler"]
 
 SOURCES = Path(__file__).parent
-FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
+FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
 
 _CACHE = Path(__file__).parents[1] / "build" / "device"
 
@@ -131,9 +131,7 @@ class Twin:
             ctypes.c_void_p(argument.ctypes.data) if isinstance(argument, np.ndarray) else ctypes.c_uint32(argument)
             for argument in arguments
         ]
-        for y in range(blocks[1]):
-            for x in range(blocks[0]):
-                function(x, y, threads, self._backwards, *given)
+        function(*blocks, threads, self._backwards, *given)
 
 
 _FLAT = ("down",)

@@ -145,25 +145,18 @@ run_kernels(const Buffers *own, uint32_t threads, uint32_t backwards, uint32_t k
     const Image *image = AT(Image, IMAGES);
     const uint32_t pixels = (uint32_t)(image->axes[0].out * image->axes[1].out);
     static const uint32_t table[3 * 256];
-    for (uint32_t i = 0; i < groups; i++)
-        tiles(i, 0, threads, backwards, AT(uint32_t, SLAB), AT(Group, GROUPS), AT(uint32_t, WORDS), AT(uint32_t, TILE_SPANS),
-              AT(uint8_t, STATUS));
-    for (uint32_t i = 0; i < images; i++)
-        tables(i, 0, threads, backwards, image, AT(uint8_t, HUFFMAN), AT(uint32_t, TILE_SPANS), AT(uint8_t, STATUS),
-               AT(uint32_t, ORDER), AT(Tables, ALL_TABLES));
-    for (uint32_t i = 0; i < own->size[CHUNKS] / sizeof(Chunk); i++)
-        entropy(i, 0, threads, backwards, image, AT(Chunk, CHUNKS), AT(Tables, ALL_TABLES), AT(uint32_t, WORDS),
-                AT(uint32_t, TILE_SPANS), AT(uint8_t, STATUS), AT(uint32_t, ORDER), AT(int16_t, COEFFICIENTS));
-    for (uint32_t i = 0; i < images; i++) {
-        idct(0, i, threads, backwards, image, AT(uint32_t, QUANTA), AT(uint32_t, COEFFICIENTS), AT(uint32_t, PLANES), 1);
-        for (uint32_t axis = 0; axis < 2; axis++)
-            weights(axis, i, threads, backwards, image, AT(Span, SPANS), AT(int16_t, WEIGHTS), AT(int32_t, PRECISIONS));
-        across(0, i, threads, backwards, image, AT(uint8_t, PLANES), AT(Span, SPANS), AT(int16_t, WEIGHTS),
-               AT(int32_t, PRECISIONS), AT(uint32_t, RESIZED), 1);
-        for (uint32_t x = 0; x * threads < pixels; x++)
-            down(x, i, threads, backwards, image, AT(uint32_t, RESIZED), AT(Span, SPANS), AT(int16_t, WEIGHTS),
-                 AT(int32_t, PRECISIONS), own->at[OUT], table, kind, kind != LEVELS_OUT);
-    }
+    tiles(groups, 1, threads, backwards, AT(uint32_t, SLAB), AT(Group, GROUPS), AT(uint32_t, WORDS), AT(uint32_t, TILE_SPANS),
+          AT(uint8_t, STATUS));
+    tables(images, 1, threads, backwards, image, AT(uint8_t, HUFFMAN), AT(uint32_t, TILE_SPANS), AT(uint8_t, STATUS),
+           AT(uint32_t, ORDER), AT(Tables, ALL_TABLES));
+    entropy(own->size[CHUNKS] / sizeof(Chunk), 1, threads, backwards, image, AT(Chunk, CHUNKS), AT(Tables, ALL_TABLES),
+            AT(uint32_t, WORDS), AT(uint32_t, TILE_SPANS), AT(uint8_t, STATUS), AT(uint32_t, ORDER), AT(int16_t, COEFFICIENTS));
+    idct(1, images, threads, backwards, image, AT(uint32_t, QUANTA), AT(uint32_t, COEFFICIENTS), AT(uint32_t, PLANES), 1);
+    weights(2, images, threads, backwards, image, AT(Span, SPANS), AT(int16_t, WEIGHTS), AT(int32_t, PRECISIONS));
+    across(1, images, threads, backwards, image, AT(uint8_t, PLANES), AT(Span, SPANS), AT(int16_t, WEIGHTS),
+           AT(int32_t, PRECISIONS), AT(uint32_t, RESIZED), 1);
+    down((pixels + threads - 1) / threads, images, threads, backwards, image, AT(uint32_t, RESIZED), AT(Span, SPANS),
+         AT(int16_t, WEIGHTS), AT(int32_t, PRECISIONS), own->at[OUT], table, kind, kind != LEVELS_OUT);
 }
 
 int
