@@ -36,6 +36,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # `device` is not installed
+
 from device.batch import Batch, Photo, batch_of, photo_of
 from device.stages import KINDS, STAGES, THREADS, WRITES, Buffers, Stage, Table, buffers_of, result_of, stages_of
 from device.twin import Twin
@@ -491,12 +493,12 @@ def facts_of(machine: Any) -> dict[str, Any]:
     return facts
 
 
-def machine_of(name: str) -> Any:
-    if name == "cpu":
+def machine_of(options: argparse.Namespace) -> Any:
+    if options.device == "cpu":
         return Twin()
     from device.cuda import Device
 
-    return Device()
+    return Device(architecture=options.architecture)
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -510,6 +512,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--damaged", type=int, default=2000, metavar="N", help="mutations of tiles")
     parser.add_argument("--small", action="store_true", help="small images, and no times")
     parser.add_argument("--no-sweep", dest="sweep", action="store_false", help="leave out other numbers of threads")
+    parser.add_argument(
+        "--architecture", help="compile for this, as compute_80 for PTX; by default for the device's own"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args(arguments)
 
@@ -521,7 +526,7 @@ def work(options: argparse.Namespace, results: dict[str, Any]) -> bool:
     if not photos:
         raise RuntimeError(f"{options.photos or 'what was drawn'} has no JPEG that can be tiled")
     say(f"{len(photos)} tiled photos, mean {np.mean([len(photo.data) for photo in photos]) / 1000:.0f} kB")
-    machine, twin = machine_of(options.device), Twin()
+    machine, twin = machine_of(options), Twin()
     results["facts"] = facts = facts_of(machine)
     say(*(f"{name}: {value}" for name, value in facts.items() if name != "kernels"))
     say(*(f"  {name}: {needs}" for name, needs in facts.get("kernels", {}).items()))
