@@ -131,6 +131,16 @@ load_words(const uint32_t *RESTRICT from)
     return words;
 }
 
+FUNCTION void
+store_words(uint32_t *to, Words words)
+{
+#if ON_DEVICE
+    *(uint4 *)to = make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]);
+#else
+    memcpy(to, words.at, sizeof words.at);
+#endif
+}
+
 FUNCTION int32_t
 smaller(int32_t a, int32_t b)
 {

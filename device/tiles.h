@@ -162,7 +162,7 @@ move_slice(TileShared *shared, const Group *group, uint32_t *RESTRICT spans, uin
 
 /* Stores whole words, and after the last piece the rest, with zeros after it. */
 FUNCTION void
-store_words(const TileShared *shared, const Group *group, uint32_t *RESTRICT words, uint32_t sums, uint32_t is_last,
+store_piece(const TileShared *shared, const Group *group, uint32_t *RESTRICT words, uint32_t sums, uint32_t is_last,
             uint32_t thread, uint32_t threads)
 {
     const uint32_t bytes = (shared->kept & 3) + (sums & 0xFFFF), count = is_last ? (bytes + 3) / 4 : bytes / 4;
@@ -209,7 +209,7 @@ KERNEL(tiles, TILE_THREADS, 4, const uint32_t *RESTRICT slab, const Group *RESTR
                 PHASE(sum_up(&shared, by, from, thread));
             const uint32_t sums = shared.sums[from][threads - 1];
             PHASE(move_slice(&shared, group, spans, begin, carried, from, thread, threads));
-            PHASE(store_words(&shared, group, words, sums, begin + PIECE >= group->size, thread, threads));
+            PHASE(store_piece(&shared, group, words, sums, begin + PIECE >= group->size, thread, threads));
             PHASE(end_piece(&shared, sums, thread));
         }
         LAST_PHASE(judge_group(&shared, group, status, thread, threads));

@@ -82,7 +82,11 @@ FAULTS = {
     "blocks may go beyond their last coefficient": ("entropy.h", "(k > 64 || !size)", "!size"),
     "an odd sum is not rounded": ("samples.h", "plus(row.at[x], 1 << 17)", "row.at[x]"),
     "the shortcut is taken too often": ("samples.h", "(own.at[0] & 0xFFFF0000u) | own.at[1] |", "own.at[1] |"),
-    "neighbours beyond the image": ("pixels.h", "smaller(at + 1, c->width - 1 - c->first_column)", "at + 1"),
+    "neighbours beyond the image": (
+        "pixels.h",
+        "smaller(c->width - 1 - c->first_column, c->stride - 1)",
+        "c->stride - 1",
+    ),
     "rows beyond the image": ("pixels.h", "smaller(near + 1, c->height - 1 - c->first_row)", "near + 1"),
     "odd samples round as even ones": ("pixels.h", "+ row[next] + 1 + odd)", "+ row[next] + 1)"),
     "red rounds down": ("pixels.h", "(91881 * cr + 32768)", "(91881 * cr)"),
