@@ -159,6 +159,21 @@ load_strip(AcrossShared *shared, const Image *image, const uint8_t *RESTRICT sam
             store_words(&shared->pixels[y][x], four_pixels_at(image, samples, image->top + row + y, strip->begin + x));
 }
 
+/* Resizes a column whose pixels a block does not hold: they are made as often as they are needed. */
+FUNCTION void
+resize_far(const Image *image, const uint8_t *RESTRICT samples, Span span, const int16_t *RESTRICT weights, int32_t precision,
+           uint32_t *RESTRICT to, int32_t row, int32_t rows)
+{
+    const int32_t width = image->axes[1].out;
+    for (int32_t y = 0; y < rows; y++, to += width) {
+        Sums sums = half_of_one(precision);
+        for (int32_t k = 0; k < span.count; k++)
+            add_pixel(&sums, weights[k * width],
+                      pixel_at(image, samples, image->top + row + y, image->crop_left + span.first + k));
+        *to = rounded_pixel(&sums, precision);
+    }
+}
+
 /* Resizes the column of a thread, of some rows. */
 FUNCTION void
 resize_strip(const AcrossShared *shared, const Image *image, const uint8_t *RESTRICT samples, const Span *RESTRICT spans,
@@ -171,24 +186,25 @@ resize_strip(const AcrossShared *shared, const Image *image, const uint8_t *REST
         return;
     const Span span = spans[axis->spans + (uint32_t)column];
     const int16_t *own = weights + axis->weights + column;
+    uint32_t *to = resized + image->resized + (uint32_t)(row * axis->out + column);
+    if (!strip->is_held) {
+        resize_far(image, samples, span, own, precision, to, row, rows);
+        return;
+    }
     Sums sums[ROWS];
     UNROLLED
     for (int32_t y = 0; y < ROWS; y++)
         sums[y] = half_of_one(precision);
     for (int32_t k = 0; k < span.count; k++) {
-        const int32_t weight = own[k * axis->out], x = image->crop_left + span.first + k;
+        const int32_t weight = own[k * axis->out], x = image->crop_left + span.first + k - strip->begin;
         UNROLLED
-        for (int32_t y = 0; y < ROWS; y++) {
-            if (strip->is_held)
-                add_pixel(&sums[y], weight, shared->pixels[y][x - strip->begin]);
-            else if (y < rows)
-                add_pixel(&sums[y], weight, pixel_at(image, samples, image->top + row + y, x));
-        }
+        for (int32_t y = 0; y < ROWS; y++)
+            add_pixel(&sums[y], weight, shared->pixels[y][x]);
     }
     UNROLLED
     for (int32_t y = 0; y < ROWS; y++)
         if (y < rows)
-            resized[image->resized + (uint32_t)((row + y) * axis->out + column)] = rounded_pixel(&sums[y], precision);
+            to[y * axis->out] = rounded_pixel(&sums[y], precision);
 }
 
 KERNEL(across, ACROSS_THREADS, 4, const Image *RESTRICT images, const uint8_t *RESTRICT samples, const Span *RESTRICT spans,

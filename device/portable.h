@@ -132,12 +132,23 @@ load_words(const uint32_t *RESTRICT from)
 }
 
 FUNCTION void
-store_words(uint32_t *to, Words words)
+store_words(uint32_t *to, Words words) /* to a multiple of four words */
 {
 #if ON_DEVICE
     *(uint4 *)to = make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]);
 #else
     memcpy(to, words.at, sizeof words.at);
+#endif
+}
+
+FUNCTION void
+store_two(uint32_t *to, uint32_t first, uint32_t second) /* to a multiple of two words */
+{
+#if ON_DEVICE
+    *(uint2 *)to = make_uint2(first, second);
+#else
+    to[0] = first;
+    to[1] = second;
 #endif
 }
 

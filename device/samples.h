@@ -95,8 +95,7 @@ transform_block(const uint32_t *RESTRICT coefficients, const uint32_t *RESTRICT 
             low |= (uint32_t)(bounded(plus(row.at[x], 1 << 17) >> 18, -128, 127) + 128) << 8 * x;
             high |= (uint32_t)(bounded(plus(row.at[4 + x], 1 << 17) >> 18, -128, 127) + 128) << 8 * x;
         }
-        to[0] = low;
-        to[1] = high;
+        store_two(to, low, high);
         to += stride;
     }
 }
