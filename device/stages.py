@@ -10,7 +10,22 @@ import numpy.typing as npt
 
 from device.batch import TABLES, Batch
 
-__all__ = ["KINDS", "STAGES", "Buffers", "Machine", "Run", "Stage", "Table", "buffers_of", "stages_of"]
+__all__ = [
+    "KINDS",
+    "MOST",
+    "STAGES",
+    "THREADS",
+    "WRITES",
+    "Buffers",
+    "Machine",
+    "Run",
+    "Stage",
+    "Table",
+    "buffers_of",
+    "result_of",
+    "run",
+    "stages_of",
+]
 
 Array = npt.NDArray[Any]
 

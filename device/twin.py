@@ -20,10 +20,10 @@ import numpy.typing as npt
 from device.batch import STRUCTURES
 from device.stages import MOST
 
-__all__ = ["FLAGS", "SOURCES", "Twin", "compiler"]
+__all__ = ["SOURCES", "Twin", "compiler"]
 
 SOURCES = Path(__file__).parent
-FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
+_FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
 
 _CACHE = Path(__file__).parents[1] / "build" / "device"
 
@@ -37,7 +37,7 @@ def compiler() -> list[str]:
     return next((line for line in lines if shutil.which(line[0])), lines[0])
 
 
-def source_digest(sources: Path = SOURCES) -> str:
+def _digest(sources: Path = SOURCES) -> str:
     """Return a digest of the kernels."""
     digest = hashlib.sha256()
     for path in sorted([*sources.glob("*.h"), *sources.glob("*.c")]):
@@ -53,8 +53,8 @@ def _compiled(sources: Path, flags: Sequence[str]) -> Path:
     RuntimeError
         If the compiler refuses, or is not there.
     """
-    line = [*compiler(), *FLAGS, *flags]
-    name = hashlib.sha256(repr((line, source_digest(sources))).encode()).hexdigest()[:16]
+    line = [*compiler(), *_FLAGS, *flags]
+    name = hashlib.sha256(repr((line, _digest(sources))).encode()).hexdigest()[:16]
     made = _CACHE / f"twin-{name}.so"
     if made.exists():
         return made
