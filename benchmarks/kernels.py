@@ -393,14 +393,18 @@ def measure(
         buffers = buffers_of(machine, batch, table)
         medians = timed(machine, steps_of(machine, batch, buffers, table), rounds)
         total, longest = symbols_of(counting, batch)
-        hertz = facts.get("mhz", 1000) * 1e6
+        cycles = facts.get("mhz", 1000) * 1e3  # of a millisecond
+        all_cycles = cycles * facts.get("multiprocessors", 1)
         row = {"batch": size, "ms": medians, "images_a_second": 1000 * size / medians["whole"]}
         row |= {"bytes": batch.sizes["bytes"], "tiles": batch.sizes["order"], "symbols": total, "longest": longest}
-        row["blocks"] = batch.sizes["blocks"]
-        row["cycles_of_longest"] = medians["entropy"] / 1000 * hertz / max(longest, 1)
-        row["cycles_of_multiprocessor"] = (
-            medians["entropy"] / 1000 * hertz * facts.get("multiprocessors", 1) / max(total, 1)
-        )
+        row |= {"blocks": batch.sizes["blocks"], "resized": batch.sizes["resized"], "pixels": batch.sizes["pixels"]}
+        row["cycles"] = {
+            "symbol of the longest tile": medians["entropy"] * cycles / max(longest, 1),
+            "symbol": medians["entropy"] * all_cycles / max(total, 1),
+            "block of 8 x 8": medians["idct"] * all_cycles / row["blocks"],
+            "pixel between the passes": medians["across"] * all_cycles / row["resized"],
+            "pixel of the result": medians["down"] * all_cycles / row["pixels"],
+        }
         rows.append(row)
         show_row(row)
         del buffers
@@ -413,8 +417,9 @@ def show_row(row: dict[str, Any]) -> None:
         f"batch of {row['batch']}: {row['ms']['whole']:.3f} ms, {row['images_a_second']:,.0f} images/s",
         f"  ms: {each}",
         f"  {row['bytes'] / 1e6:.1f} MB, {row['tiles']} tiles, {row['blocks']} blocks, {row['symbols']} symbols, "
-        f"{row['longest']} in the longest tile: {row['cycles_of_longest']:.0f} cycles for each of these if it ran "
-        f"alone, {row['cycles_of_multiprocessor']:.2f} cycles of a multiprocessor for each of all",
+        f"{row['longest']} in the longest tile",
+        "  cycles (of one thread for the longest tile, else of a multiprocessor): "
+        + ", ".join(f"{cycles:.2f} a {what}" for what, cycles in row["cycles"].items()),
     )
 
 
