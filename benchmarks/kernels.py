@@ -1,4 +1,4 @@
-"""Measures the kernels that decode crops of tiled JPEGs on a CUDA device, and compares what they give with their twin's.
+"""Measures the kernels that decode crops of tiled JPEGs on a CUDA device, and compares them with their twin.
 
 python -m benchmarks.kernels [--photos PLACE] [--device cpu] [--batches 64,256,1024] [--equal 10000] [--damaged 10000]
                              [--small] [--json FILE]
@@ -36,8 +36,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # `device` is not installed
+
 from device.batch import Batch, Photo, batch_of, photo_of
-from device.stages import KINDS, STAGES, THREADS, WRITES, Buffers, Stage, Table, buffers_of, result_of, run, stages_of
+from device.stages import KINDS, STAGES, THREADS, WRITES, Buffers, Stage, Table, buffers_of, result_of, stages_of
 from device.twin import Twin
 from packer._images.geometry import Box
 
@@ -46,13 +48,7 @@ Array = npt.NDArray[Any]
 SIZE = 224
 LONGEST = 8.0  # ms that a batch of 256 may take to be worth any more work
 WARM, ROUNDS = 3, 20
-SWEPT = {
-    "tiles": (64, 128, 256),
-    "entropy": (32, 64, 128, 256),
-    "idct": (64, 128),
-    "across": (64, 128, 256),
-    "down": (128, 256),
-}
+SWEPT = {"tiles": (64, 128, 256), "tables": (64, 128, 256), "entropy": (32, 64, 128), "across": (64, 128, 256)}
 
 
 class Drawn(NamedTuple):
@@ -62,9 +58,9 @@ class Drawn(NamedTuple):
     crops: list[Box]
 
     def some(self, first: int, count: int) -> tuple[list[Photo], list[Box]]:
-        """Return photos and crops, in turn."""
-        places = range(first, first + count)
-        return [self.photos[i % len(self.photos)] for i in places], [self.crops[i % len(self.crops)] for i in places]
+        """Return crops in turn, with the photos that they are of."""
+        places = [place % len(self.crops) for place in range(first, first + count)]
+        return [self.photos[place % len(self.photos)] for place in places], [self.crops[place] for place in places]
 
 
 def say(*lines: object) -> None:
@@ -160,19 +156,26 @@ def table_of(kind: str) -> Table:
 # What is equal.
 
 
-def difference(stage: str, buffers: Buffers, own: Any, expected: Buffers, twin: Twin) -> str | None:
-    """Say where a stage's buffers differ first from the twin's."""
+class Difference(NamedTuple):
+    """Where a buffer differs from the twin's: how many elements, the first and the last of them, and some."""
+
+    name: str
+    count: int
+    first: int
+    last: int
+    here: list[int]
+    there: list[int]
+
+
+def difference(stage: str, machine: Any, here: Buffers, there: Buffers) -> Difference | None:
+    """Return where the first of a stage's buffers differs from the twin's."""
     for name in WRITES[stage]:
-        dtype = expected.dtypes[name]
-        here = own.fetch(buffers.memory[name]).view(np.uint8).view(dtype)
-        there = twin.fetch(expected.memory[name])
-        differ = np.flatnonzero(here != there)
+        own = machine.fetch(here.memory[name]).view(np.uint8).view(there.dtypes[name])
+        differ = np.flatnonzero(own != there.memory[name])
         if differ.size:
-            at = int(differ[0])
-            return (
-                f"after {stage}, {differ.size} of {there.size} elements of {name} differ; the first is {at}: "
-                f"{here[at : at + 8].tolist()}, and the twin's {there[at : at + 8].tolist()}; the last is {int(differ[-1])}"
-            )
+            first, last = int(differ[0]), int(differ[-1])
+            some = slice(first, first + 8)
+            return Difference(name, differ.size, first, last, own[some].tolist(), there.memory[name][some].tolist())
     return None
 
 
@@ -188,35 +191,31 @@ def owner(batch: Batch, name: str, at: int) -> str:
     elif name == "out":
         begins, at = images["out"], at // 3
     else:
-        return ""
+        return "of the batch"
     number = int(np.searchsorted(begins, at, "right")) - 1
-    return f"image {number} of the batch, element {at - int(begins[number])} of it"
+    components = [(int(c["across"]), int(c["down"])) for c in images[number]["components"]]
+    return f"of image {number} (place {at - int(begins[number])} of it, factors {components})"
 
 
 def compare_stages(machine: Any, twin: Twin, batch: Batch, table: Table) -> list[str]:
-    """Run a batch on both, stage by stage; return what differs, and go on with the twin's buffers after that."""
+    """Run a batch on both, stage by stage; return what differs. Later stages go on with the twin's buffers."""
     here, there = buffers_of(machine, batch, table), buffers_of(twin, batch, table)
     found = []
     for stage, expected in zip(stages_of(batch, here, table), stages_of(batch, there, table), strict=True):
         machine.launch(*stage)
-        if hasattr(machine, "synchronise"):
-            machine.synchronise(stage.name)
+        machine.synchronise(stage.name)
         twin.launch(*expected)
-        differs = difference(stage.name, here, machine, there, twin)
-        if differs is not None:
-            found.append(f"{differs} {_owners(stage.name, here, machine, there, twin, batch)}")
-            for name in WRITES[stage.name]:  # so that later stages are judged by themselves
-                here.memory[name].copy_(machine.put(there.memory[name])) if hasattr(machine, "torch") else None
+        differs = difference(stage.name, machine, here, there)
+        if differs is None:
+            continue
+        found.append(
+            f"after {stage.name}, {differs.count} elements of {differs.name} differ, from {differs.first} to "
+            f"{differs.last}, the first {owner(batch, differs.name, differs.first)}: {differs.here}, and the twin's "
+            f"{differs.there}"
+        )
+        for name in WRITES[stage.name]:
+            machine.replace(here.memory[name], there.memory[name])
     return found
-
-
-def _owners(stage: str, here: Buffers, machine: Any, there: Buffers, twin: Twin, batch: Batch) -> str:
-    for name in WRITES[stage]:
-        own = machine.fetch(here.memory[name]).view(np.uint8).view(there.dtypes[name])
-        differ = np.flatnonzero(own != there.memory[name])
-        if differ.size:
-            return f"({owner(batch, name, int(differ[0]))})"
-    return ""
 
 
 def compare(machine: Any, twin: Twin, batches: Iterator[tuple[Batch, Table]], what: str) -> dict[str, Any]:
@@ -378,8 +377,9 @@ def symbols_of(counting: Counting, batch: Batch) -> tuple[int, int]:
     table = Table("uint8", False)
     buffers = buffers_of(counting, batch, table)
     for stage in stages_of(batch, buffers, table):
-        if stage.name in {"tiles", "entropy"}:
-            counting.launch(*stage)
+        counting.launch(*stage)
+        if stage.name == "entropy":
+            break
     return counting.counts[0], counting.counts[1]
 
 
@@ -393,14 +393,18 @@ def measure(
         buffers = buffers_of(machine, batch, table)
         medians = timed(machine, steps_of(machine, batch, buffers, table), rounds)
         total, longest = symbols_of(counting, batch)
-        hertz = facts.get("mhz", 1000) * 1e6
+        cycles = facts.get("mhz", 1000) * 1e3  # of a millisecond
+        all_cycles = cycles * facts.get("multiprocessors", 1)
         row = {"batch": size, "ms": medians, "images_a_second": 1000 * size / medians["whole"]}
         row |= {"bytes": batch.sizes["bytes"], "tiles": batch.sizes["order"], "symbols": total, "longest": longest}
-        row["blocks"] = batch.sizes["blocks"]
-        row["cycles_of_longest"] = medians["entropy"] / 1000 * hertz / max(longest, 1)
-        row["cycles_of_multiprocessor"] = (
-            medians["entropy"] / 1000 * hertz * facts.get("multiprocessors", 1) / max(total, 1)
-        )
+        row |= {"blocks": batch.sizes["blocks"], "resized": batch.sizes["resized"], "pixels": batch.sizes["pixels"]}
+        row["cycles"] = {
+            "symbol of the longest tile": medians["entropy"] * cycles / max(longest, 1),
+            "symbol": medians["entropy"] * all_cycles / max(total, 1),
+            "block of 8 x 8": medians["idct"] * all_cycles / row["blocks"],
+            "pixel between the passes": medians["across"] * all_cycles / row["resized"],
+            "pixel of the result": medians["down"] * all_cycles / row["pixels"],
+        }
         rows.append(row)
         show_row(row)
         del buffers
@@ -413,8 +417,9 @@ def show_row(row: dict[str, Any]) -> None:
         f"batch of {row['batch']}: {row['ms']['whole']:.3f} ms, {row['images_a_second']:,.0f} images/s",
         f"  ms: {each}",
         f"  {row['bytes'] / 1e6:.1f} MB, {row['tiles']} tiles, {row['blocks']} blocks, {row['symbols']} symbols, "
-        f"{row['longest']} in the longest tile: {row['cycles_of_longest']:.0f} cycles for each of these if it ran "
-        f"alone, {row['cycles_of_multiprocessor']:.2f} cycles of a multiprocessor for each of all",
+        f"{row['longest']} in the longest tile",
+        "  cycles (of one thread for the longest tile, else of a multiprocessor): "
+        + ", ".join(f"{cycles:.2f} a {what}" for what, cycles in row["cycles"].items()),
     )
 
 
@@ -493,12 +498,12 @@ def facts_of(machine: Any) -> dict[str, Any]:
     return facts
 
 
-def machine_of(name: str) -> Any:
-    if name == "cpu":
+def machine_of(options: argparse.Namespace) -> Any:
+    if options.device == "cpu":
         return Twin()
     from device.cuda import Device
 
-    return Device()
+    return Device(architecture=options.architecture)
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -512,6 +517,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--damaged", type=int, default=2000, metavar="N", help="mutations of tiles")
     parser.add_argument("--small", action="store_true", help="small images, and no times")
     parser.add_argument("--no-sweep", dest="sweep", action="store_false", help="leave out other numbers of threads")
+    parser.add_argument(
+        "--architecture", help="compile for this, as compute_80 for PTX; by default for the device's own"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args(arguments)
 
@@ -523,7 +531,7 @@ def work(options: argparse.Namespace, results: dict[str, Any]) -> bool:
     if not photos:
         raise RuntimeError(f"{options.photos or 'what was drawn'} has no JPEG that can be tiled")
     say(f"{len(photos)} tiled photos, mean {np.mean([len(photo.data) for photo in photos]) / 1000:.0f} kB")
-    machine, twin = machine_of(options.device), Twin()
+    machine, twin = machine_of(options), Twin()
     results["facts"] = facts = facts_of(machine)
     say(*(f"{name}: {value}" for name, value in facts.items() if name != "kernels"))
     say(*(f"  {name}: {needs}" for name, needs in facts.get("kernels", {}).items()))

@@ -1,4 +1,4 @@
-"""Batches of crops as the kernels take them: bytes of tiles, and where everything about a crop lies; see ``layout.h``."""
+"""Batches of crops as the kernels take them: bytes of tiles, and where all about a crop lies; see ``layout.h``."""
 
 from __future__ import annotations
 
@@ -50,85 +50,23 @@ IMAGE = np.dtype(
     align=True,
 )
 SPAN = np.dtype([("first", np.int32), ("count", np.int32)])
-STRUCTURES = (GROUP, COMPONENT, AXIS, IMAGE, SPAN)
-"""In the order of ``structure_sizes`` in ``kernels.c``."""
+CHUNK = np.dtype([("image", np.uint32), ("first", np.uint32)])
 
 SAYS = 16 + 256
 """Bytes of a Huffman table: how many codes there are of each length, and the symbols."""
 
+TILES = 128
+"""Tiles of an image that a block decodes: ``CHUNK`` in ``entropy.h``."""
+
+TABLES = np.dtype([("entries", np.uint16, 8200), ("looks", np.uint32, 16), ("states", np.uint32, 4)])
+STRUCTURES = (GROUP, COMPONENT, AXIS, IMAGE, SPAN, CHUNK, TABLES)
+"""In the order of ``structure_sizes`` in ``kernels.c``."""
+
 _AS_IT_IS, _SMOOTH, _SMOOTH_DOWN, _REPEATED = range(4)
+_SOF0, _SOF1, _DHT, _DQT, _APP0, _APP14 = 0xC0, 0xC1, 0xC4, 0xDB, 0xE0, 0xEE
 _BEYOND = 4096 + 64  # bytes that kernels may load after the last ones
 _MOST_BLOCKS = 10  # of an MCU
-_ZIGZAG = np.array(
-    [
-        *(
-            0,
-            1,
-            8,
-            16,
-            9,
-            2,
-            3,
-            10,
-            17,
-            24,
-            32,
-            25,
-            18,
-            11,
-            4,
-            5,
-            12,
-            19,
-            26,
-            33,
-            40,
-            48,
-            41,
-            34,
-            27,
-            20,
-            13,
-            6,
-            7,
-            14,
-            21,
-            28,
-        ),
-        *(
-            35,
-            42,
-            49,
-            56,
-            57,
-            50,
-            43,
-            36,
-            29,
-            22,
-            15,
-            23,
-            30,
-            37,
-            44,
-            51,
-            58,
-            59,
-            52,
-            45,
-            38,
-            31,
-            39,
-            46,
-            53,
-            60,
-            61,
-            54,
-            47,
-        ),
-        *(55, 62, 63),
-    ]
-)
+_ZIGZAG = np.array(sorted(range(64), key=lambda i: (i // 8 + i % 8, i % 8 if (i // 8 + i % 8) % 2 == 0 else i // 8)))
 _COLUMNWISE = _ZIGZAG % 8 * 8 + _ZIGZAG // 8
 
 
@@ -152,7 +90,7 @@ class Photo(NamedTuple):
     components : tuple of Sampling
     quanta : dict of int to (64,) int16 array
         Column by column.
-    tables : tuple of four bytes
+    tables : list of four bytes
         Two Huffman tables of DC, then two of AC; empty where there is none.
     """
 
@@ -160,13 +98,14 @@ class Photo(NamedTuple):
     tiles: Tiles
     components: tuple[Sampling, ...]
     quanta: dict[int, Array]
-    tables: tuple[bytes, bytes, bytes, bytes]
+    tables: list[bytes]
 
 
 def photo_of(data: bytes) -> Photo | None:
     """Return a JPEG as the kernels take it; None where they do not: it is left to the processor.
 
-    They take tiled JPEGs of the kinds that packer's decoder takes, of one component or three, with two tables of each kind.
+    They take tiled JPEGs of the kinds that packer's decoder takes, of one component or three, with two Huffman tables
+    of each kind at most.
     """
     tiles = read_tiles(data)
     try:
@@ -176,50 +115,65 @@ def photo_of(data: bytes) -> Photo | None:
         return None
 
 
-def _read(data: bytes, tiles: Tiles) -> Photo | None:
+class _Segments(NamedTuple):
+    """What segments of a header hold: tables by their numbers, the frame, the scan, and whether colours are YCbCr."""
+
+    quanta: dict[int, Array]
+    huffman: dict[int, bytes]
+    frame: bytes
+    scan: bytes
+    is_ycc: bool
+
+
+def _segments(data: bytes) -> _Segments:
     quanta: dict[int, Array] = {}
     huffman: dict[int, bytes] = {}
-    frame = scan = b""
-    adobe, is_jfif = -1, False
+    frame, scan, adobe, is_jfif = b"", b"", -1, False
     for marker, start, end in jpeg.segments(data):
-        content = data[start + 4 : end]
-        if marker == 0xDB:
+        scan = content = data[start + 4 : end]  # the last segment is the scan's header
+        if marker == _DQT:
             quanta.update(_quanta(content))
-        elif marker == 0xC4:
+        elif marker == _DHT:
             huffman.update(_huffman(content))
-        elif marker in (0xC0, 0xC1):
+        elif marker in (_SOF0, _SOF1):
             frame = content
-        elif marker == 0xDA:
-            scan = content
-            break
-        elif marker == 0xE0 and content[:5] == b"JFIF\0":
-            is_jfif = True
-        elif marker == 0xEE and len(content) >= 12 and content[:5] == b"Adobe":
+        elif marker == _APP0:
+            is_jfif |= content[:5] == b"JFIF\0"
+        elif marker == _APP14 and len(content) >= 12 and content[:5] == b"Adobe":
             adobe = content[11]
-    count = frame[5]
-    parts = [frame[6 + 3 * i : 9 + 3 * i] for i in range(count)]
-    ids = bytes(part[0] for part in parts)
-    if not is_jfif and count == 3 and adobe != 1 and (adobe >= 0 or ids != bytes([1, 2, 3])):
-        return None  # other colours than these, by what libjpeg makes of such a header
-    if scan[0] != count or scan[1 : 1 + 2 * count : 2] != ids or scan[1 + 2 * count :] != bytes([0, 63, 0]):
+    is_usual = adobe < 0 and frame[6::3] == bytes([1, 2, 3])  # colours are those that libjpeg concludes
+    return _Segments(quanta, huffman, frame, scan, is_jfif or adobe == 1 or is_usual)
+
+
+def _read(data: bytes, tiles: Tiles) -> Photo | None:
+    quanta, huffman, frame, scan, is_ycc = _segments(data)
+    count, parts = frame[5], [frame[at : at + 3] for at in range(6, len(frame), 3)]
+    components, selectors = scan[1 : 1 + 2 * count : 2], scan[2 : 2 + 2 * count : 2]
+    if count == 3 and not is_ycc:
+        return None
+    if scan[0] != count or components != frame[6::3] or scan[1 + 2 * count :] != bytes([0, 63, 0]):
         return None
     factors = [(part[1] >> 4, part[1] & 15) if count > 1 else (1, 1) for part in parts]
-    most = max(a for a, _ in factors), max(d for _, d in factors)
-    if any(not 1 <= a <= 4 or not 1 <= d <= 4 or most[0] % a or most[1] % d for a, d in factors):
+    if not _are_usual(factors):
         return None
-    if sum(a * d for a, d in factors) > _MOST_BLOCKS:
+    dc, ac = (_distinct([huffman[own] for own in numbers]) for numbers in _numbers(selectors))
+    if dc is None or ac is None or any(part[2] not in quanta for part in parts):
         return None
-    dc = _distinct([huffman[byte >> 4] for byte in scan[2 : 2 + 2 * count : 2]])
-    ac = _distinct([huffman[0x10 | byte & 15] for byte in scan[2 : 2 + 2 * count : 2]])
-    if dc is None or ac is None:
-        return None
-    components = tuple(
-        Sampling(a, d, part[2], dc[1][i], 2 + ac[1][i])
-        for i, ((a, d), part) in enumerate(zip(factors, parts, strict=True))
-    )
-    for component in components:
-        quanta[component.quantum]  # KeyError: there is none
-    return Photo(data, tiles, components, quanta, (*dc[0], *ac[0]))  # type: ignore[arg-type]
+    samplings = zip(factors, parts, dc[1], ac[1], strict=True)
+    made = tuple(Sampling(*factor, part[2], own_dc, 2 + own_ac) for factor, part, own_dc, own_ac in samplings)
+    return Photo(data, tiles, made, quanta, [*dc[0], *ac[0]])
+
+
+def _numbers(selectors: bytes) -> tuple[list[int], list[int]]:
+    """Return the numbers of the Huffman tables that components have, of DC and of AC, as DHT segments say them."""
+    return [own >> 4 for own in selectors], [16 | own & 15 for own in selectors]
+
+
+def _are_usual(factors: list[tuple[int, int]]) -> bool:
+    """Tell whether the factors of components divide each other, and an MCU has not too many blocks."""
+    across, down = max(a for a, _ in factors), max(d for _, d in factors)
+    fit = all(1 <= a <= 4 and 1 <= d <= 4 and across % a == 0 and down % d == 0 for a, d in factors)
+    return fit and sum(a * d for a, d in factors) <= _MOST_BLOCKS
 
 
 def _quanta(content: bytes) -> dict[int, Array]:
@@ -276,14 +230,14 @@ def _upsampling(wide: int, tall: int, width: int) -> int:
     return _SMOOTH if wide == 2 and tall <= 2 and width > 2 else _REPEATED
 
 
-def _axis(side: int, scaled: int, cut: int, out: int, whole: bool, cubic: bool) -> Array:
-    """Return an axis of resizing: `axis_set` in weighing.c."""
+def _axis(side: int, scaled: int, window: tuple[int, int], whole: bool, cubic: bool) -> Array:
+    """Return an axis of resizing, of which a window begins somewhere and has some pixels: `axis_set` in weighing.c."""
     axis = np.zeros((), AXIS)
     scale = side / scaled if whole else 1 / (scaled / side)
     stretch = max(scale, 1.0)
     reach = 2 * stretch if cubic else stretch
     axis["scale"], axis["stretch"], axis["reach"] = scale, stretch, reach
-    axis["side"], axis["cut"], axis["out"], axis["most"] = side, cut, out, 1 + int(2 * reach + 1e-6)
+    axis["side"], (axis["cut"], axis["out"]), axis["most"] = side, window, 1 + int(2 * reach + 1e-6)
     axis["is_same"] = scale == 1
     return axis
 
@@ -305,8 +259,8 @@ def _axes(box: Box) -> tuple[Array, Array]:
     whole = box.scaled == box.out
     cubic = box.interpolation == 1
     return (
-        _axis(box.crop_height, box.scaled_height, box.cut_top, box.out_height, whole, cubic),
-        _axis(box.crop_width, box.scaled_width, box.cut_left, box.out_width, whole, cubic),
+        _axis(box.crop_height, box.scaled_height, (box.cut_top, box.out_height), whole, cubic),
+        _axis(box.crop_width, box.scaled_width, (box.cut_left, box.out_width), whole, cubic),
     )
 
 
@@ -317,7 +271,7 @@ class Batch(NamedTuple):
     ----------
     slab : (bytes / 4,) uint32 array
         Groups of rows of tiles, as they are in the JPEGs.
-    groups, images : arrays of GROUP and IMAGE
+    groups, images, chunks : arrays of GROUP, IMAGE and CHUNK
     says : (images, 4, SAYS) uint8 array
         Huffman tables.
     quanta : (images, 3, 64) int16 array
@@ -335,18 +289,13 @@ class Batch(NamedTuple):
     slab: Array
     groups: Array
     images: Array
+    chunks: Array
     says: Array
     quanta: Array
     sizes: dict[str, int]
     refused: tuple[int, ...]
     tiles: tuple[slice, ...]
     out: tuple[int, int]
-
-    @property
-    def most_blocks(self) -> int:
-        """The blocks of the largest image."""
-        blocks = self.images["components"]
-        return int((blocks["blocks"] * blocks["down"] * self.images["rows"][:, None]).sum(1).max(initial=1))
 
 
 class _Builder:
@@ -461,16 +410,10 @@ class _Builder:
             c["dc"], c["ac"] = own.dc, own.ac
 
     def _add_axes(self, box: Box, place: Place, image: Array) -> None:
-        down, across = (
-            max(int(c) for c in image["components"]["down"]),
-            max(int(c) for c in image["components"]["across"]),
-        )
+        down, across = (int(image["components"][name].max()) for name in ("down", "across"))
         top, left = place.window.first_row * 8 * down, place.window.first * 8 * across
-        image["top"], image["left"], image["height"] = (
-            place.rows.start - top,
-            place.columns.start - left,
-            len(place.rows),
-        )
+        image["top"], image["left"] = place.rows.start - top, place.columns.start - left
+        image["height"] = len(place.rows)
         image["crop_top"], image["crop_left"] = box.top - top, box.left - left
         for axis in image["axes"]:
             axis["spans"] = self.take("spans", int(axis["out"]))
@@ -478,6 +421,25 @@ class _Builder:
             axis["precision"] = self.take("precisions", 1)
         image["resized"] = self.take("resized", len(place.rows) * box.out_width)
         image["out"] = self.take("pixels", box.out_height * box.out_width)
+
+
+def _chunks(images: Array) -> Array:
+    """Return the chunks of all images: the first ones of each, which have the largest tiles, then the second ones."""
+    counts = -(-images["tile_rows"].astype(np.int64) * images["tile_columns"] // TILES)
+    numbers = np.repeat(np.arange(len(images)), counts)
+    order = np.arange(len(numbers)) - np.repeat(counts.cumsum() - counts, counts)
+    made = np.zeros(len(numbers), CHUNK)
+    made["image"], made["first"] = numbers, order * TILES
+    return made[np.argsort(order, kind="stable")]
+
+
+def _require_inside(photo: Photo, box: Box) -> None:
+    """Raise ValueError for a crop that does not lie inside of its photo."""
+    grid, (top, left, height, width) = photo.tiles.grid, box.rectangle
+    if min(top, left) < 0 or min(height, width) < 1 or top + height > grid.height or left + width > grid.width:
+        raise ValueError(
+            f"the rectangle {box.rectangle} lies outside of a photo of {grid.height} x {grid.width} pixels"
+        )
 
 
 def _sides(window: Window) -> tuple[int, int]:
@@ -496,12 +458,14 @@ def batch_of(photos: Sequence[Photo], boxes: Sequence[Box]) -> Batch:
     Raises
     ------
     ValueError
-        If a window is padded, the results differ in size, or the batch has more bytes than 2**28.
+        If a window is padded, a rectangle lies outside of its photo, the results differ in size, or the batch has
+        2**28 bytes or more.
     """
     builder, refused = _Builder(), []
     if len({box.out for box in boxes}) != 1 or any(map(is_padded, boxes)):
         raise ValueError("the results of a batch need the same size, and no padding")
     for number, (photo, box) in enumerate(zip(photos, boxes, strict=True)):
+        _require_inside(photo, box)
         if not builder.add(photo, box):
             refused.append(number)
     if builder.sizes["bytes"] >= 1 << 28:
@@ -513,4 +477,6 @@ def batch_of(photos: Sequence[Photo], boxes: Sequence[Box]) -> Batch:
     says = np.stack(builder.says) if builder.says else np.zeros((0, 4, SAYS), np.uint8)
     quanta = np.stack(builder.quanta) if builder.quanta else np.zeros((0, 3, 64), np.int16)
     words = np.frombuffer(slab, np.uint32)
-    return Batch(words, groups, images, says, quanta, sizes, tuple(refused), tuple(builder.tiles), boxes[0].out)
+    return Batch(
+        words, groups, images, _chunks(images), says, quanta, sizes, tuple(refused), tuple(builder.tiles), boxes[0].out
+    )

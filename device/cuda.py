@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from device.stages import STAGES
 from device.twin import SOURCES
 
-__all__ = ["Device", "Facts", "Made", "compile_kernels", "find_nvrtc"]
+__all__ = ["Device", "Facts", "Made", "compile_kernels", "facts_in", "find_nvrtc"]
 
 Array = npt.NDArray[Any]
 
@@ -134,11 +135,23 @@ def _by_nvcc(architecture: str, nvcc: str, sources: Path) -> Made:
 
 
 class Facts(NamedTuple):
-    """What a compiled kernel needs: registers of a thread, bytes of a thread that do not fit into them, bytes of a block."""
+    """What a kernel needs: registers of a thread, bytes of a thread beside them, shared bytes of a block."""
 
     registers: int
     local: int
     shared: int
+
+
+def facts_in(log: str) -> dict[str, Facts]:
+    """Return what each kernel needs by the log of a compiler that made a cubin."""
+    found = {}
+    for entry in log.split("Compiling entry function '")[1:]:
+        registers, shared = re.search(r"Used (\d+) registers", entry), re.search(r"(\d+) bytes smem", entry)
+        spilt = re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", entry)
+        assert registers is not None
+        name = entry.partition("'")[0]
+        found[name] = Facts(int(registers[1]), sum(map(int, spilt)), int(shared[1]) if shared else 0)
+    return found
 
 
 def _check(driver: ctypes.CDLL, status: int, what: str) -> None:
@@ -161,7 +174,7 @@ class Device:
 
     def __init__(self, sources: Path = SOURCES, architecture: str | None = None) -> None:
         try:
-            import torch  # noqa: PLC0415
+            import torch
         except ImportError as error:
             raise RuntimeError(f"the device needs torch: {error}") from error
         if not torch.cuda.is_available():
@@ -221,7 +234,12 @@ class Device:
 
     def fetch(self, memory: Any) -> Array:
         """Return the bytes of memory."""
-        return memory.cpu().numpy()
+        bytes_of: Array = memory.cpu().numpy()
+        return bytes_of
+
+    def replace(self, memory: Any, array: Array) -> None:
+        """Copy an array into memory of as many bytes."""
+        memory.copy_(self.put(array))
 
     def launch(self, name: str, blocks: tuple[int, int], threads: int, arguments: Sequence[Any]) -> None:
         held = [

@@ -1,5 +1,6 @@
-/* Decodes the Huffman codes of tiles (ITU-T T.81, annex F.2): a block an image, a thread a tile. Accepts no more than packer's
-   decoder on the CPU: see packer/_images/native/jpeg/scan.c and tables.c. */
+/* Decodes the Huffman codes of tiles (ITU-T T.81, annex F.2): a thread a tile. One kernel makes the tables of each image and
+   sorts its tiles by size, so that the threads of a warp have about as much to do; another one decodes some tiles of an image in
+   each block. Accepts no more than packer's decoder on the CPU: see scan.c and tables.c of packer. */
 
 #ifndef DEVICE_ENTROPY_H
 #define DEVICE_ENTROPY_H
@@ -7,11 +8,15 @@
 #include "layout.h"
 
 enum {
-    LOOK = 10,                       /* bits of a code that the first level of a table knows */
-    FURTHER = LENGTHS - LOOK,        /* bits that the second level knows */
-    PREFIXES = 64,                   /* of LOOK bits, of longer codes; of all tables of an image */
-    BUCKETS = 64, BUCKET = 32,       /* of tiles by size; bytes by which they differ */
-    ENTROPY_THREADS = 256            /* at most */
+    LOOK = 10,               /* bits of a code that the first level of a table knows */
+    FURTHER = LENGTHS - LOOK, /* bits that the second level knows */
+    PREFIXES = 64,           /* of LOOK bits, of longer codes; of all tables of an image */
+    ENTRIES = (TABLES << LOOK) + (PREFIXES << FURTHER) + 2 * TABLES, /* and some, for a multiple of four words */
+    BUCKETS = 64, BUCKET = 32, /* of tiles by size; bytes by which they differ */
+    CHUNK = 128,             /* tiles of a block */
+    RING = 16,               /* words of a tile that a thread has at hand; a power of two */
+    REFILL = 4,              /* symbols after which a thread may load more: these have as many words at most */
+    TABLE_THREADS = 256, ENTROPY_THREADS = 128 /* at most */
 };
 
 /* An entry of a table: in the lowest 5 bits how many bits a code and the value after it have together; then 4 bits of how many
@@ -27,21 +32,38 @@ typedef struct {
 /* How to look into a table: the places of its two levels among all entries, of the second one minus the first 16 bits that stand
    there; these; and the 16 bits after the last ones, where there is no code. */
 typedef struct {
-    uint32_t look, further, begin, end;
+    ALIGNED(16) uint32_t look;
+    uint32_t further, begin, end;
 } Look;
 
+/* The tables of an image. */
 typedef struct {
-    uint16_t look[TABLES][1 << LOOK];
-    uint16_t further[(PREFIXES << FURTHER) + TABLES]; /* after the entries of each table stands one that is no code */
-    Codes codes[TABLES];
+    ALIGNED(16) uint16_t entries[ENTRIES]; /* first levels, then second ones, after each of which stands one that is no code */
     Look looks[TABLES];
-    uint8_t zigzag[128];
-    int32_t block_component[BLOCKS], block_first[BLOCKS], block_row[BLOCKS], block_step[BLOCKS]; /* see set_blocks */
-    int32_t block_dc[BLOCKS], block_ac[BLOCKS]; /* tables */
-    int32_t block_count;
-    uint32_t bucket[BUCKETS];
-    int32_t sums[COMPONENTS][ENTROPY_THREADS]; /* of the differences of first coefficients */
     uint32_t is_bad; /* a status */
+    uint32_t count;  /* of tiles that are to be decoded */
+    uint32_t unused[2];
+} Tables;
+
+typedef struct {
+    Codes codes[TABLES];
+    uint32_t bucket[BUCKETS];
+    uint32_t is_bad;
+} TableShared;
+
+/* A block of an MCU: how its symbols are looked up; the first block's place, how many places further the same block of the next
+   row of MCUs is, and that of the next MCU; and its component. */
+typedef struct {
+    Look dc, ac;
+    int32_t first, row, step, component;
+} Block;
+
+typedef struct {
+    ALIGNED(16) uint16_t entries[ENTRIES];
+    Block blocks[BLOCKS];
+    int32_t block_count;
+    uint8_t zigzag[128];
+    uint32_t ring[RING][ENTROPY_THREADS];
 } EntropyShared;
 
 /* Where a coefficient stands in a block, column by column, by its place in the zigzag order. A damaged tile may lead up to 16
@@ -51,28 +73,6 @@ TABLE uint8_t COLUMNWISE[80] = {
     28, 21, 14, 7, 15, 22, 29, 36, 43, 50, 57, 58, 51, 44, 37, 30, 23, 31, 38, 45, 52, 59, 60, 53, 46, 39, 47, 54, 61, 62,
     55, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
 };
-
-/* Lays out the blocks of an MCU: the component of each; the first block's place, how many places further the same block of the
-   next row of MCUs is, and that of the next MCU. */
-FUNCTION void
-set_blocks(EntropyShared *shared, const Image *image)
-{
-    int32_t count = 0;
-    for (int32_t i = 0; i < image->count; i++) {
-        const Component *c = &image->components[i];
-        for (int32_t y = 0; y < c->down; y++) {
-            for (int32_t x = 0; x < c->across && count < BLOCKS; x++, count++) {
-                shared->block_component[count] = i;
-                shared->block_first[count] = (int32_t)c->coefficients + y * c->blocks + x;
-                shared->block_row[count] = c->down * c->blocks;
-                shared->block_step[count] = c->across;
-                shared->block_dc[count] = c->dc;
-                shared->block_ac[count] = c->ac;
-            }
-        }
-    }
-    shared->block_count = count;
-}
 
 /* Finds the codes of a table; a status where they are none of a JPEG's. */
 FUNCTION uint32_t
@@ -92,20 +92,16 @@ set_codes(Codes *codes, const uint8_t *says, int32_t size)
 }
 
 FUNCTION void
-begin_image(EntropyShared *shared, const Image *image, uint32_t thread, uint32_t threads)
+begin_image(TableShared *shared, uint32_t thread, uint32_t threads)
 {
-    for (uint32_t i = thread; i < 128; i += threads)
-        shared->zigzag[i] = i < 80 ? COLUMNWISE[i] : 63;
     for (uint32_t i = thread; i < BUCKETS; i += threads)
         shared->bucket[i] = 0;
-    if (thread == 0) {
+    if (thread == 0)
         shared->is_bad = FINE;
-        set_blocks(shared, image);
-    }
 }
 
 FUNCTION void
-find_codes(EntropyShared *shared, const Image *image, const uint8_t *RESTRICT says, uint32_t thread, uint32_t threads)
+find_codes(TableShared *shared, const Image *image, const uint8_t *RESTRICT says, uint32_t thread, uint32_t threads)
 {
     for (uint32_t table = thread; table < TABLES; table += threads) {
         const uint32_t status = set_codes(&shared->codes[table], says + table * SAYS, image->tables[table]);
@@ -114,9 +110,10 @@ find_codes(EntropyShared *shared, const Image *image, const uint8_t *RESTRICT sa
     }
 }
 
-/* Finds places for the second level, and symbols that no sequential JPEG has. */
+/* Finds places for the second levels, and symbols that no sequential JPEG has. */
 FUNCTION void
-check_codes(EntropyShared *shared, const Image *image, const uint8_t *RESTRICT says, uint32_t thread, uint32_t threads)
+check_codes(TableShared *shared, Tables *tables, const Image *image, const uint8_t *RESTRICT says, uint32_t thread,
+            uint32_t threads)
 {
     for (int32_t table = 0; table < TABLES; table++) {
         for (int32_t i = LENGTHS + (int32_t)thread; i < image->tables[table]; i += (int32_t)threads) {
@@ -128,7 +125,7 @@ check_codes(EntropyShared *shared, const Image *image, const uint8_t *RESTRICT s
     if (thread == 0) {
         uint32_t place = TABLES << LOOK, prefixes = 0;
         for (int32_t table = 0; table < TABLES; table++) {
-            Look *look = &shared->looks[table];
+            Look *look = &tables->looks[table];
             const uint32_t begin = (uint32_t)shared->codes[table].end[LOOK];
             const uint32_t count = ((uint32_t)shared->codes[table].end[LENGTHS] - begin + (1 << FURTHER) - 1) >> FURTHER;
             look->look = (uint32_t)table << LOOK;
@@ -158,19 +155,19 @@ entry_for(const Codes *codes, const uint8_t *RESTRICT says, uint32_t is_ac, int3
 }
 
 FUNCTION void
-fill_tables(EntropyShared *shared, const Image *image, const uint8_t *RESTRICT says, uint32_t thread, uint32_t threads)
+fill_tables(const TableShared *shared, Tables *tables, const Image *image, const uint8_t *RESTRICT says, uint32_t thread,
+            uint32_t threads)
 {
-    uint16_t *tables = &shared->look[0][0];
     for (uint32_t table = 0; table < TABLES; table++, says += SAYS) {
         const Codes *codes = &shared->codes[table];
-        const Look look = shared->looks[table];
-        if (!image->tables[table])
+        const Look look = tables->looks[table];
+        if (!image->tables[table] || shared->is_bad)
             continue;
         for (uint32_t i = thread; i < 1 << LOOK; i += threads)
-            tables[look.look + i] = (uint16_t)entry_for(codes, says, table > 1, (int32_t)(i << FURTHER), 1, LOOK);
+            tables->entries[look.look + i] = (uint16_t)entry_for(codes, says, table > 1, (int32_t)(i << FURTHER), 1, LOOK);
         for (uint32_t bits = look.begin + thread; bits <= look.end; bits += threads) {
             const uint32_t entry = bits < look.end ? entry_for(codes, says, table > 1, (int32_t)bits, LOOK + 1, LENGTHS) : 0;
-            tables[look.further + bits] = (uint16_t)entry;
+            tables->entries[look.further + bits] = (uint16_t)entry;
         }
     }
 }
@@ -191,7 +188,7 @@ bucket_of(const uint32_t *RESTRICT spans, uint32_t tile) /* the largest first */
 }
 
 FUNCTION void
-count_buckets(EntropyShared *shared, const Image *image, const uint32_t *RESTRICT spans, const uint8_t *status, uint32_t thread,
+count_buckets(TableShared *shared, const Image *image, const uint32_t *RESTRICT spans, const uint8_t *status, uint32_t thread,
               uint32_t threads)
 {
     const uint32_t count = (uint32_t)(image->tile_rows * image->tile_columns);
@@ -201,7 +198,7 @@ count_buckets(EntropyShared *shared, const Image *image, const uint32_t *RESTRIC
 }
 
 FUNCTION void
-begin_buckets(EntropyShared *shared, uint32_t thread)
+begin_buckets(TableShared *shared, Tables *tables, uint32_t thread)
 {
     if (thread == 0) {
         uint32_t sum = 0;
@@ -210,12 +207,14 @@ begin_buckets(EntropyShared *shared, uint32_t thread)
             shared->bucket[i] = sum;
             sum += count;
         }
+        tables->count = sum;
+        tables->is_bad = shared->is_bad;
     }
 }
 
 FUNCTION void
-sort_tiles(EntropyShared *shared, const Image *image, const uint32_t *RESTRICT spans, const uint8_t *status,
-           uint32_t *order, uint32_t thread, uint32_t threads)
+sort_tiles(TableShared *shared, const Image *image, const uint32_t *RESTRICT spans, const uint8_t *status, uint32_t *order,
+           uint32_t thread, uint32_t threads)
 {
     const uint32_t count = (uint32_t)(image->tile_rows * image->tile_columns);
     for (uint32_t i = thread; i < count; i += threads)
@@ -223,34 +222,85 @@ sort_tiles(EntropyShared *shared, const Image *image, const uint32_t *RESTRICT s
             order[image->order + add_shared(&shared->bucket[bucket_of(spans, tile_of(image, i))], 1)] = i;
 }
 
-/* Bits of a tile: the next one is bit 31 - `used` of `high`. */
+KERNEL(tables, TABLE_THREADS, 4, const Image *RESTRICT images, const uint8_t *RESTRICT says, const uint32_t *RESTRICT spans,
+       const uint8_t *RESTRICT status, uint32_t *RESTRICT order, Tables *all)
+{
+    GRID {
+        SHARED(TableShared, shared);
+        const Image *image = images + block_x;
+        Tables *own = all + block_x;
+        const uint8_t *tables_say = says + block_x * (TABLES * SAYS);
+        PHASE(begin_image(&shared, thread, threads));
+        PHASE(find_codes(&shared, image, tables_say, thread, threads));
+        PHASE(check_codes(&shared, own, image, tables_say, thread, threads));
+        PHASE(fill_tables(&shared, own, image, tables_say, thread, threads));
+        PHASE(count_buckets(&shared, image, spans, status, thread, threads));
+        PHASE(begin_buckets(&shared, own, thread));
+        LAST_PHASE(sort_tiles(&shared, image, spans, status, order, thread, threads));
+    }
+}
+
+/* Bits of a tile: the next one is bit 31 - `used` of `high`. The words after `low` up to before `filled` are in the thread's ring;
+   four more may be on their way, which nobody waits for until some symbols later. */
 typedef struct {
-    uint32_t high, low, ahead;
+    uint32_t high, low;
     uint32_t used; /* 0 to 31 */
-    uint32_t next; /* word after the one ahead */
+    uint32_t next, filled;
+    uint32_t is_coming;
+    Words coming;
 } Bits;
 
+FUNCTION uint32_t
+word_at(const EntropyShared *shared, uint32_t at, uint32_t thread)
+{
+    return shared->ring[at & (RING - 1)][thread];
+}
+
+FUNCTION void
+take_words(EntropyShared *shared, Bits *bits, const Words *words, uint32_t thread)
+{
+    UNROLLED
+    for (uint32_t i = 0; i < 4; i++)
+        shared->ring[(bits->filled + i) & (RING - 1)][thread] = words->at[i];
+    bits->filled += 4;
+}
+
+/* Takes the words that have come, and lets more come where there is room. */
+FUNCTION void
+refill(EntropyShared *shared, Bits *bits, const uint32_t *RESTRICT words, uint32_t thread)
+{
+    if (bits->is_coming)
+        take_words(shared, bits, &bits->coming, thread);
+    bits->is_coming = bits->filled + 4 - bits->next <= RING;
+    if (bits->is_coming)
+        bits->coming = load_words(words + bits->filled);
+}
+
 FUNCTION Bits
-bits_from(const uint32_t *RESTRICT words, uint32_t byte)
+bits_from(EntropyShared *shared, const uint32_t *RESTRICT words, uint32_t byte, uint32_t thread)
 {
     Bits bits;
     bits.next = byte / 4;
+    bits.filled = bits.next & ~3u;
     bits.used = byte % 4 * 8;
-    bits.high = words[bits.next++];
-    bits.low = words[bits.next++];
-    bits.ahead = words[bits.next++];
+    bits.is_coming = 0;
+    for (uint32_t i = 0; i < RING / 4 - 1; i++) {
+        bits.coming = load_words(words + bits.filled);
+        take_words(shared, &bits, &bits.coming, thread);
+    }
+    bits.high = word_at(shared, bits.next++, thread);
+    bits.low = word_at(shared, bits.next++, thread);
     return bits;
 }
 
 FUNCTION void
-skip(Bits *bits, const uint32_t *RESTRICT words, uint32_t count)
+skip(const EntropyShared *shared, Bits *bits, uint32_t count, uint32_t thread)
 {
     bits->used += count;
     if (bits->used >= 32) {
         bits->used -= 32;
         bits->high = bits->low;
-        bits->low = bits->ahead;
-        bits->ahead = words[bits->next++];
+        bits->low = word_at(shared, bits->next++, thread);
     }
 }
 
@@ -258,7 +308,7 @@ skip(Bits *bits, const uint32_t *RESTRICT words, uint32_t count)
 FUNCTION uint32_t
 position(const Bits *bits)
 {
-    return (bits->next - 3) * 32 + bits->used;
+    return (bits->next - 2) * 32 + bits->used;
 }
 
 /* Returns the value whose bits are the lowest `size` of some (T.81, F.2.2.1: EXTEND). */
@@ -274,8 +324,7 @@ FUNCTION uint32_t
 look_up(const EntropyShared *shared, const Look *look, uint32_t bits)
 {
     const uint32_t code = bits >> (32 - LENGTHS), end = code < look->end ? code : look->end;
-    const uint16_t *tables = &shared->look[0][0];
-    return tables[code < look->begin ? look->look + (bits >> (32 - LOOK)) : look->further + end];
+    return shared->entries[code < look->begin ? look->look + (bits >> (32 - LOOK)) : look->further + end];
 }
 
 #ifdef COUNTED
@@ -289,8 +338,25 @@ count_symbols(uint32_t count)
 }
 #endif
 
+/* The sums of the differences of first coefficients, of each component. */
+typedef struct {
+    int32_t of_0, of_1, of_2;
+} Predictions;
+
+/* Returns a first coefficient: its difference is added to the one before. */
+FUNCTION int32_t
+predicted(Predictions *sums, int32_t component, int32_t difference)
+{
+    const int32_t value = plus(component == 0 ? sums->of_0 : component == 1 ? sums->of_1 : sums->of_2, difference);
+    sums->of_0 = component == 0 ? value : sums->of_0;
+    sums->of_1 = component == 1 ? value : sums->of_1;
+    sums->of_2 = component == 2 ? value : sums->of_2;
+    return value;
+}
+
 /* Decodes a tile, up to the last MCU of the window. One loop goes over all symbols, so that the threads of a warp stay together
-   whichever blocks their symbols belong to. Returns its status.
+   whichever blocks their symbols belong to. A coefficient is stored one symbol later, while the next one is looked up. Returns
+   the tile's status.
 
    At the end of a block the bits must not have ended before: so at most those of a block are read beyond a tile. */
 FUNCTION uint32_t
@@ -299,52 +365,57 @@ decode_tile(EntropyShared *shared, const Image *image, const uint32_t *RESTRICT 
 {
     const int32_t first = (int32_t)column * image->interval - image->skipped; /* MCU of the window */
     const int32_t last = smaller(first + image->interval, image->columns), blocks = shared->block_count;
-    const uint32_t bits_end = end * 8;
-    Bits bits = bits_from(words, begin);
-    int32_t mcu = first, block = 0, component = shared->block_component[0];
-    uint32_t k = 0, status = FINE;
+    HELD(thread);
+    Bits bits = bits_from(shared, words, begin, thread);
+    Predictions sums = {0, 0, 0};
+    int32_t mcu = first, number = 0;
+    Block block = shared->blocks[0];
+    Look look = block.dc;
+    uint32_t k = 0, status = FINE, is_stored = 0, turn = 0;
+    int32_t value = 0;
+    uint32_t place = 0;
+    int16_t *to = coefficients + 64 * (uint32_t)(block.first + (int32_t)row * block.row + mcu * block.step), *into = to;
 #ifdef COUNTED
     uint32_t steps = 0;
 #endif
-    Look look = shared->looks[shared->block_dc[0]];
-    int16_t *to = coefficients + 64 * (uint32_t)(shared->block_first[0] + (int32_t)row * shared->block_row[0]
-                                                 + mcu * shared->block_step[0]);
-    for (int32_t i = 0; i < image->count; i++)
-        shared->sums[i][thread] = 0;
     while (mcu < last) {
+        if (turn++ % REFILL == 0)
+            refill(shared, &bits, words, thread);
         const uint32_t next = shifted(bits.high, bits.low, bits.used), entry = look_up(shared, &look, next);
-        const uint32_t total = entry & 31, size = entry >> SIZE & 15;
+        const uint32_t total = entry & 31, size = entry >> SIZE & 15, is_first = k == 0;
+        if (is_stored)
+            into[place] = (int16_t)value;
+        skip(shared, &bits, total, thread);
+        k += entry >> ONWARD;
+        value = value_of(next >> ((32 - total) & 31), size);
+        place = shared->zigzag[(k - 1) & 127];
+        into = to;
+        is_stored = (size || is_first) && mcu >= 0;
 #ifdef COUNTED
         steps++;
 #endif
-        int32_t value = value_of(next >> ((32 - total) & 31), size);
-        const uint32_t is_first = k == 0;
-        k += entry >> ONWARD;
-        skip(&bits, words, total);
         if (is_first) {
-            value = plus(shared->sums[component][thread], value);
-            shared->sums[component][thread] = value;
-            look = shared->looks[shared->block_ac[block]];
+            value = predicted(&sums, block.component, value);
+            look = block.ac;
         }
-        if ((size || is_first) && mcu >= 0)
-            to[shared->zigzag[(k - 1) & 127]] = (int16_t)value;
         if (k >= 64 || !entry) {
             /* Zeros may not be the last of a block, nor lead beyond it. */
-            if (!entry || (k < TO_END && (k > 64 || !size)) || (int32_t)(bits_end - position(&bits)) < 0) {
+            if (!entry || (k < TO_END && (k > 64 || !size)) || (int32_t)(end * 8 - position(&bits)) < 0) {
                 status = DAMAGED;
                 break;
             }
             k = 0;
-            if (++block == blocks) {
-                block = 0;
+            if (++number == blocks) {
+                number = 0;
                 mcu++;
             }
-            component = shared->block_component[block];
-            look = shared->looks[shared->block_dc[block]];
-            to = coefficients + 64 * (uint32_t)(shared->block_first[block] + (int32_t)row * shared->block_row[block]
-                                                + mcu * shared->block_step[block]);
+            block = shared->blocks[number];
+            look = block.dc;
+            to = coefficients + 64 * (uint32_t)(block.first + (int32_t)row * block.row + mcu * block.step);
         }
     }
+    if (is_stored)
+        into[place] = (int16_t)value;
     if (mcu == first + image->interval && (position(&bits) + 7) / 8 != end)
         status = DAMAGED;
 #ifdef COUNTED
@@ -353,38 +424,68 @@ decode_tile(EntropyShared *shared, const Image *image, const uint32_t *RESTRICT 
     return status;
 }
 
+/* Lays out the blocks of an MCU. */
 FUNCTION void
-decode_tiles(EntropyShared *shared, const Image *image, const uint32_t *RESTRICT words, const uint32_t *RESTRICT spans,
-             const uint32_t *order, int16_t *RESTRICT coefficients, uint8_t *status, uint32_t thread, uint32_t threads)
+set_blocks(EntropyShared *shared, const Image *image, const Tables *tables)
 {
-    const uint32_t count = shared->bucket[BUCKETS - 1]; /* where the last bucket ends */
-    for (uint32_t i = thread; i < count; i += threads) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < image->count; i++) {
+        const Component *c = &image->components[i];
+        for (int32_t y = 0; y < c->down; y++) {
+            for (int32_t x = 0; x < c->across && count < BLOCKS; x++, count++) {
+                Block *block = &shared->blocks[count];
+                block->dc = tables->looks[c->dc];
+                block->ac = tables->looks[c->ac];
+                block->first = (int32_t)c->coefficients + y * c->blocks + x;
+                block->row = c->down * c->blocks;
+                block->step = c->across;
+                block->component = i;
+            }
+        }
+    }
+    shared->block_count = count;
+}
+
+FUNCTION void
+load_tables(EntropyShared *shared, const Image *image, const Tables *tables, uint32_t thread, uint32_t threads)
+{
+    const uint32_t *from = (const uint32_t *)(const void *)tables->entries;
+    uint32_t *to = (uint32_t *)(void *)shared->entries;
+    for (uint32_t i = thread; i < ENTRIES / 2; i += threads)
+        to[i] = from[i];
+    for (uint32_t i = thread; i < 128; i += threads)
+        shared->zigzag[i] = i < 80 ? COLUMNWISE[i] : 63;
+    if (thread == 0)
+        set_blocks(shared, image, tables);
+}
+
+FUNCTION void
+decode_tiles(EntropyShared *shared, const Image *image, const Tables *tables, const uint32_t *RESTRICT words,
+             const uint32_t *RESTRICT spans, const uint32_t *RESTRICT order, int16_t *RESTRICT coefficients,
+             uint8_t *RESTRICT status, uint32_t first, uint32_t thread, uint32_t threads)
+{
+    const uint32_t end = first + CHUNK < tables->count ? first + CHUNK : tables->count;
+    for (uint32_t i = first + thread; i < end; i += threads) {
         const uint32_t place = order[image->order + i], row = place / (uint32_t)image->tile_columns;
         const uint32_t column = place - row * (uint32_t)image->tile_columns, tile = tile_of(image, place);
-        status[tile] = (uint8_t)(shared->is_bad ? shared->is_bad
+        status[tile] = (uint8_t)(tables->is_bad ? tables->is_bad
                                                 : decode_tile(shared, image, words, coefficients, row, column, spans[2 * tile],
                                                               spans[2 * tile + 1], thread));
     }
 }
 
-KERNEL(entropy, ENTROPY_THREADS, 4, const Image *RESTRICT images, const uint8_t *RESTRICT says,
-       const uint32_t *RESTRICT words, const uint32_t *RESTRICT spans, uint8_t *status, uint32_t *order,
+KERNEL(entropy, ENTROPY_THREADS, 6, const Image *RESTRICT images, const Chunk *RESTRICT chunks, const Tables *RESTRICT tables,
+       const uint32_t *RESTRICT words, const uint32_t *RESTRICT spans, uint8_t *RESTRICT status, const uint32_t *RESTRICT order,
        int16_t *RESTRICT coefficients)
 {
-    GRID;
-    SHARED(EntropyShared, shared);
-    const Image *image = images + block_x;
-    says += block_x * (TABLES * SAYS);
-    (void)block_y;
-    PHASE(begin_image(&shared, image, thread, threads));
-    PHASE(find_codes(&shared, image, says, thread, threads));
-    PHASE(check_codes(&shared, image, says, thread, threads));
-    if (!shared.is_bad) /* the same for all threads */
-        PHASE(fill_tables(&shared, image, says, thread, threads));
-    PHASE(count_buckets(&shared, image, spans, status, thread, threads));
-    PHASE(begin_buckets(&shared, thread));
-    PHASE(sort_tiles(&shared, image, spans, status, order, thread, threads));
-    LAST_PHASE(decode_tiles(&shared, image, words, spans, order, coefficients, status, thread, threads));
+    GRID {
+        SHARED(EntropyShared, shared);
+        const Chunk chunk = chunks[block_x];
+        const Image *image = images + chunk.image;
+        const Tables *own = tables + chunk.image;
+        PHASE(load_tables(&shared, image, own, thread, threads));
+        LAST_PHASE(decode_tiles(&shared, image, own, words, spans, order, coefficients, status, chunk.first, thread, threads));
+    }
 }
 
 #endif

@@ -8,5 +8,6 @@
 
 #if !ON_DEVICE
 /* The sizes of the structures, for whoever fills them elsewhere. */
-const uint32_t structure_sizes[] = {sizeof(Group), sizeof(Component), sizeof(Axis), sizeof(Image), sizeof(Span)};
+const uint32_t structure_sizes[] = {sizeof(Group), sizeof(Component), sizeof(Axis), sizeof(Image), sizeof(Span), sizeof(Chunk),
+                                    sizeof(Tables)};
 #endif

@@ -79,4 +79,9 @@ typedef struct {
     int32_t first, count;
 } Span;
 
+/* Some tiles of an image that a block decodes: those from `first` on, in the order of their sizes. */
+typedef struct {
+    uint32_t image, first;
+} Chunk;
+
 #endif

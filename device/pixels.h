@@ -26,25 +26,66 @@ sample_at(const Component *c, const uint8_t *RESTRICT samples, int32_t y, int32_
     const uint8_t *row = plane + near * c->stride, *other = plane + beside * c->stride;
     if (c->upsampling == SMOOTH_DOWN)
         return (3 * row[x] + other[x] + 1 + (y & 1)) >> 2;
-    const int32_t odd = x & 1, at = x >> 1, next = odd ? smaller(at + 1, c->width - 1 - c->first_column) : larger(at - 1, 0);
+    /* The image's edge; or the window's, of pixels that nobody needs. */
+    const int32_t edge = smaller(c->width - 1 - c->first_column, c->stride - 1);
+    const int32_t odd = x & 1, at = x >> 1, next = odd ? smaller(at + 1, edge) : larger(at - 1, 0);
     if (c->tall == 1)
         return (3 * row[at] + row[next] + 1 + odd) >> 2;
     return (3 * (3 * row[at] + other[at]) + 3 * row[next] + other[next] + 8 - odd) >> 4;
 }
 
-/* Returns a pixel of the window: red in the lowest byte, green, blue. */
+/* Returns the samples of a component for four pixels of the window from a multiple of four on, the first in the lowest byte. */
+FUNCTION uint32_t
+four_samples_at(const Component *c, const uint8_t *RESTRICT samples, int32_t y, int32_t x)
+{
+    uint32_t four = 0;
+    if (c->upsampling == AS_IT_IS) /* rows are a multiple of eight samples */
+        return *(const uint32_t *)(const void *)(samples + c->plane + y * c->stride + x);
+    UNROLLED
+    for (int32_t i = 0; i < 4; i++)
+        four |= (uint32_t)sample_at(c, samples, y, x + i) << 8 * i;
+    return four;
+}
+
+/* Returns a pixel of samples: red in the lowest byte, green, blue. */
+FUNCTION uint32_t
+converted(int32_t luma, int32_t blueness, int32_t redness)
+{
+    const int32_t cb = blueness - 128, cr = redness - 128;
+    const uint32_t red = (uint32_t)bounded(luma + ((91881 * cr + 32768) >> 16), 0, 255);
+    const uint32_t green = (uint32_t)bounded(luma + ((-22554 * cb - 46802 * cr + 32768) >> 16), 0, 255);
+    const uint32_t blue = (uint32_t)bounded(luma + ((116130 * cb + 32768) >> 16), 0, 255);
+    return red | green << 8 | blue << 16;
+}
+
+/* Returns a pixel of the window. */
 FUNCTION uint32_t
 pixel_at(const Image *image, const uint8_t *RESTRICT samples, int32_t y, int32_t x)
 {
     const int32_t luma = sample_at(&image->components[0], samples, y, x);
     if (image->count == 1)
         return (uint32_t)luma * 0x10101u;
-    const int32_t cb = sample_at(&image->components[1], samples, y, x) - 128;
-    const int32_t cr = sample_at(&image->components[2], samples, y, x) - 128;
-    const uint32_t red = (uint32_t)bounded(luma + ((91881 * cr + 32768) >> 16), 0, 255);
-    const uint32_t green = (uint32_t)bounded(luma + ((-22554 * cb - 46802 * cr + 32768) >> 16), 0, 255);
-    const uint32_t blue = (uint32_t)bounded(luma + ((116130 * cb + 32768) >> 16), 0, 255);
-    return red | green << 8 | blue << 16;
+    return converted(luma, sample_at(&image->components[1], samples, y, x), sample_at(&image->components[2], samples, y, x));
+}
+
+/* Returns four pixels of the window from a multiple of four on. */
+FUNCTION Words
+four_pixels_at(const Image *image, const uint8_t *RESTRICT samples, int32_t y, int32_t x)
+{
+    const uint32_t luma = four_samples_at(&image->components[0], samples, y, x);
+    uint32_t blueness = 0, redness = 0;
+    Words four;
+    if (image->count > 1) {
+        blueness = four_samples_at(&image->components[1], samples, y, x);
+        redness = four_samples_at(&image->components[2], samples, y, x);
+    }
+    UNROLLED
+    for (int32_t i = 0; i < 4; i++) {
+        const int32_t own = (int32_t)(luma >> 8 * i & 255);
+        four.at[i] = image->count == 1 ? (uint32_t)own * 0x10101u
+                                       : converted(own, (int32_t)(blueness >> 8 * i & 255), (int32_t)(redness >> 8 * i & 255));
+    }
+    return four;
 }
 
 typedef struct {
@@ -80,26 +121,28 @@ rounded_pixel(const Sums *sums, int32_t precision)
 }
 
 typedef struct {
-    uint32_t pixels[ROWS][STRIP];
+    ALIGNED(16) uint32_t pixels[ROWS][STRIP];
 } AcrossShared;
 
 /* Some columns of the result that are resized together, and which pixels of the crop they depend on. */
 typedef struct {
     int32_t first, count; /* columns */
-    int32_t begin, width; /* pixels */
+    int32_t begin, width; /* pixels of the window, from a multiple of four on */
     int32_t is_held;      /* whether a block holds them; those of a column may be too many */
 } Strip;
 
 FUNCTION Strip
-strip_from(const Axis *axis, const Span *RESTRICT spans, int32_t first, int32_t most)
+strip_from(const Image *image, const Span *RESTRICT spans, int32_t first, int32_t most)
 {
+    const Axis *axis = &image->axes[1];
+    const Span *own = spans + axis->spans;
     Strip strip;
     strip.first = first;
     strip.count = smaller(most, axis->out - first);
-    strip.begin = spans[axis->spans + first].first;
+    strip.begin = (image->crop_left + own[first].first) & ~3;
     for (;;) {
-        const Span last = spans[axis->spans + first + strip.count - 1];
-        strip.width = last.first + last.count - strip.begin;
+        const Span last = own[first + strip.count - 1];
+        strip.width = (image->crop_left + last.first + last.count - strip.begin + 3) & ~3;
         strip.is_held = strip.width <= STRIP;
         if (strip.is_held || strip.count == 1)
             return strip;
@@ -112,8 +155,23 @@ load_strip(AcrossShared *shared, const Image *image, const uint8_t *RESTRICT sam
            int32_t rows, uint32_t thread, uint32_t threads)
 {
     for (int32_t y = 0; y < rows && strip->is_held; y++)
-        for (int32_t x = (int32_t)thread; x < strip->width; x += (int32_t)threads)
-            shared->pixels[y][x] = pixel_at(image, samples, image->top + row + y, image->crop_left + strip->begin + x);
+        for (int32_t x = 4 * (int32_t)thread; x < strip->width; x += 4 * (int32_t)threads)
+            store_words(&shared->pixels[y][x], four_pixels_at(image, samples, image->top + row + y, strip->begin + x));
+}
+
+/* Resizes a column whose pixels a block does not hold: they are made as often as they are needed. */
+FUNCTION void
+resize_far(const Image *image, const uint8_t *RESTRICT samples, Span span, const int16_t *RESTRICT weights, int32_t precision,
+           uint32_t *RESTRICT to, int32_t row, int32_t rows)
+{
+    const int32_t width = image->axes[1].out;
+    for (int32_t y = 0; y < rows; y++, to += width) {
+        Sums sums = half_of_one(precision);
+        for (int32_t k = 0; k < span.count; k++)
+            add_pixel(&sums, weights[k * width],
+                      pixel_at(image, samples, image->top + row + y, image->crop_left + span.first + k));
+        *to = rounded_pixel(&sums, precision);
+    }
 }
 
 /* Resizes the column of a thread, of some rows. */
@@ -126,43 +184,45 @@ resize_strip(const AcrossShared *shared, const Image *image, const uint8_t *REST
     const int32_t column = strip->first + (int32_t)thread;
     if ((int32_t)thread >= strip->count)
         return;
-    const Span span = spans[axis->spans + column];
+    const Span span = spans[axis->spans + (uint32_t)column];
     const int16_t *own = weights + axis->weights + column;
+    uint32_t *to = resized + image->resized + (uint32_t)(row * axis->out + column);
+    if (!strip->is_held) {
+        resize_far(image, samples, span, own, precision, to, row, rows);
+        return;
+    }
     Sums sums[ROWS];
     UNROLLED
     for (int32_t y = 0; y < ROWS; y++)
         sums[y] = half_of_one(precision);
     for (int32_t k = 0; k < span.count; k++) {
-        const int32_t weight = own[k * axis->out], x = span.first + k;
+        const int32_t weight = own[k * axis->out], x = image->crop_left + span.first + k - strip->begin;
         UNROLLED
-        for (int32_t y = 0; y < ROWS; y++) {
-            if (strip->is_held)
-                add_pixel(&sums[y], weight, shared->pixels[y][x - strip->begin]);
-            else if (y < rows)
-                add_pixel(&sums[y], weight, pixel_at(image, samples, image->top + row + y, image->crop_left + x));
-        }
+        for (int32_t y = 0; y < ROWS; y++)
+            add_pixel(&sums[y], weight, shared->pixels[y][x]);
     }
     UNROLLED
     for (int32_t y = 0; y < ROWS; y++)
         if (y < rows)
-            resized[image->resized + (uint32_t)((row + y) * axis->out + column)] = rounded_pixel(&sums[y], precision);
+            to[y * axis->out] = rounded_pixel(&sums[y], precision);
 }
 
 KERNEL(across, ACROSS_THREADS, 4, const Image *RESTRICT images, const uint8_t *RESTRICT samples, const Span *RESTRICT spans,
-       const int16_t *RESTRICT weighed, const int32_t *RESTRICT precisions, uint32_t *RESTRICT resized, uint32_t blocks_x)
+       const int16_t *RESTRICT weighed, const int32_t *RESTRICT precisions, uint32_t *RESTRICT resized, uint32_t share)
 {
-    GRID;
-    SHARED(AcrossShared, shared);
-    const Image *image = images + block_y;
-    const Axis *axis = &image->axes[1];
-    const int32_t precision = precisions[axis->precision];
-    for (int32_t row = (int32_t)block_x * ROWS; row < image->height; row += (int32_t)blocks_x * ROWS) {
-        const int32_t rows = smaller(ROWS, image->height - row);
-        for (int32_t column = 0; column < axis->out;) {
-            const Strip strip = strip_from(axis, spans, column, (int32_t)threads);
-            PHASE(load_strip(&shared, image, samples, &strip, row, rows, thread, threads));
-            PHASE(resize_strip(&shared, image, samples, spans, weighed, precision, resized, &strip, row, rows, thread));
-            column += strip.count;
+    GRID {
+        SHARED(AcrossShared, shared);
+        const Image *image = images + block_y;
+        const Axis *axis = &image->axes[1];
+        const int32_t precision = precisions[axis->precision];
+        for (int32_t row = (int32_t)block_x * ROWS; row < image->height; row += (int32_t)share * ROWS) {
+            const int32_t rows = smaller(ROWS, image->height - row);
+            for (int32_t column = 0; column < axis->out;) {
+                const Strip strip = strip_from(image, spans, column, (int32_t)threads);
+                PHASE(load_strip(&shared, image, samples, &strip, row, rows, thread, threads));
+                PHASE(resize_strip(&shared, image, samples, spans, weighed, precision, resized, &strip, row, rows, thread));
+                column += strip.count;
+            }
         }
     }
 }
@@ -211,9 +271,10 @@ KERNEL(down, DOWN_THREADS, 4, const Image *RESTRICT images, const uint32_t *REST
        const int16_t *RESTRICT weighed, const int32_t *RESTRICT precisions, void *RESTRICT out, const void *RESTRICT table,
        uint32_t kind, uint32_t planes)
 {
-    GRID;
-    LAST_PHASE(resize_down(images + block_y, resized, spans, weighed, precisions, out, table, kind, planes,
-                           block_x * threads + thread));
+    GRID {
+        LAST_PHASE(resize_down(images + block_y, resized, spans, weighed, precisions, out, table, kind, planes,
+                               block_x * threads + thread));
+    }
 }
 
 #endif

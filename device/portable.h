@@ -28,11 +28,15 @@ typedef unsigned int uint32_t;
 #define TABLE static __device__ const
 #define RESTRICT __restrict__
 #define UNROLLED _Pragma("unroll")
+#define ALIGNED(bytes) alignas(bytes)
+/* Keeps a number in a register that the compiler would otherwise compute anew where it is needed, for longer. */
+#define HELD(number) asm volatile("" : "+r"(number))
 
 /* A kernel of at most `most` threads a block, at least `blocks` of which run on a multiprocessor. */
 #define KERNEL(name, most, blocks, ...) extern "C" __global__ void __launch_bounds__(most, blocks) name(__VA_ARGS__)
 #define SHARED(type, name) __shared__ type name
-#define GRID const uint32_t block_x = blockIdx.x, block_y = blockIdx.y, threads = blockDim.x
+/* Stands before what each block of a kernel does, in braces. */
+#define GRID const uint32_t block_x = blockIdx.x, block_y = blockIdx.y, threads = blockDim.x; (void)block_x, (void)block_y;
 #define PHASE(call) do { const uint32_t thread = threadIdx.x; (void)thread; call; __syncthreads(); } while (0)
 /* The last phase of a kernel, after which nobody waits. */
 #define LAST_PHASE(call) do { const uint32_t thread = threadIdx.x; call; } while (0)
@@ -65,13 +69,17 @@ largest_shared(uint32_t *to, uint32_t value)
 #define TABLE static const
 #define RESTRICT restrict
 #define UNROLLED
+#define ALIGNED(bytes) _Alignas(bytes)
+#define HELD(number) ((void)(number))
 
-/* The number of threads, and whether they go through each phase from the last to the first. */
+/* It takes how many blocks there are, the number of threads, and whether they go through each phase from the last to the first. */
 #define KERNEL(name, most, blocks, ...) \
-    void name(uint32_t block_x, uint32_t block_y, uint32_t threads, uint32_t backwards, __VA_ARGS__); \
-    void name(uint32_t block_x, uint32_t block_y, uint32_t threads, uint32_t backwards, __VA_ARGS__)
+    void name(uint32_t blocks_x, uint32_t blocks_y, uint32_t threads, uint32_t backwards, __VA_ARGS__); \
+    void name(uint32_t blocks_x, uint32_t blocks_y, uint32_t threads, uint32_t backwards, __VA_ARGS__)
 #define SHARED(type, name) type name
-#define GRID (void)block_x, (void)block_y
+#define GRID \
+    for (uint32_t block_y = 0; block_y < blocks_y; block_y++) \
+        for (uint32_t block_x = 0; block_x < blocks_x; block_x++)
 #define PHASE(call) \
     for (uint32_t turn = 0; turn < threads; turn++) { \
         const uint32_t thread = backwards ? threads - 1 - turn : turn; \
@@ -101,6 +109,48 @@ largest_shared(uint32_t *to, uint32_t value)
 }
 
 #endif
+
+typedef struct {
+    uint32_t at[4];
+} Words; /* or eight numbers of 16 bits */
+
+/* Loads four words, whose place is a multiple of four words. */
+FUNCTION Words
+load_words(const uint32_t *RESTRICT from)
+{
+    Words words;
+#if ON_DEVICE
+    const uint4 four = *(const uint4 *)from;
+    words.at[0] = four.x;
+    words.at[1] = four.y;
+    words.at[2] = four.z;
+    words.at[3] = four.w;
+#else
+    memcpy(words.at, from, sizeof words.at);
+#endif
+    return words;
+}
+
+FUNCTION void
+store_words(uint32_t *to, Words words) /* to a multiple of four words */
+{
+#if ON_DEVICE
+    *(uint4 *)to = make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]);
+#else
+    memcpy(to, words.at, sizeof words.at);
+#endif
+}
+
+FUNCTION void
+store_two(uint32_t *to, uint32_t first, uint32_t second) /* to a multiple of two words */
+{
+#if ON_DEVICE
+    *(uint2 *)to = make_uint2(first, second);
+#else
+    to[0] = first;
+    to[1] = second;
+#endif
+}
 
 FUNCTION int32_t
 smaller(int32_t a, int32_t b)

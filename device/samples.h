@@ -45,26 +45,6 @@ transformed(Eight in)
     return out;
 }
 
-typedef struct {
-    uint32_t at[4];
-} Words; /* eight numbers of 16 bits */
-
-FUNCTION Words
-load_words(const uint32_t *RESTRICT from)
-{
-    Words words;
-#if ON_DEVICE
-    const uint4 four = *(const uint4 *)from;
-    words.at[0] = four.x;
-    words.at[1] = four.y;
-    words.at[2] = four.z;
-    words.at[3] = four.w;
-#else
-    memcpy(words.at, from, sizeof words.at);
-#endif
-    return words;
-}
-
 FUNCTION int32_t
 half_of(const Words *words, int32_t i)
 {
@@ -115,8 +95,7 @@ transform_block(const uint32_t *RESTRICT coefficients, const uint32_t *RESTRICT 
             low |= (uint32_t)(bounded(plus(row.at[x], 1 << 17) >> 18, -128, 127) + 128) << 8 * x;
             high |= (uint32_t)(bounded(plus(row.at[4 + x], 1 << 17) >> 18, -128, 127) + 128) << 8 * x;
         }
-        to[0] = low;
-        to[1] = high;
+        store_two(to, low, high);
         to += stride;
     }
 }
@@ -140,11 +119,12 @@ transform_blocks(const Image *image, const uint32_t *RESTRICT quanta, const uint
 }
 
 KERNEL(idct, SAMPLE_THREADS, 4, const Image *RESTRICT images, const uint32_t *RESTRICT quanta,
-       const uint32_t *RESTRICT coefficients, uint32_t *RESTRICT samples, uint32_t blocks_x)
+       const uint32_t *RESTRICT coefficients, uint32_t *RESTRICT samples, uint32_t share)
 {
-    GRID;
-    LAST_PHASE(transform_blocks(images + block_y, quanta + 32 * COMPONENTS * block_y, coefficients, samples,
-                                block_x * threads + thread, blocks_x * threads));
+    GRID {
+        LAST_PHASE(transform_blocks(images + block_y, quanta + 32 * COMPONENTS * block_y, coefficients, samples,
+                                    block_x * threads + thread, share * threads));
+    }
 }
 
 #endif

@@ -8,19 +8,39 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from device.batch import SPAN, Batch
+from device.batch import TABLES, Batch
 
-__all__ = ["KINDS", "STAGES", "Buffers", "Machine", "Run", "Stage", "Table", "buffers_of", "stages_of"]
+__all__ = [
+    "KINDS",
+    "MOST",
+    "STAGES",
+    "THREADS",
+    "WRITES",
+    "Buffers",
+    "Machine",
+    "Run",
+    "Stage",
+    "Table",
+    "buffers_of",
+    "result_of",
+    "run",
+    "stages_of",
+]
 
 Array = npt.NDArray[Any]
 
-KINDS = {"uint8": np.dtype(np.uint8), "float16": np.dtype(np.uint16), "float32": np.dtype(np.uint32)}
+KINDS: dict[str, np.dtype[Any]] = {
+    "uint8": np.dtype(np.uint8),
+    "float16": np.dtype(np.uint16),
+    "float32": np.dtype(np.uint32),
+}
 """What results can be, and the bits that stand for a number; in the order of the enumeration in ``pixels.h``."""
 
-STAGES = ("tiles", "entropy", "idct", "weights", "across", "down")
+STAGES = ("tiles", "tables", "entropy", "idct", "weights", "across", "down")
 
 WRITES = {
     "tiles": ("words", "spans_of_tiles", "status"),
+    "tables": ("tables",),
     "entropy": ("status", "coefficients"),
     "idct": ("samples",),
     "weights": ("spans", "weights", "precisions"),
@@ -29,7 +49,11 @@ WRITES = {
 }
 """The buffers of each stage that are the same on every machine; the order of tiles is not."""
 
-THREADS = {"tiles": 128, "entropy": 128, "idct": 128, "weights": 128, "across": 128, "down": 256}
+THREADS = {"tiles": 128, "tables": 128, "entropy": 128, "idct": 128, "weights": 128, "across": 128, "down": 128}
+"""Threads of a block."""
+
+MOST = {"tiles": 256, "tables": 256, "entropy": 128, "idct": 128, "weights": 256, "across": 256, "down": 256}
+"""The most that kernels have room for."""
 
 
 class Table(NamedTuple):
@@ -64,6 +88,12 @@ class Machine(Protocol):
     def fetch(self, memory: Any) -> Array:
         """Return a copy of the machine's memory."""
 
+    def replace(self, memory: Any, array: Array) -> None:
+        """Copy an array into memory of as many bytes."""
+
+    def synchronise(self, what: str = "the kernels") -> None:
+        """Wait for all that was launched; errors name `what`."""
+
     def launch(self, name: str, blocks: tuple[int, int], threads: int, arguments: Sequence[Any]) -> None:
         """Run a kernel; arguments are memory and numbers of 32 bits."""
 
@@ -88,13 +118,14 @@ def buffers_of(machine: Machine, batch: Batch, table: Table) -> Buffers:
     """Return the memory of a batch; what the host says is there, the rest is 0."""
     numbers = np.zeros(1, np.uint32) if table.numbers is None else table.numbers
     given = {"slab": batch.slab, "groups": batch.groups.view(np.uint8), "images": batch.images.view(np.uint8)}
-    given |= {"says": batch.says, "quanta": batch.quanta, "table": numbers}
+    given |= {"chunks": batch.chunks.view(np.uint8), "says": batch.says, "quanta": batch.quanta, "table": numbers}
     sizes = batch.sizes
-    made = {
+    made: dict[str, tuple[int, np.dtype[Any]]] = {
         "words": (sizes["words"], np.dtype(np.uint32)),
         "spans_of_tiles": (2 * sizes["tiles"], np.dtype(np.uint32)),
         "status": (sizes["tiles"], np.dtype(np.uint8)),
         "order": (sizes["order"], np.dtype(np.uint32)),
+        "tables": (TABLES.itemsize * len(batch.images), np.dtype(np.uint8)),
         "coefficients": (64 * sizes["blocks"], np.dtype(np.int16)),
         "samples": (sizes["samples"], np.dtype(np.uint8)),
         "spans": (2 * sizes["spans"], np.dtype(np.int32)),
@@ -103,7 +134,6 @@ def buffers_of(machine: Machine, batch: Batch, table: Table) -> Buffers:
         "resized": (sizes["resized"], np.dtype(np.uint32)),
         "out": (3 * sizes["pixels"], KINDS[table.kind]),
     }
-    assert SPAN.itemsize == 8
     memory = {name: machine.put(np.ascontiguousarray(array).reshape(-1)) for name, array in given.items()}
     memory |= {name: machine.zeros(max(count, 1), dtype) for name, (count, dtype) in made.items()}
     return Buffers(memory, {name: dtype for name, (_, dtype) in made.items()})
@@ -121,15 +151,17 @@ def stages_of(batch: Batch, buffers: Buffers, table: Table, threads: dict[str, i
     if not count:
         return
     of = buffers.memory
-    pixels, rows = batch.out[0] * batch.out[1], int(batch.images["height"].max())
-    down, blocks = -(-pixels // most["down"]), -(-batch.most_blocks // most["idct"])
-    across, kind = -(-rows // 4), list(KINDS).index(table.kind)
-    grids = {"tiles": (len(batch.groups), 1), "entropy": (count, 1), "idct": (blocks, count), "weights": (2, count)}
-    grids |= {"across": (across, count), "down": (down, count)}
+    # Blocks that go over an image of mean size once, and over a larger one in turns. With blocks for the largest, most
+    # of the others' would be idle, and starting these takes longer than the work.
+    blocks, across = -(-batch.sizes["blocks"] // (count * most["idct"])), -(-int(batch.images["height"].mean()) // 4)
+    down, kind = -(-batch.out[0] * batch.out[1] // most["down"]), list(KINDS).index(table.kind)
+    grids = {"tiles": (len(batch.groups), 1), "tables": (count, 1), "entropy": (len(batch.chunks), 1)}
+    grids |= {"idct": (blocks, count), "weights": (2, count), "across": (across, count), "down": (down, count)}
     arguments: dict[str, tuple[Any, ...]] = {
         "tiles": (of["slab"], of["groups"], of["words"], of["spans_of_tiles"], of["status"]),
+        "tables": (of["images"], of["says"], of["spans_of_tiles"], of["status"], of["order"], of["tables"]),
         "entropy": (
-            *(of["images"], of["says"], of["words"], of["spans_of_tiles"]),
+            *(of["images"], of["chunks"], of["tables"], of["words"], of["spans_of_tiles"]),
             *(of["status"], of["order"], of["coefficients"]),
         ),
         "idct": (of["images"], of["quanta"], of["coefficients"], of["samples"], blocks),

@@ -160,14 +160,16 @@ move_slice(TileShared *shared, const Group *group, uint32_t *RESTRICT spans, uin
     }
 }
 
-/* Stores whole words, and after the last piece the rest. */
+/* Stores whole words, and after the last piece the rest, with zeros after it. */
 FUNCTION void
-store_words(const TileShared *shared, const Group *group, uint32_t *RESTRICT words, uint32_t sums, uint32_t is_last,
+store_piece(const TileShared *shared, const Group *group, uint32_t *RESTRICT words, uint32_t sums, uint32_t is_last,
             uint32_t thread, uint32_t threads)
 {
     const uint32_t bytes = (shared->kept & 3) + (sums & 0xFFFF), count = is_last ? (bytes + 3) / 4 : bytes / 4;
-    for (uint32_t i = thread; i < count; i += threads)
-        words[group->to + shared->kept / 4 + i] = shared->out[i];
+    for (uint32_t i = thread; i < count; i += threads) {
+        const uint32_t left = bytes - 4 * i, own = left < 4 ? 0xFFFFFFFFu << 8 * (4 - left) : 0xFFFFFFFFu;
+        words[group->to + shared->kept / 4 + i] = shared->out[i] & own;
+    }
 }
 
 FUNCTION void
@@ -192,26 +194,26 @@ judge_group(const TileShared *shared, const Group *group, uint8_t *RESTRICT stat
 KERNEL(tiles, TILE_THREADS, 4, const uint32_t *RESTRICT slab, const Group *RESTRICT groups, uint32_t *RESTRICT words,
        uint32_t *RESTRICT spans, uint8_t *RESTRICT status)
 {
-    GRID;
-    SHARED(TileShared, shared);
-    const Group *group = groups + block_x;
-    (void)block_y;
-    PHASE(begin_group(&shared, group, spans, thread));
-    for (uint32_t begin = 0; begin < group->size; begin += PIECE) {
-        uint32_t from = 0, carried = 0;
-        if (begin > 0) /* the piece before still lies there */
-            carried = byte_of(shared.in, ((group->from + begin) & 3) + PIECE - 1);
-        PHASE((void)0); /* all have read it */
-        PHASE(load_piece(&shared, slab, group, begin, thread, threads));
-        PHASE(count_slice(&shared, group, begin, carried, thread, threads));
-        for (uint32_t by = 1; by < threads; by *= 2, from = 1 - from)
-            PHASE(sum_up(&shared, by, from, thread));
-        const uint32_t sums = shared.sums[from][threads - 1];
-        PHASE(move_slice(&shared, group, spans, begin, carried, from, thread, threads));
-        PHASE(store_words(&shared, group, words, sums, begin + PIECE >= group->size, thread, threads));
-        PHASE(end_piece(&shared, sums, thread));
+    GRID {
+        SHARED(TileShared, shared);
+        const Group *group = groups + block_x;
+        PHASE(begin_group(&shared, group, spans, thread));
+        for (uint32_t begin = 0; begin < group->size; begin += PIECE) {
+            uint32_t from = 0, carried = 0;
+            if (begin > 0) /* the piece before still lies there */
+                carried = byte_of(shared.in, ((group->from + begin) & 3) + PIECE - 1);
+            PHASE((void)0); /* all have read it */
+            PHASE(load_piece(&shared, slab, group, begin, thread, threads));
+            PHASE(count_slice(&shared, group, begin, carried, thread, threads));
+            for (uint32_t by = 1; by < threads; by *= 2, from = 1 - from)
+                PHASE(sum_up(&shared, by, from, thread));
+            const uint32_t sums = shared.sums[from][threads - 1];
+            PHASE(move_slice(&shared, group, spans, begin, carried, from, thread, threads));
+            PHASE(store_piece(&shared, group, words, sums, begin + PIECE >= group->size, thread, threads));
+            PHASE(end_piece(&shared, sums, thread));
+        }
+        LAST_PHASE(judge_group(&shared, group, status, thread, threads));
     }
-    LAST_PHASE(judge_group(&shared, group, status, thread, threads));
 }
 
 #endif

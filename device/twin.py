@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from device.batch import STRUCTURES
+from device.stages import MOST
 
-__all__ = ["FLAGS", "SOURCES", "Twin", "compiler"]
+__all__ = ["SOURCES", "Twin", "compiler"]
 
 SOURCES = Path(__file__).parent
-FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
+_FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
 
 _CACHE = Path(__file__).parents[1] / "build" / "device"
 
@@ -36,7 +37,7 @@ def compiler() -> list[str]:
     return next((line for line in lines if shutil.which(line[0])), lines[0])
 
 
-def source_digest(sources: Path = SOURCES) -> str:
+def _digest(sources: Path = SOURCES) -> str:
     """Return a digest of the kernels."""
     digest = hashlib.sha256()
     for path in sorted([*sources.glob("*.h"), *sources.glob("*.c")]):
@@ -52,8 +53,8 @@ def _compiled(sources: Path, flags: Sequence[str]) -> Path:
     RuntimeError
         If the compiler refuses, or is not there.
     """
-    line = [*compiler(), *FLAGS, *flags]
-    name = hashlib.sha256(repr((line, source_digest(sources))).encode()).hexdigest()[:16]
+    line = [*compiler(), *_FLAGS, *flags]
+    name = hashlib.sha256(repr((line, _digest(sources))).encode()).hexdigest()[:16]
     made = _CACHE / f"twin-{name}.so"
     if made.exists():
         return made
@@ -82,7 +83,7 @@ class Twin:
     flags : sequence of str
         For the C compiler.
     threads : int, optional
-        The threads of each block, instead of those that are asked for.
+        The threads of each block, instead of those that are asked for; or as many as there is room for.
     backwards : bool
         Whether the threads go through each phase from the last to the first.
     """
@@ -101,7 +102,8 @@ class Twin:
             raise RuntimeError(f"layout.h has structures of {[*sizes]} bytes, batch.py of others")
 
     def put(self, array: Array) -> Array:
-        return array.copy()
+        copied: Array = array.copy()
+        return copied
 
     def zeros(self, count: int, dtype: np.dtype[Any]) -> Array:
         return np.zeros(count, dtype)
@@ -110,21 +112,27 @@ class Twin:
         memory[:] = 0
 
     def fetch(self, memory: Array) -> Array:
-        return memory.copy()
+        copied: Array = memory.copy()
+        return copied
+
+    def replace(self, memory: Array, array: Array) -> None:
+        memory[:] = array
+
+    def synchronise(self, what: str = "the kernels") -> None:
+        """Do nothing: kernels have run when they were launched."""
 
     def launch(self, name: str, blocks: tuple[int, int], threads: int, arguments: Sequence[Any]) -> None:
         if self._threads is not None:  # as many threads as before in all, or more
             x, y = blocks
-            blocks, threads = (-(-x * threads // self._threads) if name in _FLAT else x, y), self._threads
+            own = min(self._threads, MOST[name])
+            blocks, threads = (-(-x * threads // own) if name in _FLAT else x, y), own
         function = getattr(self._library, name)
         given = [
             ctypes.c_void_p(argument.ctypes.data) if isinstance(argument, np.ndarray) else ctypes.c_uint32(argument)
             for argument in arguments
         ]
-        for y in range(blocks[1]):
-            for x in range(blocks[0]):
-                function(x, y, threads, self._backwards, *given)
+        function(*blocks, threads, self._backwards, *given)
 
 
 _FLAT = ("down",)
-"""Kernels whose blocks have a share of the work each, by their threads; the others do all whatever their threads are."""
+"""Kernels whose blocks do as much as they have threads; those of others do all there is, whatever their threads are."""

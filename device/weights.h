@@ -109,20 +109,21 @@ round_weights(const WeightShared *shared, const Axis *axis, int32_t interpolatio
                 to[k * axis->out] = (int16_t)(int32_t)(weight + (weight < 0 ? -0.5 : 0.5));
             }
         }
-        spans[axis->spans + i] = span;
+        spans[axis->spans + (uint32_t)i] = span;
     }
 }
 
 KERNEL(weights, WEIGHT_THREADS, 2, const Image *RESTRICT images, Span *RESTRICT spans, int16_t *RESTRICT weighed,
        int32_t *RESTRICT precisions)
 {
-    GRID;
-    SHARED(WeightShared, shared);
-    const Image *image = images + block_y;
-    const Axis *axis = &image->axes[block_x];
-    PHASE(find_largest(&shared, axis, image->interpolation, thread, threads));
-    PHASE(choose_precision(&shared, axis, precisions, thread, threads));
-    LAST_PHASE(round_weights(&shared, axis, image->interpolation, spans, weighed, thread, threads));
+    GRID {
+        SHARED(WeightShared, shared);
+        const Image *image = images + block_y;
+        const Axis *axis = &image->axes[block_x];
+        PHASE(find_largest(&shared, axis, image->interpolation, thread, threads));
+        PHASE(choose_precision(&shared, axis, precisions, thread, threads));
+        LAST_PHASE(round_weights(&shared, axis, image->interpolation, spans, weighed, thread, threads));
+    }
 }
 
 #endif

@@ -1,0 +1,1 @@
+"""Fuzzing of the twin of the device's kernels."""
