@@ -21,7 +21,9 @@ import os
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ LEAST = 2.0  # seconds that a row needs to be begun
 EPOCH = 16384  # images, at least: each sample comes as often
 BATCH = 256
 THREADS = 1, 2, 4, 8, 16
-DRAWN = 400  # photos
+DRAWN, CLASSES = 320, 16  # photos, where none are given
 
 PHOTOS, TILED, SMALL, SMALL_TILED = "photos", "photos, tiled", f"{RESIZE} px", f"{RESIZE} px, tiled"
 HEADER = "loader", "images", "numbers", "workers", "images a second", "lowest", "highest", "x one worker", "CPU ms"
@@ -213,14 +215,23 @@ def converted(photos: Path | None, work: Path, most: int) -> dict[str, Path]:
     from packer import convert
 
     if photos is None:
-        from packer.testing.photos import draw_imagefolder
-
-        photos = work / "drawn"
-        draw_imagefolder(photos, per_class=-(-most // 10))
+        photos = drawn(work / "drawn", most)
     packs = {name: work / f"{number}.lmdb" for number, name in enumerate(CONVERSIONS)}
     for name, (size, tiles) in CONVERSIONS.items():
         convert(photos, packs[name], resize=size, tiles=tiles, sample=most, progress=False)
     return packs
+
+
+def drawn(root: Path, count: int) -> Path:
+    """Draw photos on all processors, and return their tree."""
+    from packer.testing.photos import draw_imagefolder
+
+    def draw(label: int) -> None:
+        draw_imagefolder(root / f"{label:02d}", classes=1, per_class=-(-count // CLASSES), seed=label)
+
+    with ThreadPoolExecutor(available_cpus()) as pool:
+        deque(pool.map(draw, range(CLASSES)), maxlen=0)
+    return root
 
 
 def described(pack: Path) -> dict[str, int]:
