@@ -1,0 +1,516 @@
+"""Batches of crops as the kernels take them: bytes of tiles, and where everything about a crop lies; see ``layout.h``."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images.geometry import Box, is_padded
+from packer._images.jpeg import header as jpeg
+from packer._images.jpeg.tiles import Tiles, Window, read_tiles
+from packer.errors import ImageError
+
+__all__ = ["Batch", "Photo", "batch_of", "photo_of"]
+
+Array = npt.NDArray[Any]
+
+GROUP = np.dtype([(name, np.uint32) for name in ("from", "size", "to", "tile", "tiles", "number", "is_last")])
+COMPONENT = np.dtype(
+    [
+        *((name, np.int32) for name in ("across", "down", "wide", "tall", "upsampling", "first_row", "first_column")),
+        *((name, np.int32) for name in ("height", "width", "blocks", "stride")),
+        *(("coefficients", np.uint32), ("plane", np.uint32)),
+        *(("dc", np.int32), ("ac", np.int32)),
+    ],
+    align=True,
+)
+AXIS = np.dtype(
+    [
+        *((name, np.float64) for name in ("scale", "stretch", "reach")),
+        *((name, np.int32) for name in ("side", "cut", "out", "most", "is_same")),
+        *((name, np.uint32) for name in ("spans", "weights", "precision")),
+    ],
+    align=True,
+)
+IMAGE = np.dtype(
+    [
+        ("components", COMPONENT, 3),
+        *((name, np.int32) for name in ("count", "rows", "columns", "tile_rows", "tile_columns", "image_columns")),
+        *((name, np.int32) for name in ("interval", "skipped")),
+        *(("tile", np.uint32), ("order", np.uint32), ("tables", np.int32, 4)),
+        *((name, np.int32) for name in ("top", "left", "height", "crop_top", "crop_left")),
+        *(("resized", np.uint32), ("out", np.uint32), ("flip", np.int32), ("interpolation", np.int32)),
+        ("axes", AXIS, 2),
+    ],
+    align=True,
+)
+SPAN = np.dtype([("first", np.int32), ("count", np.int32)])
+STRUCTURES = (GROUP, COMPONENT, AXIS, IMAGE, SPAN)
+"""In the order of ``structure_sizes`` in ``kernels.c``."""
+
+SAYS = 16 + 256
+"""Bytes of a Huffman table: how many codes there are of each length, and the symbols."""
+
+_AS_IT_IS, _SMOOTH, _SMOOTH_DOWN, _REPEATED = range(4)
+_BEYOND = 4096 + 64  # bytes that kernels may load after the last ones
+_MOST_BLOCKS = 10  # of an MCU
+_ZIGZAG = np.array(
+    [
+        *(
+            0,
+            1,
+            8,
+            16,
+            9,
+            2,
+            3,
+            10,
+            17,
+            24,
+            32,
+            25,
+            18,
+            11,
+            4,
+            5,
+            12,
+            19,
+            26,
+            33,
+            40,
+            48,
+            41,
+            34,
+            27,
+            20,
+            13,
+            6,
+            7,
+            14,
+            21,
+            28,
+        ),
+        *(
+            35,
+            42,
+            49,
+            56,
+            57,
+            50,
+            43,
+            36,
+            29,
+            22,
+            15,
+            23,
+            30,
+            37,
+            44,
+            51,
+            58,
+            59,
+            52,
+            45,
+            38,
+            31,
+            39,
+            46,
+            53,
+            60,
+            61,
+            54,
+            47,
+        ),
+        *(55, 62, 63),
+    ]
+)
+_COLUMNWISE = _ZIGZAG % 8 * 8 + _ZIGZAG // 8
+
+
+class Sampling(NamedTuple):
+    """A component of a photo: its factors, and the places of its tables."""
+
+    across: int
+    down: int
+    quantum: int
+    dc: int
+    ac: int
+
+
+class Photo(NamedTuple):
+    """A tiled JPEG that the kernels take.
+
+    Attributes
+    ----------
+    data : bytes-like
+    tiles : Tiles
+    components : tuple of Sampling
+    quanta : dict of int to (64,) int16 array
+        Column by column.
+    tables : tuple of four bytes
+        Two Huffman tables of DC, then two of AC; empty where there is none.
+    """
+
+    data: bytes
+    tiles: Tiles
+    components: tuple[Sampling, ...]
+    quanta: dict[int, Array]
+    tables: tuple[bytes, bytes, bytes, bytes]
+
+
+def photo_of(data: bytes) -> Photo | None:
+    """Return a JPEG as the kernels take it; None where they do not: it is left to the processor.
+
+    They take tiled JPEGs of the kinds that packer's decoder takes, of one component or three, with two tables of each kind.
+    """
+    tiles = read_tiles(data)
+    try:
+        header = None if tiles is None else jpeg.read_header(data)
+        return None if tiles is None or header is None or not header.usual else _read(data, tiles)
+    except (ImageError, struct.error, IndexError, KeyError):
+        return None
+
+
+def _read(data: bytes, tiles: Tiles) -> Photo | None:
+    quanta: dict[int, Array] = {}
+    huffman: dict[int, bytes] = {}
+    frame = scan = b""
+    adobe, is_jfif = -1, False
+    for marker, start, end in jpeg.segments(data):
+        content = data[start + 4 : end]
+        if marker == 0xDB:
+            quanta.update(_quanta(content))
+        elif marker == 0xC4:
+            huffman.update(_huffman(content))
+        elif marker in (0xC0, 0xC1):
+            frame = content
+        elif marker == 0xDA:
+            scan = content
+            break
+        elif marker == 0xE0 and content[:5] == b"JFIF\0":
+            is_jfif = True
+        elif marker == 0xEE and len(content) >= 12 and content[:5] == b"Adobe":
+            adobe = content[11]
+    count = frame[5]
+    parts = [frame[6 + 3 * i : 9 + 3 * i] for i in range(count)]
+    ids = bytes(part[0] for part in parts)
+    if not is_jfif and count == 3 and adobe != 1 and (adobe >= 0 or ids != bytes([1, 2, 3])):
+        return None  # other colours than these, by what libjpeg makes of such a header
+    if scan[0] != count or scan[1 : 1 + 2 * count : 2] != ids or scan[1 + 2 * count :] != bytes([0, 63, 0]):
+        return None
+    factors = [(part[1] >> 4, part[1] & 15) if count > 1 else (1, 1) for part in parts]
+    most = max(a for a, _ in factors), max(d for _, d in factors)
+    if any(not 1 <= a <= 4 or not 1 <= d <= 4 or most[0] % a or most[1] % d for a, d in factors):
+        return None
+    if sum(a * d for a, d in factors) > _MOST_BLOCKS:
+        return None
+    dc = _distinct([huffman[byte >> 4] for byte in scan[2 : 2 + 2 * count : 2]])
+    ac = _distinct([huffman[0x10 | byte & 15] for byte in scan[2 : 2 + 2 * count : 2]])
+    if dc is None or ac is None:
+        return None
+    components = tuple(
+        Sampling(a, d, part[2], dc[1][i], 2 + ac[1][i])
+        for i, ((a, d), part) in enumerate(zip(factors, parts, strict=True))
+    )
+    for component in components:
+        quanta[component.quantum]  # KeyError: there is none
+    return Photo(data, tiles, components, quanta, (*dc[0], *ac[0]))  # type: ignore[arg-type]
+
+
+def _quanta(content: bytes) -> dict[int, Array]:
+    made = {}
+    for at in range(0, len(content), 65):
+        if content[at] > 3 or len(content) < at + 65:
+            raise KeyError("quantisation of another kind")
+        quantum = np.zeros(64, np.int16)
+        quantum[_COLUMNWISE] = np.frombuffer(content, np.uint8, 64, at + 1)
+        made[content[at]] = quantum
+    return made
+
+
+def _huffman(content: bytes) -> dict[int, bytes]:
+    made, at = {}, 0
+    while at < len(content):
+        size = 16 + sum(content[at + 1 : at + 17])
+        if content[at] & 0xEC or size > SAYS or len(content) < at + 1 + size:
+            raise KeyError("a Huffman table of another kind")
+        made[content[at]] = bytes(content[at + 1 : at + 1 + size])
+        at += 1 + size
+    return made
+
+
+def _distinct(tables: list[bytes]) -> tuple[list[bytes], list[int]] | None:
+    """Return two tables, of which the second may be empty, and which of them each component has."""
+    kinds = list(dict.fromkeys(tables))
+    return None if len(kinds) > 2 else ([*kinds, b""][:2], [kinds.index(table) for table in tables])
+
+
+class Place(NamedTuple):
+    """What of an image a crop needs.
+
+    Attributes
+    ----------
+    rows, columns : range
+        Pixels that resizing depends on, in the image.
+    window : Window
+        MCUs.
+    read : Window
+        Tiles whose groups of rows are read: those that a decoder of the whole format may look at.
+    """
+
+    rows: range
+    columns: range
+    window: Window
+    read: Window
+
+
+def _upsampling(wide: int, tall: int, width: int) -> int:
+    """Return how a component becomes as large as the image: `upsampling_of` in decoding.c."""
+    if wide == 1 and tall <= 2:
+        return _AS_IT_IS if tall == 1 else _SMOOTH_DOWN
+    return _SMOOTH if wide == 2 and tall <= 2 and width > 2 else _REPEATED
+
+
+def _axis(side: int, scaled: int, cut: int, out: int, whole: bool, cubic: bool) -> Array:
+    """Return an axis of resizing: `axis_set` in weighing.c."""
+    axis = np.zeros((), AXIS)
+    scale = side / scaled if whole else 1 / (scaled / side)
+    stretch = max(scale, 1.0)
+    reach = 2 * stretch if cubic else stretch
+    axis["scale"], axis["stretch"], axis["reach"] = scale, stretch, reach
+    axis["side"], axis["cut"], axis["out"], axis["most"] = side, cut, out, 1 + int(2 * reach + 1e-6)
+    axis["is_same"] = scale == 1
+    return axis
+
+
+def _depends(axis: Array) -> range:
+    """Return which pixels the first and the last one of an axis, and so all, depend on."""
+    cut, out = int(axis["cut"]), int(axis["out"])
+    if axis["is_same"]:
+        return range(cut, cut + out)
+    scale, reach, side = float(axis["scale"]), float(axis["reach"]), int(axis["side"])
+    first = max(int(scale * (cut + 0.5) - reach + 0.5), 0)
+    centre = scale * (cut + out - 1 + 0.5)
+    begin = max(int(centre - reach + 0.5), 0)
+    return range(first, begin + min(min(int(centre + reach + 0.5), side) - begin, int(axis["most"])))
+
+
+@functools.lru_cache(1 << 12)
+def _axes(box: Box) -> tuple[Array, Array]:
+    whole = box.scaled == box.out
+    cubic = box.interpolation == 1
+    return (
+        _axis(box.crop_height, box.scaled_height, box.cut_top, box.out_height, whole, cubic),
+        _axis(box.crop_width, box.scaled_width, box.cut_left, box.out_width, whole, cubic),
+    )
+
+
+class Batch(NamedTuple):
+    """Crops as the kernels take them.
+
+    Attributes
+    ----------
+    slab : (bytes / 4,) uint32 array
+        Groups of rows of tiles, as they are in the JPEGs.
+    groups, images : arrays of GROUP and IMAGE
+    says : (images, 4, SAYS) uint8 array
+        Huffman tables.
+    quanta : (images, 3, 64) int16 array
+        Of each component, column by column.
+    sizes : dict of str to int
+        Elements of each buffer that the kernels share.
+    refused : tuple of int
+        Which of the crops have no image here: their JPEGs are damaged in a way that the host sees.
+    tiles : tuple of slice
+        The tiles of each image, with those beside the window, among all tiles.
+    out : (int, int)
+        Height and width of each result.
+    """
+
+    slab: Array
+    groups: Array
+    images: Array
+    says: Array
+    quanta: Array
+    sizes: dict[str, int]
+    refused: tuple[int, ...]
+    tiles: tuple[slice, ...]
+    out: tuple[int, int]
+
+    @property
+    def most_blocks(self) -> int:
+        """The blocks of the largest image."""
+        blocks = self.images["components"]
+        return int((blocks["blocks"] * blocks["down"] * self.images["rows"][:, None]).sum(1).max(initial=1))
+
+
+class _Builder:
+    """What of a batch was laid out."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.groups: list[tuple[int, ...]] = []
+        self.images: list[Array] = []
+        self.says: list[Array] = []
+        self.quanta: list[Array] = []
+        self.tiles: list[slice] = []
+        names = ("bytes", "words", "tiles", "order", "blocks", "samples", "spans", "weights", "precisions", "resized")
+        self.sizes = dict.fromkeys((*names, "pixels"), 0)
+
+    def take(self, name: str, count: int) -> int:
+        """Return where so many elements of a buffer begin that nothing else has."""
+        begin = self.sizes[name]
+        self.sizes[name] += count
+        return begin
+
+    def add(self, photo: Photo, box: Box) -> bool:
+        """Add a crop; tell whether its groups of tiles begin and end where they must."""
+        grid = photo.tiles.grid
+        image = np.zeros((), IMAGE)
+        place = self._place(photo, box, image)
+        first_tile = self._add_groups(photo, place.read)
+        if first_tile is None:
+            return False
+        window, interval = place.window, grid.interval
+        group_row = place.read.first_row // photo.tiles.group * photo.tiles.group
+        column, column_end = window.first // interval, -(-window.end // interval)
+        image["count"], image["rows"], image["columns"] = len(photo.components), *_sides(window)
+        image["tile_rows"], image["tile_columns"] = window.row_end - window.first_row, column_end - column
+        image["image_columns"], image["interval"] = grid.columns, interval
+        image["skipped"] = window.first - column * interval
+        image["tile"] = first_tile + (window.first_row - group_row) * grid.columns + column
+        image["order"] = self.take("order", int(image["tile_rows"]) * int(image["tile_columns"]))
+        image["flip"], image["interpolation"] = box.flip, box.interpolation
+        self._add_components(photo, window, image)
+        self._add_axes(box, place, image)
+        says = np.zeros((4, SAYS), np.uint8)
+        for number, table in enumerate(photo.tables):
+            says[number, : len(table)] = np.frombuffer(table, np.uint8)
+            image["tables"][number] = len(table)
+        quanta = np.zeros((3, 64), np.int16)
+        quanta[: len(photo.components)] = [photo.quanta[c.quantum] for c in photo.components]
+        self.says.append(says)
+        self.quanta.append(quanta)
+        self.images.append(image)
+        return True
+
+    @staticmethod
+    def _place(photo: Photo, box: Box, image: Array) -> Place:
+        image["axes"][0], image["axes"][1] = _axes(box)
+        grid, components = photo.tiles.grid, photo.components
+        across, down = max(c.across for c in components), max(c.down for c in components)
+        rows, columns = (_depends(axis) for axis in image["axes"])
+        rows = range(rows.start + box.top, rows.stop + box.top)
+        columns = range(columns.start + box.left, columns.stop + box.left)
+        above = beside = 0
+        for number, c in enumerate(components):
+            wide, tall = across // c.across, down // c.down
+            kind = _upsampling(wide, tall, -(-grid.width // wide))
+            above |= kind != _REPEATED and tall == 2
+            beside |= kind == _SMOOTH
+            image["components"][number]["upsampling"] = kind
+        high, long = 8 * down, 8 * across
+        window = Window(
+            max(rows.start - above, 0) // high,
+            min(-(-(rows.stop + above) // high), -(-grid.height // high)),
+            max(columns.start - beside, 0) // long,
+            min(-(-(columns.stop + beside) // long), -(-grid.width // long)),
+        )
+        read = grid.window((rows.start, columns.start, len(rows), len(columns)), 0)
+        return Place(rows, columns, window, read or Window(0, grid.rows, 0, grid.columns))
+
+    def _add_groups(self, photo: Photo, window: Window) -> int | None:
+        """Add the groups of rows of a window of tiles; return the number of their first tile."""
+        data, tiles = photo.data, photo.tiles
+        rows, columns, each = tiles.grid.rows, tiles.grid.columns, tiles.group
+        first, end = window.first_row // each, -(-window.row_end // each)
+        begins = [tiles.scan, *tiles.group_ends.tolist()]
+        begin, stop = begins[first], begins[end]
+        if first and data[begin - 2 : begin] != bytes([0xFF, 0xD0 + (first * each * columns - 1 & 7)]):
+            return None
+        counts = [(min((number + 1) * each, rows) - number * each) * columns for number in range(first, end)]
+        tile = first_tile = self.take("tiles", sum(counts))
+        self.tiles.append(slice(tile, tile + sum(counts)))
+        at = self.take("bytes", -(-(stop - begin) // 16) * 16)
+        self.pieces += [data[begin:stop], bytes(self.sizes["bytes"] - at - (stop - begin))]
+        for number, count in zip(range(first, end), counts, strict=True):
+            size = begins[number + 1] - begins[number]
+            to = self.take("words", -(-size // 4) + 1)
+            is_last = number + 1 == len(begins) - 1
+            self.groups.append((at + begins[number] - begin, size, to, tile, count, number * each * columns, is_last))
+            tile += count
+        return first_tile
+
+    def _add_components(self, photo: Photo, window: Window, image: Array) -> None:
+        grid, sampling = photo.tiles.grid, photo.components
+        across, down = max(c.across for c in sampling), max(c.down for c in sampling)
+        rows, columns = _sides(window)
+        for number, own in enumerate(sampling):
+            c = image["components"][number]
+            c["across"], c["down"], c["wide"], c["tall"] = own.across, own.down, across // own.across, down // own.down
+            c["first_row"], c["first_column"] = window.first_row * 8 * own.down, window.first * 8 * own.across
+            c["height"], c["width"] = -(-grid.height // int(c["tall"])), -(-grid.width // int(c["wide"]))
+            c["blocks"], c["stride"] = columns * own.across, columns * own.across * 8
+            blocks = rows * own.down * columns * own.across
+            c["coefficients"], c["plane"] = self.take("blocks", blocks), self.take("samples", 64 * blocks)
+            c["dc"], c["ac"] = own.dc, own.ac
+
+    def _add_axes(self, box: Box, place: Place, image: Array) -> None:
+        down, across = (
+            max(int(c) for c in image["components"]["down"]),
+            max(int(c) for c in image["components"]["across"]),
+        )
+        top, left = place.window.first_row * 8 * down, place.window.first * 8 * across
+        image["top"], image["left"], image["height"] = (
+            place.rows.start - top,
+            place.columns.start - left,
+            len(place.rows),
+        )
+        image["crop_top"], image["crop_left"] = box.top - top, box.left - left
+        for axis in image["axes"]:
+            axis["spans"] = self.take("spans", int(axis["out"]))
+            axis["weights"] = self.take("weights", int(axis["out"]) * int(axis["most"]))
+            axis["precision"] = self.take("precisions", 1)
+        image["resized"] = self.take("resized", len(place.rows) * box.out_width)
+        image["out"] = self.take("pixels", box.out_height * box.out_width)
+
+
+def _sides(window: Window) -> tuple[int, int]:
+    return window.row_end - window.first_row, window.end - window.first
+
+
+def batch_of(photos: Sequence[Photo], boxes: Sequence[Box]) -> Batch:
+    """Return crops as the kernels take them.
+
+    Parameters
+    ----------
+    photos : sequence of N Photo
+    boxes : sequence of N Box
+        The results have all the same size, and are not padded.
+
+    Raises
+    ------
+    ValueError
+        If a window is padded, the results differ in size, or the batch has more bytes than 2**28.
+    """
+    builder, refused = _Builder(), []
+    if len({box.out for box in boxes}) != 1 or any(map(is_padded, boxes)):
+        raise ValueError("the results of a batch need the same size, and no padding")
+    for number, (photo, box) in enumerate(zip(photos, boxes, strict=True)):
+        if not builder.add(photo, box):
+            refused.append(number)
+    if builder.sizes["bytes"] >= 1 << 28:
+        raise ValueError(f"a batch has at most 2**28 bytes, not {builder.sizes['bytes']}: take fewer crops")
+    slab = b"".join([*builder.pieces, bytes(-(-_BEYOND // 16) * 16)])
+    sizes = {**builder.sizes, "words": builder.sizes["words"] + _BEYOND // 4}
+    groups = np.array(builder.groups, GROUP) if builder.groups else np.zeros(0, GROUP)
+    images = np.stack(builder.images) if builder.images else np.zeros(0, IMAGE)
+    says = np.stack(builder.says) if builder.says else np.zeros((0, 4, SAYS), np.uint8)
+    quanta = np.stack(builder.quanta) if builder.quanta else np.zeros((0, 3, 64), np.int16)
+    words = np.frombuffer(slab, np.uint32)
+    return Batch(words, groups, images, says, quanta, sizes, tuple(refused), tuple(builder.tiles), boxes[0].out)

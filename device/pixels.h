@@ -1,0 +1,219 @@
+/* Makes pixels of samples as libjpeg does, its "fancy" upsampling and its conversion of colours, and resizes them in two passes
+   as torch does: across, rounded to bytes, then down. See decoding.c, jpeg_kernels.c and resizing.c of packer. */
+
+#ifndef DEVICE_PIXELS_H
+#define DEVICE_PIXELS_H
+
+#include "layout.h"
+
+enum {
+    ACROSS_THREADS = 256, DOWN_THREADS = 256, /* at most */
+    ROWS = 4,    /* that a block resizes across at once */
+    STRIP = 512  /* pixels of each that a block holds */
+};
+
+/* Returns the sample of a component for a pixel of the window. */
+FUNCTION int32_t
+sample_at(const Component *c, const uint8_t *RESTRICT samples, int32_t y, int32_t x)
+{
+    const uint8_t *plane = samples + c->plane;
+    if (c->upsampling == AS_IT_IS)
+        return plane[y * c->stride + x];
+    if (c->upsampling == REPEATED)
+        return plane[y / c->tall * c->stride + x / c->wide];
+    const int32_t near = y >> (c->tall - 1);
+    const int32_t beside = y & 1 ? smaller(near + 1, c->height - 1 - c->first_row) : larger(near - 1, 0);
+    const uint8_t *row = plane + near * c->stride, *other = plane + beside * c->stride;
+    if (c->upsampling == SMOOTH_DOWN)
+        return (3 * row[x] + other[x] + 1 + (y & 1)) >> 2;
+    const int32_t odd = x & 1, at = x >> 1, next = odd ? smaller(at + 1, c->width - 1 - c->first_column) : larger(at - 1, 0);
+    if (c->tall == 1)
+        return (3 * row[at] + row[next] + 1 + odd) >> 2;
+    return (3 * (3 * row[at] + other[at]) + 3 * row[next] + other[next] + 8 - odd) >> 4;
+}
+
+/* Returns a pixel of the window: red in the lowest byte, green, blue. */
+FUNCTION uint32_t
+pixel_at(const Image *image, const uint8_t *RESTRICT samples, int32_t y, int32_t x)
+{
+    const int32_t luma = sample_at(&image->components[0], samples, y, x);
+    if (image->count == 1)
+        return (uint32_t)luma * 0x10101u;
+    const int32_t cb = sample_at(&image->components[1], samples, y, x) - 128;
+    const int32_t cr = sample_at(&image->components[2], samples, y, x) - 128;
+    const uint32_t red = (uint32_t)bounded(luma + ((91881 * cr + 32768) >> 16), 0, 255);
+    const uint32_t green = (uint32_t)bounded(luma + ((-22554 * cb - 46802 * cr + 32768) >> 16), 0, 255);
+    const uint32_t blue = (uint32_t)bounded(luma + ((116130 * cb + 32768) >> 16), 0, 255);
+    return red | green << 8 | blue << 16;
+}
+
+typedef struct {
+    int32_t red, green, blue;
+} Sums;
+
+FUNCTION Sums
+half_of_one(int32_t precision)
+{
+    Sums sums;
+    sums.red = sums.green = sums.blue = 1 << (precision - 1);
+    return sums;
+}
+
+FUNCTION void
+add_pixel(Sums *sums, int32_t weight, uint32_t pixel)
+{
+    sums->red += weight * (int32_t)(pixel & 255);
+    sums->green += weight * (int32_t)(pixel >> 8 & 255);
+    sums->blue += weight * (int32_t)(pixel >> 16 & 255);
+}
+
+FUNCTION uint32_t
+level_of(int32_t sum, int32_t precision) /* bicubic interpolation overshoots */
+{
+    return (uint32_t)bounded(sum >> precision, 0, 255);
+}
+
+FUNCTION uint32_t
+rounded_pixel(const Sums *sums, int32_t precision)
+{
+    return level_of(sums->red, precision) | level_of(sums->green, precision) << 8 | level_of(sums->blue, precision) << 16;
+}
+
+typedef struct {
+    uint32_t pixels[ROWS][STRIP];
+} AcrossShared;
+
+/* Some columns of the result that are resized together, and which pixels of the crop they depend on. */
+typedef struct {
+    int32_t first, count; /* columns */
+    int32_t begin, width; /* pixels */
+    int32_t is_held;      /* whether a block holds them; those of a column may be too many */
+} Strip;
+
+FUNCTION Strip
+strip_from(const Axis *axis, const Span *RESTRICT spans, int32_t first, int32_t most)
+{
+    Strip strip;
+    strip.first = first;
+    strip.count = smaller(most, axis->out - first);
+    strip.begin = spans[axis->spans + first].first;
+    for (;;) {
+        const Span last = spans[axis->spans + first + strip.count - 1];
+        strip.width = last.first + last.count - strip.begin;
+        strip.is_held = strip.width <= STRIP;
+        if (strip.is_held || strip.count == 1)
+            return strip;
+        strip.count /= 2;
+    }
+}
+
+FUNCTION void
+load_strip(AcrossShared *shared, const Image *image, const uint8_t *RESTRICT samples, const Strip *strip, int32_t row,
+           int32_t rows, uint32_t thread, uint32_t threads)
+{
+    for (int32_t y = 0; y < rows && strip->is_held; y++)
+        for (int32_t x = (int32_t)thread; x < strip->width; x += (int32_t)threads)
+            shared->pixels[y][x] = pixel_at(image, samples, image->top + row + y, image->crop_left + strip->begin + x);
+}
+
+/* Resizes the column of a thread, of some rows. */
+FUNCTION void
+resize_strip(const AcrossShared *shared, const Image *image, const uint8_t *RESTRICT samples, const Span *RESTRICT spans,
+             const int16_t *RESTRICT weights, int32_t precision, uint32_t *RESTRICT resized, const Strip *strip, int32_t row,
+             int32_t rows, uint32_t thread)
+{
+    const Axis *axis = &image->axes[1];
+    const int32_t column = strip->first + (int32_t)thread;
+    if ((int32_t)thread >= strip->count)
+        return;
+    const Span span = spans[axis->spans + column];
+    const int16_t *own = weights + axis->weights + column;
+    Sums sums[ROWS];
+    UNROLLED
+    for (int32_t y = 0; y < ROWS; y++)
+        sums[y] = half_of_one(precision);
+    for (int32_t k = 0; k < span.count; k++) {
+        const int32_t weight = own[k * axis->out], x = span.first + k;
+        UNROLLED
+        for (int32_t y = 0; y < ROWS; y++) {
+            if (strip->is_held)
+                add_pixel(&sums[y], weight, shared->pixels[y][x - strip->begin]);
+            else if (y < rows)
+                add_pixel(&sums[y], weight, pixel_at(image, samples, image->top + row + y, image->crop_left + x));
+        }
+    }
+    UNROLLED
+    for (int32_t y = 0; y < ROWS; y++)
+        if (y < rows)
+            resized[image->resized + (uint32_t)((row + y) * axis->out + column)] = rounded_pixel(&sums[y], precision);
+}
+
+KERNEL(across, ACROSS_THREADS, 4, const Image *RESTRICT images, const uint8_t *RESTRICT samples, const Span *RESTRICT spans,
+       const int16_t *RESTRICT weighed, const int32_t *RESTRICT precisions, uint32_t *RESTRICT resized, uint32_t blocks_x)
+{
+    GRID;
+    SHARED(AcrossShared, shared);
+    const Image *image = images + block_y;
+    const Axis *axis = &image->axes[1];
+    const int32_t precision = precisions[axis->precision];
+    for (int32_t row = (int32_t)block_x * ROWS; row < image->height; row += (int32_t)blocks_x * ROWS) {
+        const int32_t rows = smaller(ROWS, image->height - row);
+        for (int32_t column = 0; column < axis->out;) {
+            const Strip strip = strip_from(axis, spans, column, (int32_t)threads);
+            PHASE(load_strip(&shared, image, samples, &strip, row, rows, thread, threads));
+            PHASE(resize_strip(&shared, image, samples, spans, weighed, precision, resized, &strip, row, rows, thread));
+            column += strip.count;
+        }
+    }
+}
+
+enum { LEVELS_OUT, HALVES_OUT, FLOATS_OUT }; /* what is made of the levels: themselves, or numbers of a table */
+
+/* Stores a colour of a pixel, one of `pixels` of an image: as the numbers of a pixel lie together, or those of a colour. */
+FUNCTION void
+store_level(void *RESTRICT out, const void *RESTRICT table, uint32_t kind, uint32_t planes, uint32_t before, uint32_t pixels,
+            uint32_t pixel, uint32_t colour, uint32_t level)
+{
+    const uint32_t place = 3 * before + (planes ? colour * pixels + pixel : 3 * pixel + colour);
+    if (kind == LEVELS_OUT)
+        ((uint8_t *)out)[place] = (uint8_t)level;
+    else if (kind == HALVES_OUT)
+        ((uint16_t *)out)[place] = ((const uint16_t *)table)[colour * 256 + level];
+    else
+        ((uint32_t *)out)[place] = ((const uint32_t *)table)[colour * 256 + level];
+}
+
+/* Makes a pixel of the result. */
+FUNCTION void
+resize_down(const Image *image, const uint32_t *RESTRICT resized, const Span *RESTRICT spans, const int16_t *RESTRICT weights,
+            const int32_t *RESTRICT precisions, void *RESTRICT out, const void *RESTRICT table, uint32_t kind, uint32_t planes,
+            uint32_t number)
+{
+    const Axis *axis = &image->axes[0];
+    const uint32_t width = (uint32_t)image->axes[1].out, pixels = width * (uint32_t)axis->out;
+    if (number >= pixels)
+        return;
+    const uint32_t y = number / width, x = number - y * width;
+    const Span span = spans[axis->spans + y];
+    const int32_t precision = precisions[axis->precision], skipped = image->top - image->crop_top;
+    const uint32_t *from = resized + image->resized + (uint32_t)(span.first - skipped) * width + x;
+    const int16_t *own = weights + axis->weights + y;
+    Sums sums = half_of_one(precision);
+    for (int32_t k = 0; k < span.count; k++)
+        add_pixel(&sums, own[k * axis->out], from[(uint32_t)k * width]);
+    const uint32_t at = y * width + (image->flip ? width - 1 - x : x);
+    store_level(out, table, kind, planes, image->out, pixels, at, 0, level_of(sums.red, precision));
+    store_level(out, table, kind, planes, image->out, pixels, at, 1, level_of(sums.green, precision));
+    store_level(out, table, kind, planes, image->out, pixels, at, 2, level_of(sums.blue, precision));
+}
+
+KERNEL(down, DOWN_THREADS, 4, const Image *RESTRICT images, const uint32_t *RESTRICT resized, const Span *RESTRICT spans,
+       const int16_t *RESTRICT weighed, const int32_t *RESTRICT precisions, void *RESTRICT out, const void *RESTRICT table,
+       uint32_t kind, uint32_t planes)
+{
+    GRID;
+    LAST_PHASE(resize_down(images + block_y, resized, spans, weighed, precisions, out, table, kind, planes,
+                           block_x * threads + thread));
+}
+
+#endif

@@ -1,0 +1,142 @@
+/* The language of the device's kernels: a subset of C that a C compiler, nvcc and NVRTC all take.
+
+   A kernel is a list of phases. On the device, the threads of a block go through a phase side by side and wait for each other
+   after it. In plain C, the twin, they go through it one after the other, in either order, so that a phase which depends on the
+   order of its threads shows in tests. A phase is a function of what the block shares, of the kernel's arguments, and of the
+   number of a thread.
+
+   Structures hold no pointers, sums wrap around in unsigned integers, and loops are bounded by their input. */
+
+#ifndef DEVICE_PORTABLE_H
+#define DEVICE_PORTABLE_H
+
+#ifdef __CUDACC__
+
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+#else
+#include <stdint.h>
+#endif
+
+#define ON_DEVICE 1
+#define FUNCTION static __device__ __forceinline__
+#define TABLE static __device__ const
+#define RESTRICT __restrict__
+#define UNROLLED _Pragma("unroll")
+
+/* A kernel of at most `most` threads a block, at least `blocks` of which run on a multiprocessor. */
+#define KERNEL(name, most, blocks, ...) extern "C" __global__ void __launch_bounds__(most, blocks) name(__VA_ARGS__)
+#define SHARED(type, name) __shared__ type name
+#define GRID const uint32_t block_x = blockIdx.x, block_y = blockIdx.y, threads = blockDim.x
+#define PHASE(call) do { const uint32_t thread = threadIdx.x; (void)thread; call; __syncthreads(); } while (0)
+/* The last phase of a kernel, after which nobody waits. */
+#define LAST_PHASE(call) do { const uint32_t thread = threadIdx.x; call; } while (0)
+
+FUNCTION uint32_t
+shifted(uint32_t high, uint32_t low, uint32_t by) /* the upper half of both, shifted to the left by 0 to 31 bits */
+{
+    return __funnelshift_l(low, high, by);
+}
+
+FUNCTION uint32_t
+add_shared(uint32_t *to, uint32_t value) /* for all threads of a block; returns what was there */
+{
+    return atomicAdd(to, value);
+}
+
+FUNCTION void
+largest_shared(uint32_t *to, uint32_t value)
+{
+    atomicMax(to, value);
+}
+
+#else
+
+#include <stdint.h>
+#include <string.h>
+
+#define ON_DEVICE 0
+#define FUNCTION static inline
+#define TABLE static const
+#define RESTRICT restrict
+#define UNROLLED
+
+/* The number of threads, and whether they go through each phase from the last to the first. */
+#define KERNEL(name, most, blocks, ...) \
+    void name(uint32_t block_x, uint32_t block_y, uint32_t threads, uint32_t backwards, __VA_ARGS__); \
+    void name(uint32_t block_x, uint32_t block_y, uint32_t threads, uint32_t backwards, __VA_ARGS__)
+#define SHARED(type, name) type name
+#define GRID (void)block_x, (void)block_y
+#define PHASE(call) \
+    for (uint32_t turn = 0; turn < threads; turn++) { \
+        const uint32_t thread = backwards ? threads - 1 - turn : turn; \
+        (void)thread; \
+        call; \
+    }
+#define LAST_PHASE(call) PHASE(call)
+
+FUNCTION uint32_t
+shifted(uint32_t high, uint32_t low, uint32_t by)
+{
+    return by ? high << by | low >> (32 - by) : high;
+}
+
+FUNCTION uint32_t
+add_shared(uint32_t *to, uint32_t value)
+{
+    const uint32_t before = *to;
+    *to += value;
+    return before;
+}
+
+FUNCTION void
+largest_shared(uint32_t *to, uint32_t value)
+{
+    *to = *to < value ? value : *to;
+}
+
+#endif
+
+FUNCTION int32_t
+smaller(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+FUNCTION int32_t
+larger(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+FUNCTION int32_t
+bounded(int32_t value, int32_t least, int32_t most)
+{
+    return smaller(larger(value, least), most);
+}
+
+/* Returns a product and a sum that wrap around, as signed numbers. */
+FUNCTION int32_t
+times(int32_t a, int32_t b)
+{
+    return (int32_t)((uint32_t)a * (uint32_t)b);
+}
+
+FUNCTION int32_t
+plus(int32_t a, int32_t b)
+{
+    return (int32_t)((uint32_t)a + (uint32_t)b);
+}
+
+FUNCTION int32_t
+minus(int32_t a, int32_t b)
+{
+    return (int32_t)((uint32_t)a - (uint32_t)b);
+}
+
+#endif
