@@ -231,18 +231,26 @@ def kernels(environment: dict[str, str], output: Path, seconds: float, options: 
         return {"failed": "benchmarks/kernels.py is not part of this checkout"}
     results, log = output / "kernels.json", output / "kernels.log"
     results.unlink(missing_ok=True)
-    status = run([sys.executable, "-m", "benchmarks.kernels", "--json", str(results)], environment, log, seconds)
-    if status != 0 or not results.exists():
+    line = [sys.executable, "-m", "benchmarks.kernels", "--json", str(results)]
+    line += ["--photos", str(options.photos.resolve())] if options.photos else []
+    status = run(line, environment, log, seconds)
+    if not results.exists():
         why = f"out of time after {seconds:.0f} s" if status is None else f"ended with {status}: {last_line(log)}"
         return {"failed": f"{why}; all of it is in {log}"}
-    return {"said": last_line(log), "results": json.loads(results.read_text())}
+    found = json.loads(results.read_text())
+    if status != 0:
+        why = found.get("error", "what the device gave is not its twin's")
+        return {"failed": f"{why}; all of it is in {log}", "results": found}
+    times = {row["batch"]: row["ms"]["whole"] for row in found.get("batches", [])}
+    said = ", ".join(f"{took:.2f} ms a batch of {count}" for count, took in times.items())
+    return {"said": f"{said}: {found.get('verdict', 'no verdict')}", "results": found}
 
 
 def rates(environment: dict[str, str], output: Path, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
     """Measure the images a second that reach the device."""
     results, log = output / "rates.json", output / "rates.log"
     results.unlink(missing_ok=True)
-    line = [sys.executable, str(ROOT / "benchmarks" / "device.py"), "--device", options.device]
+    line = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--device", options.device]
     line += ["--minutes", f"{max(seconds - GRACE, 1) / 60:.2f}", "--json", str(results)]
     line += ["--photos", str(options.photos.resolve())] if options.photos else []
     status = run(line, environment, log, seconds)

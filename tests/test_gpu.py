@@ -130,16 +130,22 @@ def test_tests_that_were_all_skipped_have_not_passed(gpu: Any) -> None:
 def test_kernels_that_are_not_there_fail_or_are_slow_are_told(gpu: Any) -> None:
     assert part(gpu, "kernels")["failed"] == "benchmarks/kernels.py is not part of this checkout"
     program = gpu.ROOT / "benchmarks" / "kernels.py"
-    program.write_text("import sys; open(sys.argv[2], 'w').write('{\"ms\": 3}'); print('3 ms a batch')")
-    assert part(gpu, "kernels") == {"said": "3 ms a batch", "results": {"ms": 3}}
-    program.write_text("raise SystemExit('a batch takes 9 ms')")
-    assert part(gpu, "kernels")["failed"].startswith("ended with 1: a batch takes 9 ms; all of it is in ")
+    results = {"batches": [{"batch": 256, "ms": {"whole": 3.14159}}], "verdict": "go on"}
+    writes = "import json, sys; open(sys.argv[2], 'w').write(json.dumps({!r})); sys.exit({})"
+    program.write_text(writes.format(results, 0))
+    assert part(gpu, "kernels") == {"said": "3.14 ms a batch of 256: go on", "results": results}
+    program.write_text(writes.format({"compared": [{"differing_batches": 1}]}, 1))
+    assert part(gpu, "kernels")["failed"].startswith("what the device gave is not its twin's; all of it is in ")
+    program.write_text(writes.format({"error": "no device"}, 1))
+    assert part(gpu, "kernels")["failed"].startswith("no device; ")
+    program.write_text("raise SystemExit('it broke')")
+    assert part(gpu, "kernels")["failed"].startswith("ended with 1: it broke; all of it is in ")
     program.write_text("import time; time.sleep(60)")
     assert part(gpu, "kernels", 1)["failed"].startswith("out of time after 1 s")
 
 
 def test_rates_that_fail_are_told(gpu: Any) -> None:
-    program = gpu.ROOT / "benchmarks" / "device.py"
+    program = gpu.ROOT / "benchmarks" / "gpu.py"
     program.write_text("raise SystemExit('no photos')")
     assert part(gpu, "rates")["failed"].startswith("ended with 1: no photos; all of it is in ")
     rows = [{"module": "own", "failed": "RuntimeError: out of memory"}, {"module": "own"}]

@@ -1,4 +1,4 @@
-"""benchmarks/device.py: its rows cover what they shall, and its table is measured, with the CPU as the device too."""
+"""benchmarks/gpu.py: its rows cover what they shall, and its table is measured, with the CPU as the device too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=[needs_cuda, pytest.mark.cuda])]
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("device")
+    return importlib.import_module("gpu")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def measure(photos: Path, work: Path, *arguments: str) -> dict[str, Any]:
     """Run the program, and return its report."""
-    line = [sys.executable, str(ROOT / "benchmarks" / "device.py"), "--photos", str(photos), "--images", "12"]
+    line = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--photos", str(photos), "--images", "12"]
     line += ["--batch", "8", "--epoch", "64", "--json", str(work / "one.json"), "--markdown", str(work / "one.md")]
     subprocess.run([*line, *arguments], check=True, capture_output=True)
     report: dict[str, Any] = json.loads((work / "one.json").read_text())

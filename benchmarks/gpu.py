@@ -1,6 +1,6 @@
 """Measures how many images a second reach a device, with 1 to 16 threads and processes, beside other decoders.
 
-python benchmarks/device.py [--device cuda] [--minutes 4] [--photos PACK] [--json FILE] [--markdown FILE]
+python benchmarks/gpu.py [--device cuda] [--minutes 4] [--photos PACK] [--json FILE] [--markdown FILE]
 
 The photos, and the same resized to 256 pixels, lie in packs with and without tiles, read from memory; without --photos
 they are drawn. Batches are random crops of 224 x 224, as uint8 or normalised as float16, until they are complete on the
