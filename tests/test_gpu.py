@@ -108,23 +108,38 @@ def part(gpu: Any, name: str, seconds: float = 60) -> dict[str, Any]:
 MARKED = "import pytest\npytestmark = pytest.mark.cuda\n"
 
 
-def test_tests_pass_fail_or_do_not_end(gpu: Any) -> None:
+def test_tests_pass_fail_crash_or_do_not_end(gpu: Any) -> None:
     (gpu.ROOT / "tests" / "test_others.py").write_text("import no_such_module\n")  # needs more than the machine has
+    (gpu.ROOT / "tests" / "test_none.py").write_text("TEXT = 'mark.cuda'\n")
     (gpu.ROOT / "tests" / "test_one.py").write_text(MARKED + "def test_good(): pass\n")
     assert part(gpu, "tests")["said"] == "1 passed, 0 failed, 0 skipped"
-    (gpu.ROOT / "tests" / "test_two.py").write_text(MARKED + "def test_bad(): assert 1 == 2\n")
-    failed = part(gpu, "tests")
-    assert failed["failed"].startswith("1 passed, 1 failed, 0 skipped (tests.test_two.test_bad); all of it is in ")
-    assert failed["tests_failed"] == ["tests.test_two.test_bad"]
-    (gpu.ROOT / "tests" / "test_two.py").write_text(MARKED + "import time\ndef test_slow(): time.sleep(60)\n")
-    assert part(gpu, "tests", 5)["failed"].startswith("out of time after 5 s")
+    more = {
+        "bad": "def test_bad(): assert 1 == 2\ndef test_good(): pass\n",
+        "crash": "import os\ndef test_crash(): os.abort()\n",
+        "slow": "import time\ndef test_good(): pass\ndef test_slow(): time.sleep(60)\n",
+    }
+    for name, text in more.items():
+        (gpu.ROOT / "tests" / f"test_{name}.py").write_text(MARKED + text)
+    found = part(gpu, "tests", 15)
+    assert found["passed"] == 3
+    assert found["tests_failed"] == ["tests/test_bad.py::test_bad"]
+    crashed, slow = found["unfinished"]
+    assert crashed.startswith("pytest ended with -6 in test_crash.py: ")
+    assert slow == "out of time in tests/test_slow.py::test_slow"
+    assert found["failed"].startswith(
+        "3 passed, 1 failed, 0 skipped (tests/test_bad.py::test_bad, pytest ended with -6"
+    )
+    log = (gpu.ROOT / "tests.log").read_text()
+    assert "assert 1 == 2" in log
+    assert "Fatal Python error: Aborted" in log
+    assert "KeyboardInterrupt" in log
 
 
 def test_tests_that_were_all_skipped_have_not_passed(gpu: Any) -> None:
     (gpu.ROOT / "tests" / "test_one.py").write_text(MARKED + "@pytest.mark.skip\ndef test_good(): pass\n")
-    assert part(gpu, "tests")["failed"].startswith("0 passed, 0 failed, 1 skipped")
+    assert part(gpu, "tests")["failed"].startswith("0 passed, 0 failed, 1 skipped; all of it is in ")
     (gpu.ROOT / "tests" / "test_one.py").write_text(MARKED + "import no_such_module\n")
-    assert part(gpu, "tests")["failed"].startswith("0 passed, 1 failed, 0 skipped")
+    assert "pytest ended with 2 in test_one.py" in part(gpu, "tests")["failed"]
 
 
 def test_kernels_that_are_not_there_fail_or_are_slow_are_told(gpu: Any) -> None:
