@@ -131,20 +131,14 @@ def chosen(device: str, threads: Sequence[int]) -> list[Row]:
     tiled = [reading(device, data, "float16", count) for data in (TILED, SMALL_TILED) for count in threads]
     others = [decoding(device, data, most) for data in (PHOTOS, SMALL)]
     levels = [reading(device, data, "uint8", count) for data in (TILED, SMALL_TILED) for count in threads]
-    plain = [
-        reading(device, data, numbers, count)
-        for data in (PHOTOS, SMALL)
-        for numbers in ("float16", "uint8")
-        for count in threads
-    ]
+    numbers = "float16", "uint8"
+    plain = [reading(device, data, each, count) for each in numbers for data in (PHOTOS, SMALL) for count in threads]
     processes = [
         reading(device, data, "float16", count, processes=True)
         for count in reversed(threads)
         for data in (TILED, SMALL_TILED)
     ]
-    ahead = [
-        prefetching(device, data, numbers, most) for data in (TILED, SMALL_TILED) for numbers in ("float16", "uint8")
-    ]
+    ahead = [prefetching(device, data, each, most) for data in (TILED, SMALL_TILED) for each in numbers]
     augmented = [
         augmenting(device, data, recipe, where, count)
         for data in (SMALL_TILED, TILED)
@@ -152,7 +146,9 @@ def chosen(device: str, threads: Sequence[int]) -> list[Row]:
         for count in sorted({most, max(1, most // 4)}, reverse=True)
         for where in ("device", "threads")
     ]
-    return [*tiled, *(row for rows in others for row in rows), *levels, *augmented, *ahead, *plain, *processes]
+    of_most, of_fewer = processes[:2], processes[2:]  # which take long to start
+    decoders = [row for rows in others for row in rows]
+    return [*tiled, *decoders, *levels, *of_most, *augmented, *ahead, *plain, *of_fewer]
 
 
 def reading(device: str, data: str, numbers: str, threads: int, processes: bool = False) -> Row:
