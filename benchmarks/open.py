@@ -61,7 +61,7 @@ def _measure_all(work: Path, arguments: argparse.Namespace) -> None:
     for name in FORMAT_NAMES:
         pack = work / f"pack{FORMATS[name].suffixes[0]}"
         started = time.perf_counter()
-        _build(name, pack, arguments.samples)
+        build(name, pack, arguments.samples)
         print(f"{name}: {arguments.samples:,} samples written in {time.perf_counter() - started:.0f} s", flush=True)
         results[name] = figures = _measure(pack, arguments.rounds)
         rows.append(
@@ -95,8 +95,8 @@ def _measure_all(work: Path, arguments: argparse.Namespace) -> None:
     write_json(arguments.json, results)
 
 
-def _build(name: str, path: Path, count: int) -> None:
-    """Write a pack of `count` samples, as `packer._conversion.convert` drives the writer."""
+def build(name: str, path: Path, count: int) -> None:
+    """Write a pack of `count` samples with a format's writer, as `packer._conversion.convert` does."""
     import numpy as np
 
     from packer._conversion.recipe import Recipe

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,8 @@ def main() -> None:
 
 def compare(way: str, sides: dict[str, tuple[str, Path]], options: argparse.Namespace) -> None:
     """Measure the sides in turn, and print what each takes."""
-    running = {name: Side(kind, checkout, way, options) for name, (kind, checkout) in sides.items()}
-    seconds: dict[str, list[dict[str, float]]] = {name: [] for name in running}
-    for number in range(options.rounds):
-        for name in list(running)[:: 1 if number % 2 else -1]:
-            seconds[name].append(running[name].ask())
+    running = {name: Side(HERE, words(kind, way, options), checkout) for name, (kind, checkout) in sides.items()}
+    seconds = in_turn(running, options.rounds)
     photos, ours = running["this checkout"].first["photos"], seconds["this checkout"]
     print(f"{way}: {photos} photos, {options.threads} threads, medians of {options.rounds} rounds")
     for name, rounds in seconds.items():
@@ -69,13 +66,28 @@ def compare(way: str, sides: dict[str, tuple[str, Path]], options: argparse.Name
         side.end()
 
 
-class Side:
-    """A process that does one thing with all photos whenever it is asked to."""
+def words(kind: str, way: str, options: argparse.Namespace) -> list[str]:
+    return [str(options.tree), "--side", kind, "--ways", way, "--threads", str(options.threads)]
 
-    def __init__(self, kind: str, checkout: Path, way: str, options: argparse.Namespace) -> None:
-        words = [str(options.tree), "--side", kind, "--ways", way, "--threads", str(options.threads)]
+
+def in_turn(sides: Mapping[str, Side], rounds: int) -> dict[str, list[dict[str, float]]]:
+    """Return the seconds that each side takes in each round; the order of the sides is reversed every other round."""
+    seconds: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name in list(sides)[:: 1 if number % 2 else -1]:
+            seconds[name].append(sides[name].ask())
+    return seconds
+
+
+class Side:
+    """A process of a program that imports packer from a checkout, and does one thing whenever it is asked to.
+
+    The process writes lines of JSON: the first one, `first`, when it is ready, and another one for each line it reads.
+    """
+
+    def __init__(self, program: Path, words: Sequence[str], checkout: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE), *words],
+            [sys.executable, str(program), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -186,7 +186,10 @@ def _parquet(root: Path) -> list[Seed]:
 
 def _arrow(root: Path) -> list[Seed]:
     made = _images_and_texts(ids=pa.array([[1], [], [2, 3]]))
+    named = made.append_column("class", pa.array(["b", None, "a"]).dictionary_encode())
     return [
+        _within(root / "categories", lambda to: test_arrow.written(to / "a.arrow", named, rows=2)),
+        _within(root / "categories-file", lambda to: test_arrow.written(to / "a.arrow", named, file=True)),
         _within(root / "stream", lambda to: test_arrow.written(to / "a.arrow", made, rows=2)),
         _within(root / "file", lambda to: test_arrow.written(to / "a.arrow", made, file=True)),
         _within(root / "lz4", lambda to: test_arrow.written(to / "a.arrow", made, compression="lz4")),

@@ -209,7 +209,7 @@ def _images(image: bytes, rows: int = 3) -> dict[str, Any]:
 def _column(chance: Random) -> Any:
     """Return three rows that are many values in few bytes."""
     each = chance.choice([10, 1000, 1_000_000, 500_000_000])
-    return chance.choice([_nothings, _runs, _views, _repeated])(each, chance)
+    return chance.choice([_nothings, _runs, _views, _repeated, _numbered])(each, chance)
 
 
 def _nothings(each: int, chance: Random) -> Any:
@@ -230,6 +230,14 @@ def _views(each: int, chance: Random) -> Any:
     for _ in range(chance.choice([1, 5, 12, 30])):
         values = pa.ListViewArray.from_arrays(pa.array([0] * 3, pa.int32()), pa.array([3] * 3, pa.int32()), values)
     return values
+
+
+def _numbered(each: int, chance: Random) -> Any:
+    """Return numbers of one text, in a list each where a row has many."""
+    each = min(each, 1_000_000)
+    text = pa.array(["x" * chance.choice(_LONG)])
+    numbers = pa.DictionaryArray.from_arrays(pa.array([0] * 3 * each, pa.int8()), text)
+    return _three(numbers, each)
 
 
 def _repeated(each: int, chance: Random) -> Any:

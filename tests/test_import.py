@@ -179,7 +179,7 @@ def test_the_front_is_small() -> None:
     assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 23
 
 
-READ_BY_PYARROW = ("columnar.arrow", "columnar.arrowbatches", "columnar.parquet", "unpacking")
+READ_BY_PYARROW = ("columnar.arrow", "columnar.arrowbatches", "columnar.parquet", "columnar.rowlists", "unpacking")
 TENSORS = {"packer._images.resize", "packer._images.rectangle", "packer._images.numbers"} | below(
     "packer._images.tensors",
     "packer._loading",

@@ -22,6 +22,7 @@ from packer._storage.limits import in_units
 from packer.errors import printable
 
 if TYPE_CHECKING:
+    from packer._conversion.request import ConversionRequest
     from packer._measuring.estimating.estimate import Estimate
     from packer._measuring.estimating.sampling import Interval
 
@@ -97,13 +98,13 @@ def estimate_command(
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
     else:
-        click.echo("\n".join(_described(found, src, request.dst)))
+        click.echo("\n".join(_described(found, src, request)))
 
 
 estimate_command.params += [option for option in convert_command.params if option.name not in _NO_PART_OF_IT]
 
 
-def _described(found: Estimate, src: Path, dst: Path) -> Iterator[str]:
+def _described(found: Estimate, src: Path, request: ConversionRequest) -> Iterator[str]:
     """Yield the lines that a person reads."""
     tried = "all of them" if found.exact else show.count(found.tried)
     about = "" if found.looked_at == found.images else f"about, by {show.count(found.looked_at)} of them, "
@@ -114,7 +115,7 @@ def _described(found: Estimate, src: Path, dst: Path) -> Iterator[str]:
     if found.jobs > 1:
         many = found.seconds_on_jobs
         yield f"  {f'on {found.jobs} jobs':<12}{show.duration(many.value):<10}{_between(many, show.duration)}, where the disk serves all"
-    yield from _told(found)
+    yield from _told(found, request.on_error)
     if found.alternatives:
         yield ""
         width = max(32, *(len(other.options) + 2 for other in found.alternatives))
@@ -130,7 +131,7 @@ def _described(found: Estimate, src: Path, dst: Path) -> Iterator[str]:
         yield f"  {found.part_command}    # in each job, K from 0"
 
 
-def _told(found: Estimate) -> Iterator[str]:
+def _told(found: Estimate, on_error: str) -> Iterator[str]:
     """Yield what there is to say beside size and time."""
     if found.in_memory is not None:
         held = f"{found.in_memory:.0%} of the files were in memory"
@@ -149,7 +150,8 @@ def _told(found: Estimate) -> Iterator[str]:
         most = f"none, so {show.count(round(found.remarkable.high))} images at most"
         yield f"  {'findings':<12}{'none' if found.exact else most}"
     if found.left_out:
-        yield f"  {'unreadable':<12}{_images(found.unreadable)}; a conversion stops at the first, unless it has --on-error skip"
+        stops = "a conversion stops at the first, unless it has --on-error skip"
+        yield f"  {'unreadable':<12}{_images(found.unreadable)}; {'left out' if on_error == 'skip' else stops}"
         for entry in found.left_out[:_NAMED]:
             yield f"    {printable(entry['name'])}: {printable(entry['reason'])}"
         if len(found.left_out) > _NAMED:

@@ -19,7 +19,7 @@ def are_whole(blocks: Iterable[npt.NDArray[Any]]) -> tuple[bool, bool]:
     for block in blocks:
         missing = np.isnan(block)
         gaps |= bool(missing.any())
-        numbers = block[~missing]
+        numbers = block[~missing].astype(np.float64)  # in which the limit has a place too
         if not (np.isfinite(numbers) & (np.abs(numbers) < _MOST) & (numbers == np.floor(numbers))).all():
             return False, gaps
     return True, gaps

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from packer import __version__
-from packer._account import Account
+from packer._account import Account, counted
 from packer._conversion.recipe import Recipe
 from packer._conversion.repack import carries
 from packer._formats import Reader, open_pack
 from packer._manifest import TILED, Manifest
 from packer._sources import Source
-from packer.errors import NotAPackError, PackNotFoundError, SourceError, printable
+from packer._sources.readbuffer import ReadBuffer
+from packer._storage.stamps import stamp_at
+from packer.errors import ImageError, NotAPackError, PackNotFoundError, SourceError, printable, warn
 
 __all__ = ["Provenance", "made_before", "provenance"]
+
+_READERS, _AT_ONCE = 8, 256  # threads, and files
 
 
 @dataclass(frozen=True)
@@ -108,27 +115,57 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
             would = provenance(source, recipe)
             same = made == (format, parts, source.classes, source.label_type)
             same = same and said == (would.codec, _with_defaults(would.settings), would.source)
-            return manifest if same and _have_sizes(reader, source) else None
+            return manifest if same and _are_as_packed(reader, source) else None
     except (NotAPackError, PackNotFoundError):
         return None
 
 
-def _have_sizes(reader: Reader, source: Source) -> bool:
-    """Tell whether files that were kept byte for byte have the sizes of their samples still: else some are others now.
+def _are_as_packed(reader: Reader, source: Source) -> bool:
+    """Tell whether the images' files are those that the pack was made of, as far as anybody can tell.
 
-    Sources and packs of which nobody can tell are taken to be the same.
+    Files that were kept byte for byte have the sizes of their samples still, and those that are younger than the pack
+    have their bytes. Of images that were encoded anew nobody can tell: a warning says that some are younger. A file
+    that was replaced by an older one of its size is not noticed.
     """
-    manifest = reader.manifest
-    changes_bytes = manifest.codec != "keep" or manifest.settings.get("tiles") or manifest.exif == "apply"
-    if source.origin is not None or changes_bytes:
+    if source.origin is not None:
         return True
-    source = source.stamped()
+    source, manifest = source.stamped(), reader.manifest
     skipped = {str(entry["name"]) for entry in manifest.skipped}
     kept = np.array([name not in skipped for name in source.names] if skipped else [True] * len(source), bool)
     sizes = source.sizes()
-    if sizes is None or not source.whole_files or int(kept.sum()) != len(reader):
+    if sizes is None or source.stamps is None or not source.whole_files or int(kept.sum()) != len(reader):
         return True
-    return bool(np.array_equal(sizes[kept], reader.table.size))
+    rows = np.flatnonzero(kept)
+    younger = np.flatnonzero(source.stamps[rows, 1] > _time_of(Path(reader.path))).tolist()
+    if manifest.codec == "keep" and not manifest.settings.get("tiles") and manifest.exif != "apply":
+        return bool(np.array_equal(sizes[rows], reader.table.size)) and _have_bytes(reader, source, rows, younger)
+    if younger:
+        images, first = counted(len(younger), "image"), printable(source.names[int(rows[younger[0]])])
+        warn(
+            f"{printable(reader.path)}: {images} of the source ({first}, …) changed after the pack was made, or only "
+            "their times did: --overwrite converts again"
+        )
+    return True
+
+
+def _time_of(pack: Path) -> int:
+    """Return when the first file of a pack was written, in nanoseconds."""
+    files = [os.path.join(directory, name) for directory, _, names in os.walk(pack) for name in names]
+    return min(stamp_at(path)[1] for path in files or [str(pack)])
+
+
+def _have_bytes(reader: Reader, source: Source, rows: npt.NDArray[np.intp], samples: Sequence[int]) -> bool:
+    """Tell whether the files of some samples have their bytes; `rows` are the images of all samples."""
+
+    def has(sample: int) -> bool:
+        try:
+            data, _ = source.read(int(rows[sample]), ReadBuffer())
+        except ImageError:
+            return False
+        return data == memoryview(reader.read(sample))
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return all(all(pool.map(has, samples[at : at + _AT_ONCE])) for at in range(0, len(samples), _AT_ONCE))
 
 
 def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from packer._sources import (
     FileField,
     ImageRule,
     Source,
+    account_for_classes,
     account_for_labels,
     container_source,
     csv_source,
@@ -266,6 +267,8 @@ class SourceRequest(AnnotationRequest):
             source = replace(source, notes=[*source.notes, *gray])
         if source.origin is None:  # else the packs have an account of their own
             account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
+            if classes is not None:
+                account_for_classes(source, classes)
         self._require_no_losses(source)
         return self._chosen(source)
 

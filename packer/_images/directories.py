@@ -15,7 +15,7 @@ from typing import Any
 from packer._table import Buffer
 from packer.errors import ImageError
 
-__all__ = ["UNITS", "require_modest", "require_modest_exif"]
+__all__ = ["UNITS", "pictures_in", "require_modest", "require_modest_exif"]
 
 UNITS = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 """How many bytes a value takes, by its type."""
@@ -29,6 +29,7 @@ _TIFF = re.compile(rb"II\*\0|MM\0\*|II\0\*|MM\*\0|II\+\0|MM\0\+")  # as Pillow t
 _EXIF = re.compile(rb"(?:Exif\0\0){0,2}")
 _MARKER = re.compile(rb"\xff([^\0\xff])")
 _BARE_MARKERS = frozenset({0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)})  # RSTn, SOI, EOI, JPG, JPGn
+_NUMBER_OF_PICTURES = 0xB001
 _SOS, _APP1, _APP2 = 0xDA, 0xE1, 0xE2
 
 
@@ -60,6 +61,25 @@ def require_modest_exif(info: dict[Any, Any]) -> None:
         exif = bytes.fromhex("".join(info["Raw profile type exif"].split("\n")[3:]))
     if exif is not None:
         _require_modest_tiff(_without_prefix(exif))
+
+
+def pictures_in(jpeg: Buffer) -> int:
+    """Return how many pictures the index of a JPEG lists, as phones and stereo cameras write it; 1 without one.
+
+    The index is the Multi-Picture Format's of CIPA DC-007: a directory of TIFF with the number under 0xB001.
+    """
+    _, index = _in_jpeg(memoryview(jpeg))
+    try:
+        order = {b"II": "<", b"MM": ">"}[index[:2]]
+        (at,) = struct.unpack_from(f"{order}I", index, 4)
+        (count,) = struct.unpack_from(f"{order}H", index, at)
+        for entry in range(at + 2, at + 2 + 12 * count, 12):
+            tag, _, _, number = struct.unpack_from(f"{order}HHII", index, entry)
+            if tag == _NUMBER_OF_PICTURES:
+                return max(1, int(number))
+    except (KeyError, struct.error):
+        pass
+    return 1
 
 
 def _in_jpeg(view: memoryview) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from packer._images import bmp, libtiff, png
 from packer._images.depths import Depth, depth_of
-from packer._images.directories import require_modest
+from packer._images.directories import pictures_in, require_modest
 from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import header as jpeg
 from packer._images.pillow import opened, orientation, require_pixels
@@ -41,6 +41,7 @@ SIGNED = "signed numbers of 8 bits, of which negative ones are read as 128 to 25
 ROTATED = "EXIF-rotated"
 """Findings of which there is more to say."""
 
+_PAGES = "animated or many pages: the first is used"
 _WHERE = re.compile(r" at |(?<![A-Za-z0-9])[0-9]")  # in a line of libtiff, which is counted with others of its kind
 _NOT_SHOWN = re.compile(r"[0-9]+ bands, of which [0-9]+ (?:is|are) read as RGB")
 
@@ -143,6 +144,8 @@ def _inspect_jpeg(data: Buffer, max_pixels: int) -> ImageInfo | None:
         findings.append(ROTATED)
     if end is not None and end < len(data):
         findings.append("bytes after its end")
+    if b"MPF\0" in bytes(memoryview(data)[: header.scan]) and pictures_in(data) > 1:
+        findings.append(_PAGES)
     plain = end is not None and header.usual and (header.ordinary or header.components == 4)
     return ImageInfo("jpeg", header.height, header.width, header.orientation, tuple(findings), plain, header=header)
 
@@ -153,7 +156,7 @@ def _inspect_png(data: Buffer) -> ImageInfo | None:
         return None
     findings = [DEEP] if found.depth == 16 else []
     if found.animated:
-        findings.append("animated or many pages: the first is used")
+        findings.append(_PAGES)
     return ImageInfo("png", found.height, found.width, 1, tuple(findings), found.plain)
 
 
@@ -190,8 +193,8 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
             findings.append(_not_shown(depth))
         turn = _turn(image)
         kind = (image.format or "unknown").lower()
-        if not any(note.startswith("animated") for note in findings) and _has_second_page(image, data):
-            findings.append("animated or many pages: the first is used")
+        if _PAGES not in findings and _has_second_page(image, data):
+            findings.append(_PAGES)
         if turn != 1 and ROTATED not in findings:
             findings.append(ROTATED)
         if said:

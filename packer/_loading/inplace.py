@@ -160,7 +160,11 @@ def _made(
 def _warn_of_losses(source: Source) -> None:
     """Say what was left out or has no label, before anybody trains without it. Files of other types are no loss."""
     tree = source.kind in ("imagefolder", "stylegan")  # in which hidden directories are taken
-    told = [item.line() for item in source.account or () if item.is_loss or (tree and item.fate == TAKEN)]
+    told = [
+        item.line()
+        for item in source.account or ()
+        if item.is_loss or (tree and (item.fate == TAKEN or item.what == "class"))
+    ]
     if said := [*told, *(note for note in source.notes if note != source.others.note())]:
         warn("\n  ".join([f"What is read of {printable(source.root)}:", *said]))
 

@@ -93,8 +93,12 @@ def _categories(reader: Reader, about: Sequence[dict[str, Any]]) -> list[dict[st
     known: dict[int, dict[str, Any]] = {
         id: {"id": id, "name": name} for id, name in zip(field.ids, field.classes, strict=True)
     }
+    numbers: dict[str, int] = {}  # of ids that are texts, in the order of the files
     for category in (one for members in about for one in members.get("categories") or ()):
-        if isinstance(category, dict) and category.get("id") in known:
-            own = known[category["id"]]
+        id = category.get("id") if isinstance(category, dict) else None
+        number = numbers.setdefault(id, len(numbers) + 1) if isinstance(id, str) else id
+        if number in known:
+            own = known[number]
+            own["id"] = id
             own.update({name: value for name, value in category.items() if name not in own})
     return list(known.values())

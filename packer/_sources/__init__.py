@@ -15,7 +15,7 @@ from packer._sources.imagefolder import (
     split_directories,
 )
 from packer._sources.indexed import build_index
-from packer._sources.labels import account_for_labels, without_labels
+from packer._sources.labels import account_for_classes, account_for_labels, without_labels
 from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
 from packer._sources.metadata import metadata_of, metadata_source
 from packer._sources.objects import ObjectSource, prefix_source
@@ -37,6 +37,7 @@ __all__ = [
     "ListedSource",
     "ObjectSource",
     "Source",
+    "account_for_classes",
     "account_for_labels",
     "build_index",
     "class_directories",

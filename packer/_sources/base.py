@@ -116,6 +116,11 @@ class Source:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def place(self) -> Path:
+        """The directory or the file that a message calls the source."""
+        return self.root
+
     def between(self, start: int, stop: int) -> Source:
         """Return a source of images `start` to `stop` - 1; the classes stay."""
         names, labels = self.names.between(start, stop), self.labels[start:stop]
@@ -150,13 +155,21 @@ class Source:
         """Return what commands show of the source: the lines of its account, and its notes."""
         return [*([] if self.account is None else self.account.lines()), *self.notes]
 
-    def unusable(self) -> list[str]:
-        """Return a line on the samples that cannot be used, for commands that convert nothing; none without such."""
+    def unusable(self, *, skip: bool = False) -> list[str]:
+        """Return a line on the samples that cannot be used, for commands that convert nothing; none without such.
+
+        Where a conversion is to `skip` them, the line says that it does.
+        """
         if not self.doubts:
             return []
         first = f"{printable(self.doubts[0]['name'])}: {printable(self.doubts[0]['reason']).rstrip('.')}"
         more = f", and {len(self.doubts) - 1:,} more" if len(self.doubts) > 1 else ""
-        return [f"cannot be used: {first}{more}; --on-error skip of a conversion leaves such samples out"]
+        way = (
+            "a conversion leaves such samples out"
+            if skip
+            else "--on-error skip of a conversion leaves such samples out"
+        )
+        return [f"cannot be used: {first}{more}; {way}"]
 
     def report(self) -> Iterator[Mapping[str, Any]]:
         """Yield what a report says of the source: bad samples, its account, and the files that were not looked at."""

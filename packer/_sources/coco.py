@@ -17,7 +17,7 @@ from packer._fields.coco import drawn
 from packer._sample import UNLABELED
 from packer._sources.base import some
 from packer._sources.cococolumns import columns_of
-from packer._sources.cocofile import CocoImage, Joined, read_joined
+from packer._sources.cocofile import CocoImage, Id, Joined, read_joined
 from packer._sources.derived import DerivedSource
 from packer._sources.tablenames import called_otherwise
 from packer._sources.walking import ImageRule, Walk
@@ -112,8 +112,9 @@ def coco_source(
     used = {entry["category_id"] for image in images for entry in (image.objects or {}).values()}
     if used and (idle := [one["name"] for id, one in joined.categories.items() if id not in used]):
         notes.append(f"categories without annotations, which keep their ids: {some(idle)}")
+    notes += _text_ids(joined)
     unusable: dict[int, SourceError] = {}
-    columns = columns_of(ids, images, joined.categories, shown, unusable)
+    columns = columns_of(ids, joined, shown, unusable)
     for row, error in sorted(unusable.items()):
         bad.add(names[ids[row]], error)
     derived = _masks(joined, images, shown) if masks else ()
@@ -140,10 +141,10 @@ def coco_source(
 
 
 def _with_all_boxes(
-    ids: Sequence[int], joined: Joined, names: Mapping[int, str], shown: str, bad: BadSamples
-) -> list[int]:
+    ids: Sequence[Id], joined: Joined, names: Mapping[Id, str], shown: str, bad: BadSamples
+) -> list[Id]:
     """Return the images all of whose annotations have a box, where some of all have one."""
-    lacking: dict[int, list[int]] = {}
+    lacking: dict[Id, list[Id]] = {}
     boxes = False
     for id in ids:
         for number, entry in (joined.images[id].objects or {}).items():
@@ -163,6 +164,13 @@ def _with_all_boxes(
     return [id for id in ids if id not in lacking]
 
 
+def _text_ids(joined: Joined) -> Iterator[str]:
+    """Yield a note on the numbers that categories get whose ids are texts."""
+    shown = [f"{id}: {number}" for id, number in joined.category_numbers.items() if isinstance(id, str)]
+    if shown:
+        yield f"ids of categories are texts, and get numbers in the order of the file: {some(shown)}"
+
+
 def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
     """Yield a note on boxes without an area, which are kept: who trains has to leave them out."""
     boxes = (entry.get("bbox") for image in images for entry in (image.objects or {}).values())
@@ -173,10 +181,10 @@ def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
         )
 
 
-def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[int, str]:
+def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
     """Return the samples' names of the images by their ids, without those whose name is none, or of an image before."""
-    names: dict[int, str] = {}
-    first: dict[str, int] = {}
+    names: dict[Id, str] = {}
+    first: dict[str, Id] = {}
     for id, image in joined.images.items():
         given = image.members.pop("file_name")
         name = str(PurePosixPath(given.replace(os.sep, "/")))
@@ -193,7 +201,7 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[int, str]:
     return names
 
 
-def _present(root: Path, walk: Walk, names: Mapping[int, str], shown: str, on_missing: str) -> set[int]:
+def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_missing: str) -> set[Id]:
     """Return which images are below `root`; the account of the walk has those that are not, and that have no entry."""
     found = set(walk.all_images())
     there = {id for id, name in names.items() if name in found or stamp_at(os.path.join(root, name)) != NO_STAMP}
@@ -217,8 +225,9 @@ def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Fie
         raise SourceError(f"{shown}: --masks draws segmentations, and no annotation has one")
     if not joined.categories:
         raise SourceError(f"{shown}: --masks draws the ids of categories, and the files have no categories")
+    numbers = joined.category_numbers
     for id, category in joined.categories.items():
-        if not 0 < id <= _MOST_MASKED:
+        if not 0 < numbers[id] <= _MOST_MASKED:
             raise SourceError(
                 f"{shown}: category {id} ({printable(category['name'])}) cannot be drawn by --masks: 0 is where no "
                 f"annotation is, and {_MOST_MASKED} the most that a PNG holds. Give the category another id."

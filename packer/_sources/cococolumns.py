@@ -1,7 +1,8 @@
 """The fields of images with annotations in COCO's format: which member of an annotation becomes which field.
 
 A field of objects has a row an annotation, in the order of the files. It is null for images of which the files with
-objects say nothing, and empty where they say that there is no object.
+objects say nothing, and empty where they say that there is no object. Ids that are texts get numbers, from 1 on in the
+order of the files, and are kept in ``members``; images keep theirs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from packer._fields import Field
 from packer._fields.coco import boxes_of, keypoints_of
-from packer._sources.cocofile import CocoImage, Segmentation
+from packer._sources.cocofile import Id, Joined, Segmentation
 from packer._sources.fieldvalues import Blobs, Column, Numbers
 from packer.errors import SourceError, printable
 
@@ -22,6 +23,7 @@ __all__ = ["columns_of"]
 
 _OF_OBJECTS = ("id", "category_id", "bbox", "area", "iscrowd", "segmentation", "keypoints")
 _OF_CAPTIONS = ("id", "caption")
+_IDS = ("id", "category_id")
 
 Annotations = list[dict[str, Any]]
 Value = Callable[[Annotations], Any]
@@ -29,9 +31,8 @@ Value = Callable[[Annotations], Any]
 
 
 def columns_of(
-    ids: Sequence[int],
-    images: Sequence[CocoImage],
-    categories: Mapping[int, Mapping[str, Any]],
+    ids: Sequence[Id],
+    joined: Joined,
     shown: str,
     unusable: dict[int, SourceError],
 ) -> list[Column]:
@@ -39,22 +40,23 @@ def columns_of(
 
     Parameters
     ----------
-    ids : sequence of int
-    images : sequence of CocoImage
-    categories : dict of int to dict
+    ids : sequence of Id
+        Those of the images.
+    joined : Joined
+        What the files say.
     shown : str
         What a message calls the files.
     unusable : dict of int to SourceError
         Gets the rows of images with a value that does not fit into its field, and why; it is null there.
     """
-    numbers = Numbers(Field("image_id", "scalar", "int64"), np.array(ids, np.int64), np.zeros(len(ids), bool))
+    images = [joined.images[id] for id in ids]
     objects = [_with_ids(image.objects) for image in images]
     captions = [_with_ids(image.captions) for image in images]
     members = ([image.members] for image in images)
     info = _column(Field("image_info", "json"), members, lambda one: one[0], shown, unusable)
-    columns: list[Column] = [numbers, info]
+    columns: list[Column] = [_of_ids(ids), info]
     if any(one is not None for one in objects):
-        fields = _of_objects([entry for one in objects for entry in one or ()], categories)
+        fields = _of_objects([entry for one in objects for entry in one or ()], joined)
         columns += [_column(field, objects, value, shown, unusable) for field, value in fields]
     if any(one is not None for one in captions):
         fields = _of_captions([entry for one in captions for entry in one or ()])
@@ -62,16 +64,28 @@ def columns_of(
     return columns
 
 
-def _of_objects(entries: Annotations, categories: Mapping[int, Mapping[str, Any]]) -> list[tuple[Field, Value]]:
+def _of_ids(ids: Sequence[Id]) -> Column:
+    """Return the column of the ids of images."""
+    if any(isinstance(id, str) for id in ids):
+        field = Field("image_id", "text")
+        return Blobs.of(field, (str(id).encode() for id in ids))
+    return Numbers(Field("image_id", "scalar", "int64"), np.array(ids, np.int64), np.zeros(len(ids), bool))
+
+
+def _of_objects(entries: Annotations, joined: Joined) -> list[tuple[Field, Value]]:
     """Return the fields that there are of objects."""
-    names = tuple(category["name"] for category in categories.values())
+    names = tuple(category["name"] for category in joined.categories.values())
+    categories, numbers = joined.category_numbers, _numbers(entries)
     fields: list[tuple[Field, Value]] = []
     if _any_has(entries, "bbox"):
         fields.append((Field("boxes", "boxes"), lambda own: boxes_of([entry["bbox"] for entry in own])))
         fields.append((Field("bbox", "array", "float64", 2), lambda own: _floats(own, "bbox").reshape(-1, 4)))
     fields += [
-        (Field("category", "labels", classes=names, ids=tuple(categories)), lambda own: _all(own, "category_id")),
-        (Field("annotation_id", "array", "int64", 1), lambda own: np.array(_all(own, "id"), np.int64)),
+        (
+            Field("category", "labels", classes=names, ids=tuple(categories.values())),
+            lambda own: [categories.get(entry["category_id"], entry["category_id"]) for entry in own],
+        ),
+        (Field("annotation_id", "array", "int64", 1), lambda own: _numbered(own, numbers)),
         (Field("iscrowd", "array", "uint8", 1), lambda own: np.array(_all(own, "iscrowd", 0), np.uint8)),
     ]
     if not all("iscrowd" in entry for entry in entries):
@@ -101,9 +115,10 @@ def _of_keypoints(entries: Annotations) -> list[tuple[Field, Value]]:
 
 
 def _of_captions(entries: Annotations) -> list[tuple[Field, Value]]:
+    numbers = _numbers(entries)
     fields: list[tuple[Field, Value]] = [
         (Field("captions", "json"), lambda own: _all(own, "caption")),
-        (Field("caption_id", "array", "int64", 1), lambda own: np.array(_all(own, "id"), np.int64)),
+        (Field("caption_id", "array", "int64", 1), lambda own: _numbered(own, numbers)),
     ]
     if any(_members(entry, _OF_CAPTIONS) for entry in entries):
         members = Field("caption_members", "json")
@@ -130,7 +145,16 @@ def _column(
     return Blobs.of(field, (stored(row, own) for row, own in enumerate(rows)))
 
 
-def _with_ids(annotations: dict[int, dict[str, Any]] | None) -> Annotations | None:
+def _numbers(entries: Annotations) -> dict[Id, int]:
+    """Return the numbers of annotations whose ids are texts."""
+    return {id: place for place, entry in enumerate(entries, 1) if isinstance(id := entry["id"], str)}
+
+
+def _numbered(own: Annotations, numbers: Mapping[Id, int]) -> Any:
+    return np.array([numbers.get(entry["id"], entry["id"]) for entry in own], np.int64)
+
+
+def _with_ids(annotations: dict[Id, dict[str, Any]] | None) -> Annotations | None:
     if annotations is None:
         return None
     for id, entry in annotations.items():
@@ -139,10 +163,14 @@ def _with_ids(annotations: dict[int, dict[str, Any]] | None) -> Annotations | No
 
 
 def _members(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any] | None:
-    """Return what no field has of an annotation: members that are not known, or null; keypoints that float32 rounds."""
+    """Return what no field has of an annotation.
+
+    That are members that are not known, or null, ids that are texts, and keypoints that float32 rounds.
+    """
     more = {name: value for name, value in entry.items() if name not in known or value is None}
     if isinstance(own := more.get("segmentation"), Segmentation):  # of a caption
         more["segmentation"] = json.loads(own.text)
+    more |= {name: id for name in _IDS if name in known and isinstance(id := entry[name], str)}
     keypoints = entry.get("keypoints")
     if keypoints is not None and (not keypoints or np.array(keypoints, np.float32).tolist() != keypoints):
         more["keypoints"] = keypoints

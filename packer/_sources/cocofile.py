@@ -15,7 +15,10 @@ from packer._fields.values import is_text
 from packer._sources.textfiles import file_text
 from packer.errors import SourceError, printable
 
-__all__ = ["CocoImage", "Joined", "Segmentation", "read_joined"]
+__all__ = ["CocoImage", "Id", "Joined", "Segmentation", "read_joined"]
+
+Id = int | str
+"""Tells images, categories and annotations apart. COCO has numbers, and other tools write texts."""
 
 _FARTHEST = 1e30  # of numbers, which become float32; NaN is not below it
 _LARGEST = (1 << 63) - 1  # of ids
@@ -37,13 +40,13 @@ class CocoImage:
     ----------
     members : dict
         Its entry in the list of images, without its id.
-    objects, captions : dict of int to dict, optional
+    objects, captions : dict of Id to dict, optional
         Annotations by their ids, in the order of the files; None where no file has annotations of that sort.
     """
 
     members: dict[str, Any]
-    objects: dict[int, dict[str, Any]] | None = None
-    captions: dict[int, dict[str, Any]] | None = None
+    objects: dict[Id, dict[str, Any]] | None = None
+    captions: dict[Id, dict[str, Any]] | None = None
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -58,19 +61,27 @@ class Joined:
 
     Attributes
     ----------
-    images : dict of int to CocoImage
-    categories : dict of int to dict
+    images : dict of Id to CocoImage
+    categories : dict of Id to dict
         In the order of the files.
     about : list of dict
         For each file ``file``, its name, and its ``members`` other than images and annotations, such as licenses.
-    unusable : dict of int to SourceError
+    unusable : dict of Id to SourceError
         By their ids, the images that cannot be used, or that have an annotation which cannot, and why.
+    kinds : dict of str to type
+        By the name of a list of the files, whether its ids are numbers or texts.
     """
 
-    images: dict[int, CocoImage] = field(default_factory=dict)
-    categories: dict[int, dict[str, Any]] = field(default_factory=dict)
+    images: dict[Id, CocoImage] = field(default_factory=dict)
+    categories: dict[Id, dict[str, Any]] = field(default_factory=dict)
     about: list[dict[str, Any]] = field(default_factory=list)
-    unusable: dict[int, SourceError] = field(default_factory=dict)
+    unusable: dict[Id, SourceError] = field(default_factory=dict)
+    kinds: dict[str, type[Id]] = field(default_factory=dict)
+
+    @property
+    def category_numbers(self) -> dict[Id, int]:
+        """The number of each category: its id; from 1 on where ids are texts, as 0 is the background."""
+        return {id: place if isinstance(id, str) else id for place, id in enumerate(self.categories, 1)}
 
 
 class _Unsound(str):
@@ -164,11 +175,16 @@ class _File:
             raise self._refused(f'"{name}" is no list of objects')
         seen = set()
         for place, entry in enumerate(entries):
-            id = entry.get("id")
-            if type(id) is not int:
-                raise self._refused(f"entry {place} of {name}, counted from 0, has no id that is a whole number")
-            if abs(id) > _LARGEST:
+            id = entry["id"] = _id(entry.get("id"))
+            if id is None:
+                raise self._refused(f"entry {place} of {name}, counted from 0, has no id: a whole number or a text")
+            if isinstance(id, int) and abs(id) > _LARGEST:
                 raise self._refused(f"entry {place} of {name}, counted from 0, has an id beyond 64 bits")
+            if self._joined.kinds.setdefault(name, type(id)) is not type(id):
+                raise self._refused(
+                    f"the ids of {name} are numbers and texts, and entry {place}, counted from 0, has the id {id!r}. "
+                    "Write all of them as numbers, or all as texts."
+                )
             if id in seen:
                 raise self._refused(f"the id {id} stands twice in {name}. Ids tell one from the other.")
             seen.add(id)
@@ -178,7 +194,7 @@ class _File:
         for entry in entries:
             if not isinstance(entry.get("name"), str):
                 raise self._refused(f"category {entry['id']} has no name")
-            if entry["id"] < 0 or not is_text(entry["name"]):
+            if (isinstance(entry["id"], int) and entry["id"] < 0) or not is_text(entry["name"]):
                 raise self._refused(f"category {entry['id']} ({entry['name']}): ids are 0 or more, and names are text")
             self._join(self._joined.categories.setdefault(entry["id"], {}), entry, f"category {entry['id']}")
 
@@ -198,10 +214,10 @@ class _File:
 
     def _join_annotations(self, entries: list[dict[str, Any]]) -> None:
         for entry in entries:
-            id, of = entry.pop("id"), entry.pop("image_id", None)
+            id, of = entry.pop("id"), _id(entry.pop("image_id", None))
             what = f"annotation {id}"
-            image = self._joined.images.get(of) if type(of) is int else None
-            if image is None:
+            image = None if of is None else self._joined.images.get(of)
+            if of is None or image is None:
                 if of not in self._joined.unusable:
                     self._bad.add(
                         what, self._refused(f"{what} is of the image {of!r}, which is none of the images. {_REMEDY}")
@@ -230,10 +246,11 @@ class _File:
         return None if problem is None else f"{problem}. {_REMEDY}"
 
     def _problem_of_object(self, entry: dict[str, Any], image: CocoImage) -> str | None:
-        category = entry.get("category_id")
-        if type(category) is not int:
-            return "it has no category_id that is a whole number"
-        if category == -1 or (self._joined.categories and category not in self._joined.categories):
+        category = entry["category_id"] = _id(entry.get("category_id"))
+        if category is None:
+            return "it has no category_id: a whole number or a text"
+        known = self._joined.categories
+        if category == -1 or ((known or isinstance(category, str)) and category not in known):
             return f"its category {category} is none of the categories"
         if entry.get("iscrowd") not in (None, 0, 1):
             return f"iscrowd is 0 or 1, not {entry['iscrowd']!r}"
@@ -244,7 +261,7 @@ class _File:
             return "its keypoints are no list of numbers x y visibility x y visibility ..."
         return _place_problem(entry, image.size)
 
-    def _leave_out(self, id: int, name: str, error: SourceError) -> None:
+    def _leave_out(self, id: Id, name: str, error: SourceError) -> None:
         """Take down that an image cannot be used; or raise the error."""
         if id not in self._joined.unusable:
             self._bad.add(name, error)
@@ -271,6 +288,13 @@ def _shortened(members: dict[str, Any]) -> dict[str, Any]:
             size = tuple(given["size"]) if isinstance(given, dict) else None
             members["segmentation"] = Segmentation(json.dumps(given, separators=(",", ":")).encode(), size)
     return members
+
+
+def _id(value: Any) -> Id | None:
+    """Return an id; None where it is neither a whole number, which tools write as 1.0 too, nor a text."""
+    if type(value) is float and value.is_integer():
+        return int(value)
+    return value if type(value) is int or (isinstance(value, str) and is_text(value)) else None
 
 
 def _is_caption(annotation: dict[str, Any]) -> bool:

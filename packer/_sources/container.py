@@ -65,6 +65,10 @@ class ContainerSource(Source):
         return replace(part, images=self.images.taken(rows), shapes=self.shapes[rows], seals=seals)
 
     @property
+    def place(self) -> Path:
+        return Path(self.files.path(0)) if len(self.files) == 1 else self.root
+
+    @property
     def whole_files(self) -> bool:
         return False
 

@@ -23,7 +23,7 @@ from packer._sources.imagefolder import FilesOf, class_directories
 from packer._sources.labels import Meaning, meaning_of, quoted, unusable_labels
 from packer._sources.tablecolumns import ColumnSpec, Reading, reading_of
 from packer._sources.tablenames import FileNames
-from packer._sources.tables import Cells, Table, open_table, some_columns
+from packer._sources.tables import Cells, Images, Table, open_table, some_columns
 from packer._sources.walking import ImageRule, Walk
 from packer._storage.paths import name_problem
 from packer._table import Names
@@ -107,11 +107,12 @@ def csv_source(
     if not os.path.isdir(root):
         raise SourceError(f"{printable(root)}: no such directory")
     rows = Rows(root, open_table(table, delimiter, bad, has_header=has_header), unlabeled, suffix or "")
-    header = rows.table.header()
+    present = TreeImages(root)
     path, own_label = (_PATH, _LABEL) if has_header else ("1", "2")
+    rows.table.images = Images(path_column or path, lambda name: present.has(name + (suffix or "")))
+    header = rows.table.header()
     said, labels = label_column is not None, label_column or own_label
     by_directory = has_labels and bool(columns) and not said and labels not in header
-    present = TreeImages(root)
     _require_header(rows.table, header, path_column or path, present)
     rows.read(header, path_column or path, labels if has_labels and not by_directory else None, columns)
     rows.match(present)
@@ -130,7 +131,7 @@ def csv_source(
         meaning = _by_directory(rows, classes, own)
     elif has_labels:
         rows.require_labels(header, labels)
-        meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label)
+        meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label, rows.table.bad)
     else:
         meaning = Meaning(np.full(len(rows.names), UNLABELED, np.int64))
     account = Account()
@@ -263,6 +264,11 @@ class Rows:
                 self.labels.extend(self._labels(chunk.columns[label_column], chunk.lines))
             for reading in self.readings:
                 reading.add(chunk.columns[reading.spec.column], chunk.lines)
+        if joined := self.table.joined:
+            self.notes.append(
+                f"{len(joined):,} paths hold the character that separates columns, such as {printable(joined[0])!r}, "
+                "and are images that are there"
+            )
 
     def match(self, present: TreeImages) -> None:
         """Give images the names of their files, where the table writes these otherwise."""
@@ -351,16 +357,22 @@ class Rows:
         self.labels = [self.labels[row] for row in rows] if self.labels else []
 
     def _repeated(self, row: int, first: int) -> None:
-        """Leave out a second row of an image, which has nothing new to say of it; or raise the error."""
+        """Leave out a second row of an image, with the first where they contradict each other; or raise the error."""
+        left = self.table.left
+        if self.lines[first] in left:
+            left[self.lines[row]] = left[self.lines[first]]
+            return
         named = f"{printable(self.names[row])} is named twice: {self.table.unit} {self.lines[first]} names it too"
         if self.labels and self.labels[row] != self.labels[first]:
             one, other = quoted(self.labels[first]), quoted(self.labels[row])
-            raise self.refused(
+            self.leave_out(
                 row,
                 f"{named}, with another label ({one}, {other}). An image has one label here. Where it has several "
                 "labels, put all labels of one image into one row with semicolons between them, and take them as a "
                 "field: --column NAME=COLUMN:labels --no-classes",
             )
+            left[self.lines[first]] = left[self.lines[row]]
+            return
         self.leave_out(
             row,
             f"{named}. Leave one of the rows out; or where each row has a box of the image, put all its boxes into one "
@@ -438,6 +450,7 @@ def _require_header(table: Table, header: Sequence[str], path_column: str, prese
         return
     others = [delimiter for delimiter in ",;\t| " if len(header) == 1 and delimiter in header[0]]
     delimited = f" --delimiter {_quoted(others[0])}" if others else ""
+    cells = _with_whole_image(cells, others[0], present) if others else cells
     number = next(number for number, cell in enumerate(cells, 1) if present.may_be(cell))
     label = next((str(at) for at in range(1, len(cells) + 1) if at != number), "2")
     raise SourceError(
@@ -446,6 +459,15 @@ def _require_header(table: Table, header: Sequence[str], path_column: str, prese
         f"header, say --no-header{delimited}: columns are called by their numbers, --path-column {number} "
         f"--label-column {label}"
     )
+
+
+def _with_whole_image(cells: Sequence[str], delimiter: str, present: TreeImages) -> list[str]:
+    """Return the cells of a row, of which the longest that is an image may hold the delimiter."""
+    parts = [(start, end) for start in range(len(cells)) for end in range(start + 1, len(cells) + 1)]
+    for start, end in sorted(parts, key=lambda part: part[0] - part[1]):
+        if present.has(name := delimiter.join(cells[start:end])):
+            return [*cells[:start], name, *cells[end:]]
+    return list(cells)
 
 
 def _require_columns(table: Table, present: Sequence[str], own: Sequence[str], fields: Sequence[str]) -> None:

@@ -36,6 +36,8 @@ __all__ = [
 FilesOf = Callable[[Iterable[str]], Mapping[str, str]]
 """Returns, of the names of images, the paths below the root that may be files of their fields; by path an image."""
 
+_TRAINING = ("train", "training")
+
 HIDDEN_CLASS = "a hidden directory is a class, as for ImageFolder; --skip-hidden leaves it out"
 """What an account says of a class whose name begins with a dot."""
 
@@ -100,7 +102,9 @@ def imagefolder_source(
     if empty := [folder for folder, names in zip(folders, found, strict=True) if not len(names)]:
         if classes is None and not allow_empty:
             raise _of_empty(root, empty)
-        notes.append(f"classes without images, which keep their ids: {some(empty)}")
+        notes += [f"classes without images, which keep their ids: {some(empty)}"] if classes is None else []
+    if classes is None:
+        _account_for_training(root, folders, account)
     account.left_out("image", "it lies outside of any class, as ImageFolder has it", outside)
     ids = class_ids(folders if classes is None else classes)
     if classes is None:
@@ -109,6 +113,26 @@ def imagefolder_source(
     return Source(
         "imagefolder", root, Names.joined(found), labels, list(ids), notes, others=walk.others, account=account
     )
+
+
+def _account_for_training(root: Path, folders: Sequence[str], account: Account) -> None:
+    """Say which classes the training images beside have, and these have not, as ImageFolder numbers both apart."""
+    if root.absolute().name.lower() not in SPLITS or root.absolute().name.lower() in _TRAINING:
+        return
+    try:
+        beside = [name for name in subdirectories(root.absolute().parent) if name.lower() in _TRAINING]
+        theirs = class_directories(root.absolute().parent / beside[0]) if beside else []
+    except (SourceError, OSError):
+        return
+    lacking = sorted(set(theirs).difference(folders))
+    if not lacking or not set(theirs).intersection(folders):
+        return
+    ids = class_ids(theirs)
+    same = all(ids.get(folder, place) == place for place, folder in enumerate(folders))
+    others = (
+        "" if same else ", and others have other ids there: convert both, and this one with --classes-from its pack"
+    )
+    account.not_looked_at("class", f"the directory {printable(beside[0])} beside has it{others}", lacking)
 
 
 def require_images_in_classes(source: Source) -> None:

@@ -17,14 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from packer import _account
-from packer._account import REPORTED
+from packer._account import REPORTED, BadSamples
 from packer._sample import LABEL_TYPES, UNLABELED
 from packer._sources.base import Source, some
 from packer._sources.classlist import class_ids, unknown_classes
 from packer._table import Labels, blocks
 from packer.errors import SourceError, printable
 
-__all__ = ["Meaning", "account_for_labels", "meaning_of", "quoted", "unusable_labels", "without_labels"]
+__all__ = [
+    "Meaning",
+    "account_for_classes",
+    "account_for_labels",
+    "meaning_of",
+    "quoted",
+    "unusable_labels",
+    "without_labels",
+]
 
 _S = TypeVar("_S", bound=Source)
 
@@ -41,6 +49,9 @@ _ESCAPED = re.compile("[\ud800-\udfff]")  # bytes that are no UTF-8
 _AS_UTF_8 = "Save the file as UTF-8, such as by `iconv -f latin1 -t utf-8`."
 _WANTED = {"int": "a whole number of 64 bits", "float": "a finite number"}
 _CLASS, _INT, _FLOAT = "--label-type class", "--label-type int", "--label-type float"
+
+NO_IMAGE = "no image has it; it keeps its id, as --classes-from says"
+"""What an account says of a given class."""
 
 Refuse = Callable[[int | None, str], SourceError]
 """Makes the error on the label of a row, of the row's number from 0 and what is wrong; or on all labels, of None."""
@@ -68,7 +79,13 @@ class Meaning:
     notes: list[str] = field(default_factory=list)
 
 
-def meaning_of(texts: Sequence[str], label_type: str | None, classes: Sequence[str] | None, refuse: Refuse) -> Meaning:
+def meaning_of(
+    texts: Sequence[str],
+    label_type: str | None,
+    classes: Sequence[str] | None,
+    refuse: Refuse,
+    bad: BadSamples | None = None,
+) -> Meaning:
     """Return what labels mean.
 
     Parameters
@@ -82,12 +99,24 @@ def meaning_of(texts: Sequence[str], label_type: str | None, classes: Sequence[s
         Class names in the order of their ids.
     refuse : callable
         See `Refuse`.
+    bad : BadSamples, optional
+        What may leave out rows: an error that goes with the rows of `unusable_labels` says so.
 
     Raises
     ------
     SourceError
         If a label is not what `label_type` says, or is not in `classes`; or if it cannot be known what is meant.
     """
+    try:
+        return _meaning(texts, label_type, classes, refuse)
+    except SourceError as error:
+        if bad is not None and any(_problem(text, label_type, classes) for text in set(texts)):
+            bad.add("", error)
+        raise
+
+
+def _meaning(texts: Sequence[str], label_type: str | None, classes: Sequence[str] | None, refuse: Refuse) -> Meaning:
+    """Return what labels mean, as `meaning_of`."""
     if label_type in ("int", "float"):
         return _numbers(texts, label_type, refuse)
     distinct = Counter(texts)
@@ -262,10 +291,21 @@ def account_for_labels(source: Source, why: str = "they have no label", *, chose
         return
     unlabeled = np.concatenate([np.flatnonzero(block == UNLABELED) + start for start, block in _starts(source.labels)])
     if len(unlabeled) == len(source) and not chosen:
-        account.require_labels(str(source.root), len(source))
+        account.require_labels(str(source.place), len(source))
     if (new := len(unlabeled) - account.count(_account.UNLABELED)) > 0:
         names = [source.names[index] for index in unlabeled[:REPORTED].tolist()]
         account.unlabeled(why, names if new == len(unlabeled) else (), count=new, chosen=chosen)
+
+
+def account_for_classes(source: Source, classes: Sequence[str]) -> None:
+    """Add the given classes that no image has to the account of a source that was just listed."""
+    if source.account is None or source.label_type != "class" or source.classes != list(classes):
+        return
+    there = np.zeros(len(classes), bool)
+    for _, block in _starts(source.labels):
+        there[block[block >= 0]] = True
+    lacking = [classes[label] for label in np.flatnonzero(~there).tolist()]
+    source.account.taken("class", NO_IMAGE, lacking)
 
 
 def _starts(labels: Labels) -> Iterator[tuple[int, Labels]]:

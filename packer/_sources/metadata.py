@@ -242,7 +242,7 @@ def _joined(source: Source, rows: Rows, on_missing: str) -> tuple[Source, Ints]:
 
 def _labelled(source: Source, rows: Rows, places: Ints, classes: Sequence[str] | None) -> Source:
     """Return the source with the labels of the table in place of the directories'."""
-    meaning = meaning_of(rows.labels, None, classes, rows.refused_label)
+    meaning = meaning_of(rows.labels, None, classes, rows.refused_label, rows.table.bad)
     labels = np.where(places < 0, UNLABELED, meaning.labels[places])
     notes = [note for note in source.notes if "every label is -1" not in note]
     return replace(source, labels=labels, classes=meaning.classes, notes=[*notes, *meaning.notes])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from packer._account import Account
-from packer._containers.zips.stylegan import DATASET_JSON, VECTOR, dataset_labels, label_vector
+from packer._containers.zips.stylegan import DATASET_JSON, VECTOR, are_parts, dataset_labels, label_vector
 from packer._sample import UNLABELED
 from packer._sources.base import Source
 from packer._sources.classlist import unknown_classes
@@ -29,7 +29,9 @@ _MOST = 1 << 28  # bytes of labels
 
 
 def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None) -> Source | None:
-    """List the images of a directory with the labels of its ``dataset.json``; None where that has no labels of images.
+    """List the images of a directory with the labels of its ``dataset.json``; None where that is another tool's.
+
+    It may say that there are no labels.
 
     Parameters
     ----------
@@ -46,14 +48,16 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
     """
     path = root / DATASET_JSON
     said = _labels(path)
-    if not said:
+    if said is None:
         return None
     walk = Walk(root, rule or ImageRule())
     names = sorted(walk.all_images())
-    if not any(name in said for name in names):
+    if not (any(name in said for name in names) if said else names and are_parts(names)):
         return None
     account = Account()
-    account.taken("file", "the labels, and directories are no classes; --no-metadata leaves it alone", [DATASET_JSON])
+    labels_there = "the labels" if said else "it says that there are no labels"
+    why = f"{labels_there}, and directories are no classes; --no-metadata leaves it alone"
+    account.taken("file", why, [DATASET_JSON])
     account.update(walk.account)
     account.left_out("label", f"{DATASET_JSON} has it for an image that is not there", sorted(said.keys() - set(names)))
     vectors = [label if isinstance(label, list) else None for label in map(said.get, names)]
@@ -63,7 +67,7 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
         stored = (None if v is None else label_vector(v, where, n) for v, n in zip(vectors, names, strict=True))
         columns.append(Blobs.of(VECTOR, stored))
     ids = [label if type(label) is int else UNLABELED for label in map(said.get, names)]
-    known = [] if columns and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path)
+    known = [] if (columns or not said) and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path)
     labels = np.array(ids, np.int64)
     others = walk.others.without(DATASET_JSON)
     note = [others.note()] if others.counts else []
@@ -71,19 +75,15 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
     return source.having(*columns)
 
 
-def _labels(path: Path) -> dict[str, Any]:
-    """Return the labels that a file has; none where there is no file, or one of another tool."""
+def _labels(path: Path) -> dict[str, Any] | None:
+    """Return the labels that a file has; None where there is no file, or one of another tool."""
     try:
         if os.path.getsize(path) > _MOST:
-            return {}
+            return None
         with open(open_regular(path), "rb") as file:
-            data = file.read(_MOST)
-    except OSError:
-        return {}
-    try:
-        return dataset_labels(data, printable(path))
-    except SourceError:
-        return {}
+            return dataset_labels(file.read(_MOST), printable(path))
+    except (OSError, SourceError):
+        return None
 
 
 def _classes(labels: Sequence[int], classes: Sequence[str] | None, path: Path) -> list[str]:

@@ -8,12 +8,12 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -23,7 +23,7 @@ from packer._sources.textfiles import encoding_of, what_else
 from packer._storage.opening import open_regular
 from packer.errors import MissingDependencyError, OptionError, SourceError, pip_install, printable
 
-__all__ = ["Cells", "Chunk", "Table", "default_delimiter", "open_table", "some_columns"]
+__all__ = ["Cells", "Chunk", "Images", "Table", "default_delimiter", "open_table", "some_columns"]
 
 Cells = Sequence[Any] | npt.NDArray[Any]
 """The cells of a column: texts of a CSV file; else what Python has for them, or an array without missing values."""
@@ -33,6 +33,13 @@ _SHOWN = 20  # columns in a message
 _MOST_OF_A_CELL = 1 << 26  # characters
 _AT_ONCE = 64  # rows
 _LIMITING = Lock()
+
+
+class Images(NamedTuple):
+    """Which paths of a column are images that are there."""
+
+    column: str
+    has: Callable[[str], bool]
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,10 @@ class Table(ABC):
         What takes the rows that cannot be used.
     left : dict of int to dict
         The rows that were left out, by their lines, as `bad` has them.
+    images : Images, optional
+        Tells which paths are images, so that a path may hold the delimiter.
+    joined : list of str
+        The paths of the rows that were read last which hold the delimiter.
     """
 
     unit = "line"
@@ -77,6 +88,8 @@ class Table(ABC):
         self.path = path
         self.bad = bad or BadSamples()
         self.left: dict[int, dict[str, str]] = {}
+        self.images: Images | None = None
+        self.joined: list[str] = []
 
     @abstractmethod
     def header(self) -> list[str]:
@@ -160,11 +173,16 @@ class CsvTable(Table):
         first, line = next(((row, line) for row, line in rows if row), ([], 0))
         if not first:
             return
+        self.joined = []
+        if not self.has_header:
+            first = self._with_whole_path(first, None)
         header = first if self.has_header else [str(number) for number in range(1, len(first) + 1)]
         yield header, None, 0
         if not self.has_header:
             yield header, first, line
         for row, line in rows:
+            if len(row) > len(header):
+                row = self._with_whole_path(row, header)
             if len(row) != len(header) or not row[0].strip():
                 if not any(map(str.strip, row)):  # a blank line, or one of delimiters alone
                     continue
@@ -173,6 +191,23 @@ class CsvTable(Table):
                     continue
                 row = [*row, *[""] * len(header)][: len(header)]
             yield header, row, line
+
+    def _with_whole_path(self, row: list[str], header: list[str] | None) -> list[str]:
+        """Return a row whose path holds the delimiter, with its path whole, where exactly one image is called so."""
+        if self.images is None:
+            return row
+        column, has = self.images
+        try:
+            place = int(column) - 1 if header is None else header.index(column)
+        except ValueError:
+            return row
+        ends = range(place + 1, len(row) + 1) if header is None else [place + 1 + len(row) - len(header)]
+        paths = {end: path for end in ends if 0 <= place < end and has(path := self._delimiter.join(row[place:end]))}
+        if len(paths) != 1:
+            return row
+        ((end, path),) = paths.items()
+        self.joined += [path] if end > place + 1 else []
+        return [*row[:place], path, *row[end:]]
 
     def _too_long(self, header: list[str], row: list[str], line: int) -> SourceError:
         names = f"the header names {len(header)} columns" if self.has_header else f"the first row has {len(header)}"

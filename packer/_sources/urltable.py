@@ -83,7 +83,7 @@ def url_table_source(
     meaning = Meaning(np.full(len(rows.names), UNLABELED, np.int64))
     if has_labels:
         rows.require_labels(header, label_column or labels)
-        meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label)
+        meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label, rows.table.bad)
     made = rows.columns(rows.root)
     if files := [column.field.name for column in made if isinstance(column, Files)]:
         raise OptionError(

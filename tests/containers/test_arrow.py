@@ -177,10 +177,157 @@ def test_missing_values_that_the_file_has_no_bytes_of_take_little_memory(tmp_pat
             next(reader.rows(batch, [f"column {number}" for number in range(8)]))
 
 
-def test_columns_of_a_dictionary_are_no_damage(tmp_path: Path) -> None:
-    labels = pa.array(["cat", "dog"]).dictionary_encode()
-    one = pa.table({"image": pa.array([photo(1)] * 2, pa.binary()), "label": labels})
-    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, one.schema) as writer:
-        writer.write_table(one)
-    with pytest.raises(SourceError, match=r"a\.arrow: packer does not read columns of dictionary.*as Parquet"):
-        packer.index(tmp_path / "a.arrow", tmp_path / "a.index")
+def batches_of(*columns: pa.Array, **others: pa.Array) -> list[pa.RecordBatch]:
+    """Return batches whose labels are these, a batch each."""
+    return [
+        pa.record_batch({"image": pa.array([photo(1)] * len(column), pa.binary()), "label": column, **others})
+        for column in columns
+    ]
+
+
+def written_batches(path: Path, made: list[pa.RecordBatch], *, file: bool = False, **options: Any) -> Path:
+    writer = pa.ipc.new_file if file else pa.ipc.new_stream
+    with writer(str(path), made[0].schema, options=pa.ipc.IpcWriteOptions(**options)) as stream:
+        for batch in made:
+            stream.write_batch(batch)
+    return path
+
+
+def column(path: Path, name: str, *, file: bool = False) -> list[Any]:
+    """Return the values of a column as pyarrow reads them."""
+    with pa.OSFile(str(path)) as opened:
+        return list((pa.ipc.open_file if file else pa.ipc.open_stream)(opened).read_all()[name].to_pylist())
+
+
+def dictionaried(numbers: list[int | None], values: pa.Array, kind: pa.DataType | None = None) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(numbers, kind or pa.int8()), values, safe=False)
+
+
+TEXTS = ["owl", "cat", "dog"]
+
+
+@pytest.mark.parametrize("file", [False, True])
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("of_numbers", [pa.int8(), pa.uint16(), pa.int64()])
+@pytest.mark.parametrize("values", [pa.array(TEXTS), pa.array(TEXTS, pa.large_string()), pa.array([7, 2, 5])])
+def test_labels_that_are_categories_are_those_of_a_plain_column(
+    tmp_path: Path, file: bool, compression: str | None, of_numbers: pa.DataType, values: pa.Array
+) -> None:
+    numbers = [0, 2, None, 1, 2]
+    made = batches_of(dictionaried(numbers, values, of_numbers))[0]
+    parts = [made.slice(0, 2), made.slice(2)]
+    path = written_batches(tmp_path / "a.arrow", parts, file=file, compression=compression)
+    plain = batches_of(pa.array([None if one is None else values[one].as_py() for one in numbers]))
+    packer.convert(path, tmp_path / "a.lmdb")
+    packer.convert(written_batches(tmp_path / "b.arrow", plain), tmp_path / "b.lmdb")
+    with packer.open_dataset(tmp_path / "a.lmdb") as one, packer.open_dataset(tmp_path / "b.lmdb") as other:
+        assert (one.targets.tolist(), one.classes) == (other.targets.tolist(), other.classes)
+        texts = [None if target < 0 else one.classes[target] for target in one.targets]
+    assert texts == [None if value is None else str(value) for value in column(path, "label", file=file)]
+
+
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [(False, {}), (False, {"emit_dictionary_deltas": True}), (True, {"emit_dictionary_deltas": True})],
+)
+def test_dictionaries_that_grow_and_that_are_replaced(tmp_path: Path, file: bool, options: dict[str, bool]) -> None:
+    made = [
+        dictionaried([0, 1], pa.array(TEXTS[:2])),
+        dictionaried([2, 1, 0], pa.array(TEXTS)),
+        dictionaried([3, 3], pa.array([*TEXTS, "yak"])),
+        dictionaried([0, 1], pa.array(["yak", "ant"])),
+    ]
+    path = written_batches(tmp_path / "a.arrow", batches_of(*made[: 3 if file else 4]), file=file, **options)
+    assert list(labels(listed(path)).values()) == column(path, "label", file=file)
+
+
+def test_dictionaries_in_other_columns_become_fields(tmp_path: Path) -> None:
+    texts = dictionaried([1, None, 0], pa.array(["a", "b"]))
+    others = {
+        "text": texts,
+        "number": dictionaried([1, None, 0], pa.array([10, 20])),
+        "listed": pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), texts),
+        "nested": pa.StructArray.from_arrays([pa.array([1, 2, 3]), texts], ["before", "text"]),
+        "structures": dictionaried([1, 0, 1], pa.array([{"a": 1, "b": "x"}, {"a": 2, "b": None}])),
+    }
+    labels_behind = dictionaried([0, 2, 1], pa.array(TEXTS))
+    made = pa.table(others | {"image": pa.array([photo(1)] * 3, pa.binary()), "label": labels_behind})
+    path = written(tmp_path / "a.arrow", made)
+    packer.index(path, tmp_path / "a.index")
+    with open_pack(tmp_path / "a.index") as reader:
+        assert [reader.manifest.classes[label] for label in reader.table.label] == column(path, "label")
+        for name, field in reader.fields.items():
+            assert [field.decode(reader.value(row, name)) for row in range(3)] == column(path, name)
+        assert sorted(reader.fields) == sorted(others)
+
+
+def test_a_column_without_a_value_needs_no_dictionary(tmp_path: Path) -> None:
+    made = batches_of(dictionaried([None, None], pa.array(TEXTS)), dictionaried([0, None], pa.array(TEXTS)))
+    first, *others = messages(written_batches(tmp_path / "a.arrow", made))
+    (tmp_path / "a.arrow").write_bytes(b"".join([first, others[1], others[0], others[2], END]))
+    assert list(labels(listed(tmp_path / "a.arrow")).values()) == [None, None, "owl", None]
+
+
+END = b"\xff\xff\xff\xff" + bytes(4)
+
+
+def messages(path: Path) -> list[bytes]:
+    """Return the messages of a stream as bytes, of a schema, of dictionaries and of records."""
+    with pa.OSFile(str(path)) as file:
+        return [message.serialize().to_pybytes() for message in pa.ipc.MessageReader.open_stream(file)]
+
+
+@pytest.mark.parametrize(
+    ("label", "kept", "message"),
+    [
+        (dictionaried([0, 3], pa.array(TEXTS)), [0, 1, 2], "damaged"),
+        (dictionaried([0, -1], pa.array(TEXTS)), [0, 1, 2], "damaged"),
+        (dictionaried([0, 1], pa.array(TEXTS)), [0, 2], "it has no dictionary 0 for the numbers of a column"),
+        (dictionaried([0, 1], pa.array(TEXTS)), [0, 2, 1], "it has no dictionary 0 for the numbers of a column"),
+    ],
+)
+def test_numbers_of_no_value_in_a_dictionary_are_damage(
+    tmp_path: Path, label: pa.Array, kept: list[int], message: str
+) -> None:
+    path = written_batches(tmp_path / "a.arrow", batches_of(label))
+    parts = messages(path)
+    path.write_bytes(b"".join([*(parts[number] for number in kept), END]))
+    with pytest.raises(SourceError, match=rf"a\.arrow.*: .*{message}"):
+        packer.index(path, tmp_path / "a.index")
+
+
+def test_more_values_of_no_dictionary_are_damage(tmp_path: Path) -> None:
+    grown = batches_of(dictionaried([0], pa.array(TEXTS[:1])), dictionaried([1], pa.array(TEXTS[:2])))
+    path = written_batches(tmp_path / "a.arrow", grown, emit_dictionary_deltas=True)
+    schema, _, _, delta, last = messages(path)
+    path.write_bytes(b"".join([schema, delta, last, END]))
+    with pytest.raises(SourceError, match=r"a\.arrow, byte \d+: damaged: more values of a dictionary 0 that"):
+        packer.index(path, tmp_path / "a.index")
+
+
+def test_a_dictionary_in_a_dictionary_is_named(tmp_path: Path) -> None:
+    inner = pa.StructArray.from_arrays([dictionaried([1, 0], pa.array(TEXTS))], ["a"])
+    path = written_batches(tmp_path / "a.arrow", batches_of(pa.array([0, 1]), nested=dictionaried([0, 1], inner)))
+    with pytest.raises(SourceError, match=r"a\.arrow: packer does not read columns of dictionary<.*with --key"):
+        packer.index(path, tmp_path / "a.index")
+    packer.index(path, tmp_path / "a.index", keys={"image": "image", "label": "label"})
+
+
+def test_paths_may_be_in_a_dictionary(photos: dict[str, bytes], tmp_path: Path) -> None:
+    names = list(photos)
+    paths = dictionaried([*reversed(range(len(names)))], pa.array(names))
+    image = pa.StructArray.from_arrays([paths, pa.array([*reversed(photos.values())])], ["path", "bytes"])
+    path = written(tmp_path / "a.arrow", pa.table({"image": image}))
+    packer.index(path, tmp_path / "a.index")
+    assert stored(tmp_path / "a.index") == photos
+
+
+def test_long_texts_of_a_dictionary_are_bounded_by_what_they_become(tmp_path: Path) -> None:
+    """A dictionary of which the texts are more than a row may have, where no row has; and one where a row has."""
+    few = [*("x" * (1 << 20) for _ in range(70)), "cat"]
+    label = dictionaried([0, 70], pa.array(["cat", *few[1:]]))
+    path = written_batches(tmp_path / "a.arrow", batches_of(label))
+    assert list(labels(listed(path)).values()) == ["cat", "cat"]
+    path = written_batches(tmp_path / "a.arrow", batches_of(dictionaried([0], pa.array(["x" * (65 << 20)]))))
+    with pytest.raises(SourceError, match=r"row 0 has [0-9,]+ values and bytes"):
+        listed(path)

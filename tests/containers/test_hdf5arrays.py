@@ -270,6 +270,9 @@ def labeled(path: Path, name: str = "labels", *, matlab: bool = False, count: in
         ({"data": np.eye(3, dtype=bool)[IDS]}, IDS),
         ({"data": np.array([2, np.nan, 1, 2], np.float32)}, [2, -1, 1, 2]),
         ({"data": np.array(IDS, np.float64)}, [2.0, 0.0, 1.0, 2.0]),
+        ({"data": np.array(IDS, np.float16)}, [2.0, 0.0, 1.0, 2.0]),
+        ({"data": np.array([2, np.nan, 1, 2], np.float16)}, [2, -1, 1, 2]),
+        ({"data": np.eye(3, dtype=np.float16)[IDS]}, IDS),
         ({"data": np.array(IDS, np.float64)[None], "matlab": True}, IDS),
     ],
 )
@@ -295,7 +298,9 @@ def test_labels_of_every_shape_are_labels(
 )
 def test_labels_that_cannot_be_taken_are_an_error(tmp_path: Path, data: np.ndarray, why: str) -> None:
     path = labeled(tmp_path / "x.h5", data=data)
-    with pytest.raises(SourceError, match=f"'labels' \\(.*{why}.*looks like labels.*unlabeled=True"):
+    with pytest.raises(
+        SourceError, match=f"x\\.h5: all 4 images.*'labels' \\(.*{why}.*looks like labels.*unlabeled=True"
+    ):
         packer.convert(path, tmp_path / "made.lmdb")
     packer.convert(path, tmp_path / "made.lmdb", unlabeled=True)
     assert packer.open_dataset(tmp_path / "made.lmdb").targets.tolist() == [-1] * 4

@@ -111,7 +111,7 @@ def test_a_row_that_cannot_be_used_is_left_out_or_an_error_that_says_how(tree: P
 )
 def test_a_label_that_is_none_is_left_out(tree: Path, tmp_path: Path, label_type: str, label: str) -> None:
     options = {"labels": table(tmp_path, f"1.png,{label}"), "label_type": label_type}
-    with pytest.raises(SourceError, match="line 3"):
+    with pytest.raises(SourceError, match=r"line 3.*on_error='skip'"):
         packer.convert(tree, tmp_path / "out.lmdb", **options)
     packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
     assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
@@ -120,10 +120,28 @@ def test_a_label_that_is_none_is_left_out(tree: Path, tmp_path: Path, label_type
 def test_a_label_of_no_given_class_is_left_out(tree: Path, tmp_path: Path) -> None:
     packer.convert(tree, tmp_path / "first.lmdb", labels=table(tmp_path, "1.png,1"))
     options = {"labels": table(tmp_path, "1.png,7"), "classes_from": tmp_path / "first.lmdb"}
-    with pytest.raises(SourceError, match="given class list"):
+    with pytest.raises(SourceError, match=r"given class list.*on_error='skip'"):
         packer.convert(tree, tmp_path / "out.lmdb", **options)
     packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
     assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+
+
+def test_labels_that_skipping_does_not_mend_do_not_name_it(tree: Path, tmp_path: Path) -> None:
+    """Where all rows are as they should be, and it is not known what the labels mean."""
+    with pytest.raises(SourceError, match="may be a number or a name") as caught:
+        packer.convert(tree, tmp_path / "out.lmdb", labels=table(tmp_path, "1.png,01"))
+    assert "on_error" not in str(caught.value)
+
+
+def test_an_estimate_with_skip_does_not_advise_it(tree: Path, tmp_path: Path) -> None:
+    said = ["estimate", tree, tmp_path / "out.lmdb", "--labels", table(tmp_path, "1.png,"), "--seconds", "0.1"]
+    (tree / "2.png").write_bytes(b"no image")
+    skipping = run_packer(*said, "--on-error", "skip")
+    lines = [line for line in skipping.stdout.splitlines() if "cannot be used" in line or "unreadable" in line]
+    assert len(lines) == 2
+    assert not any("--on-error" in line for line in lines)
+    plain = run_packer("estimate", tree, tmp_path / "out.lmdb", "--unlabeled", "--seconds", "0.1")
+    assert "unless it has --on-error skip" in plain.stdout
 
 
 def test_a_bad_row_of_metadata_leaves_its_image_out(tree: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +346,35 @@ def test_what_is_there_is_replaced_when_asked(tree: Path, tmp_path: Path) -> Non
         make_all(work, begin(work, tree))
         assert verify(path) == []
     assert len(os.listdir(tmp_path)) == 1
+
+
+def test_a_file_that_was_replaced_is_another_also_with_the_same_size(tree: Path, tmp_path: Path) -> None:
+    tree = shutil.copytree(tree, tmp_path / "tree")
+    work = job(tmp_path / "pack.lmdb", 2)
+    make_all(work, begin(work, tree))
+    path = sorted(tree.rglob("*.jpg"))[3]
+    data = path.read_bytes()
+    path.write_bytes(data)
+    os.utime(path, (2e9, 2e9))
+    assert work.made_before(imagefolder_source(tree)) is not None  # the time alone is another
+    path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
+    os.utime(path, (2e9, 2e9))
+    assert work.made_before(imagefolder_source(tree)) is None
+    with pytest.raises(DestinationError, match="exists already"):
+        begin(work, tree)
+
+
+def test_younger_files_of_a_pack_that_was_encoded_anew_are_said(tree: Path, tmp_path: Path) -> None:
+    tree = shutil.copytree(tree, tmp_path / "tree")
+    work = job(tmp_path / "pack.lmdb", 2, recipe=Recipe("png"))
+    make_all(work, begin(work, tree))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert work.made_before(imagefolder_source(tree)) is not None
+    path = sorted(tree.rglob("*.jpg"))[3]
+    os.utime(path, (2e9, 2e9))
+    with pytest.warns(UserWarning, match=rf"1 image of .*{path.name}.* changed after .*--overwrite"):
+        assert work.made_before(imagefolder_source(tree)) is not None
 
 
 def test_parts_of_which_no_image_can_be_read(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 ``python -m tests.golden`` writes the packs that are missing; those that are there stay as they are. ``samples.json``
 says what is in them, and ``fields.json`` which values of fields.
 
+``leftovers`` has what is no pack: unfinished work, indexes, a cache, states; see there.
+
 ``transcoded`` has JPEGs of all kinds, and digests of the tiled JPEGs that packer has made of them from the beginning.
 """
 

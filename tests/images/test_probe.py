@@ -106,6 +106,25 @@ def test_findings(name: str, findings: tuple[str, ...]) -> None:
     assert inspect(ALL[name]).findings == findings
 
 
+@pytest.mark.parametrize("others", range(3))
+@pytest.mark.parametrize("exif", [b"", b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0"])
+def test_further_pictures_in_a_jpeg_are_found_as_pillow_finds_them(others: int, exif: bytes) -> None:
+    """In the index that phones and stereo cameras write; a comment that looks like one is none."""
+    more = [IMAGE.rotate(90 * number).resize((20, 10)) for number in range(1, others + 1)]
+    data = encoded(PHOTO, "MPO", save_all=True, append_images=more, exif=exif, comment=b"MPF\0II*\0")
+    with Image.open(io.BytesIO(data)) as image:
+        several = getattr(image, "n_frames", 1) > 1
+    assert several == (others > 0)
+    assert inspect(data).findings == ("animated or many pages: the first is used",) * several
+
+
+@pytest.mark.parametrize("index", [b"", b"II*\0", b"II*\0\xff\xff\xff\x7f", b"MM\0*\0\0\0\x08\xff\xff" + bytes(40)])
+def test_a_damaged_index_of_pictures_is_none(index: bytes) -> None:
+    data = encoded(PHOTO, "JPEG")
+    segment = b"\xff\xe2" + (6 + len(index)).to_bytes(2, "big") + b"MPF\0" + index
+    assert inspect(data[:2] + segment + data[2:]).findings == ()
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_orientation(kind: str, orientation: int) -> None:

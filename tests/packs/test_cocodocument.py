@@ -140,6 +140,21 @@ def written(root: Path, annotations: list[dict[str, Any]], **changes: Any) -> tu
 ONE = {"image_id": 3, "category_id": 5, "bbox": [1, 2, 30, 20]}
 
 
+def test_ids_that_are_texts_come_back(tmp_path: Path) -> None:
+    annotations = [
+        {"id": "u1", "image_id": "im", "category_id": "b", "bbox": [1, 2, 3, 4]},
+        {"id": "u2", "image_id": "im", "category_id": "a", "bbox": [1, 2, 3, 4]},
+    ]
+    images, file, document = written(tmp_path, annotations, id="im")
+    document["categories"] = [{"id": "b", "name": "bird", "colour": "red"}, {"id": "a", "name": "ant"}]
+    file.write_text(json.dumps(document))
+    packer.convert(images, tmp_path / "a.lmdb", coco=[file])
+    with packer.open_pack(tmp_path / "a.lmdb") as reader:
+        assert coco_document(reader) == document
+    with packer.open_dataset(tmp_path / "a.lmdb", fields=("image", "boxes", "category", "image_id")) as dataset:
+        assert (dataset[0]["category"].tolist(), dataset[0]["image_id"]) == ([1, 2], "im")
+
+
 def test_members_that_are_left_out_null_or_empty_come_back_so(tmp_path: Path) -> None:
     annotations = [
         {"id": 1, **ONE},

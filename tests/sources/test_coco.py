@@ -73,7 +73,7 @@ def test_every_member_of_every_annotation_comes_back(source: CocoSource, drawn: 
 def test_fields_have_the_numbers_that_training_takes(source: CocoSource, theirs: COCO) -> None:
     for index in range(0, len(source), 7):
         values = values_of(source, index)
-        expected = theirs.loadAnns(theirs.getAnnIds(values["image_id"]))
+        expected = theirs.imgToAnns[values["image_id"]]
         boxes = np.array([one["bbox"] for one in expected], np.float32).reshape(-1, 4)
         boxes[:, 2:] += boxes[:, :2]
         np.testing.assert_array_equal(values["boxes"], boxes)
@@ -86,11 +86,54 @@ def test_fields_have_the_numbers_that_training_takes(source: CocoSource, theirs:
     assert dict(zip(category.ids, category.classes, strict=True)) == {1: "person", 18: "dog", 90: "toothbrush"}
 
 
+def test_ids_may_be_texts_as_pycocotools_takes_them(drawn: dict[str, Path], tmp_path: Path) -> None:
+    """Those of images, of categories and of annotations; the rest is what it is with numbers."""
+    files = [drawn["instances"], drawn["captions"]]
+    for path in files:
+        document = json.loads(path.read_text())
+        for name in ("images", "categories", "annotations"):
+            for entry in document.get(name, []):
+                entry |= {key: f"n{entry[key]}" for key in ("id", "image_id", "category_id") if key in entry}
+        (tmp_path / path.name).write_text(json.dumps(document))
+    root, texts = drawn["instances"].parent / "images", [tmp_path / path.name for path in files]
+    made, numbered = coco_source(root, texts, masks=True), coco_source(root, files, masks=True)
+    theirs = COCO(texts[0])
+    assert list(made.names) == [theirs.imgs[id]["file_name"] for id in sorted(theirs.imgs)]
+    own = {name: values_of(numbered, index) for index, name in enumerate(numbered.names)}
+    places = {1: 1, 18: 2, 90: 3}
+    found = []
+    for index, name in enumerate(made.names):
+        values, expected = values_of(made, index), own[name]
+        assert values["image_id"] == f"n{expected['image_id']}"
+        assert annotations_of(values) == theirs.imgToAnns[values["image_id"]]
+        assert values["category"].tolist() == [places[id] for id in expected["category"].tolist()]
+        np.testing.assert_array_equal(values["boxes"], expected["boxes"])
+        masks = [np.asarray(Image.open(io.BytesIO(one["mask"]))) for one in (values, expected)]
+        np.testing.assert_array_equal(masks[0], np.select([masks[1] == id for id in places], list(places.values())))
+        found += values["annotation_id"].tolist()
+        assert [f"n{one['id']}" for one in captions_of(expected)] == [one["id"] for one in captions_of(values)]
+    assert len(set(found)) == len(theirs.anns)
+    assert "ids of categories are texts, and get numbers in the order of the file: n1: 1, n18: 2, n90: 3" in made.notes
+    category = next(field for field in made.fields if field.name == "category")
+    assert dict(zip(category.ids, category.classes, strict=True)) == {1: "person", 2: "dog", 3: "toothbrush"}
+
+
+def test_whole_numbers_with_a_fraction_are_ids(tmp_path: Path) -> None:
+    """1.0, which is 1 in Python and in a dictionary of pycocotools."""
+    annotation = {**ONE, "id": 8.0, "image_id": 3.0, "category_id": 1.0}
+    values = values_of(coco_source(*in_a_list(small(tmp_path, annotations=[annotation]))), 0)
+    assert (values["image_id"], values["category"].tolist(), values["annotation_id"].tolist()) == (3, [1], [8])
+
+
+def in_a_list(made: tuple[Path, Path]) -> tuple[Path, list[Path]]:
+    return made[0], [made[1]]
+
+
 def test_masks_have_crowds_below_and_small_ones_on_top(source: CocoSource, theirs: COCO) -> None:
     for index in range(len(source)):
         values = values_of(source, index)
         mask = np.asarray(Image.open(io.BytesIO(values["mask"])))
-        own = theirs.loadAnns(theirs.getAnnIds(values["image_id"]))
+        own = theirs.imgToAnns[values["image_id"]]
         own.sort(key=lambda one: (not one["iscrowd"], -int(theirs.annToMask(one).sum())))
         expected = np.zeros_like(mask)
         for one in own:
@@ -152,6 +195,14 @@ ONE = {"id": 8, "image_id": 3, "category_id": 1, "bbox": [1, 2, 3, 4]}
         ({"also": {"segmentation": [[1, 2, 3]]}}, "annotation 8 of a.png: a polygon has three points"),
         ({"also": {"segmentation": {"size": [2, 3], "counts": [6]}}}, "run lengths are of the size"),
         ({"also": {"id": 2**63}}, "an id beyond 64 bits"),
+        ({"also": {"id": 1.5}}, "entry 0 of annotations, counted from 0, has no id: a whole number or a text"),
+        ({"also": {"image_id": "3"}}, "annotation 8 is of the image '3', which is none of the images"),
+        ({"also": {"category_id": "1"}}, "its category 1 is none of the categories"),
+        (
+            {"annotations": [ONE, {**ONE, "id": "9"}]},
+            "annotations are numbers and texts, and entry 1.*all as texts",
+        ),
+        ({"categories": [], "also": {"category_id": "cat"}}, "its category cat is none of the categories"),
         ({"annotations": [ONE, ONE]}, "the id 8 stands twice in annotations"),
         ({"annotations": [ONE, {"id": 9, "image_id": 3, "category_id": 1}]}, "1 annotations have no bbox.*9"),
         ({"images": [IMAGE, IMAGE]}, "the id 3 stands twice in images"),

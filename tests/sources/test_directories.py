@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,39 @@ def test_an_empty_class_keeps_its_id_where_that_is_said(tree: Path, tmp_path: Pa
         packs.append(packer.open_dataset(tree, allow_empty=True))
     for pack in packs:
         assert (list(pack.classes), [int(target) for target in pack.targets]) == expected
+
+
+def test_a_split_that_lacks_a_class_says_so(tmp_path: Path) -> None:
+    for name in ("train/a", "train/b", "train/c", "val/a", "val/c", "test/a", "test/b", "dev/a", "dev/b", "dev/c"):
+        solid(tmp_path / name / "0.png")
+    packer.convert(tmp_path / "train", tmp_path / "train.lmdb")
+    said = "not looked at: 1 class (b): the directory train beside has it, and others have other ids there"
+    last = "not looked at: 1 class (c): the directory train beside has it"
+    for split, line in (("val", said), ("test", last), ("dev", ""), ("train", "")):
+        notes = packer.convert(tmp_path / split, tmp_path / f"{split}-own.lmdb", strict=True).notes
+        assert [note.startswith(line) for note in notes if "train" in note] == [True] * bool(line)
+    with pytest.warns(UserWarning, match=re.escape(said)):
+        assert packer.open_dataset(tmp_path / "val").classes == ["a", "c"]
+    given = tmp_path / "given.lmdb"
+    summary = packer.convert(tmp_path / "val", given, classes_from=tmp_path / "train.lmdb", strict=True)
+    assert summary.notes == ["taken: 1 class (b): no image has it; it keeps its id, as --classes-from says"]
+    assert summary.manifest.account is not None
+    assert [(item["what"], item["names"]) for item in summary.manifest.account] == [("class", ["b"])]
+    assert [int(target) for target in packer.open_dataset(given).targets] == [0, 2]
+    assert packer.convert(tmp_path / "dev", tmp_path / "x.lmdb", classes_from=given).notes == []
+
+
+def test_given_classes_that_a_table_and_an_archive_lack_are_said(tmp_path: Path) -> None:
+    for name in ("train/a", "train/b", "train/c", "val/a", "val/c"):
+        solid(tmp_path / name / "0.png")
+    packer.convert(tmp_path / "train", tmp_path / "train.lmdb")
+    (tmp_path / "t.csv").write_text("path,label\na/0.png,a\nc/0.png,c\n")
+    with zipfile.ZipFile(tmp_path / "val.zip", "w") as archive:
+        for name in ("a/0.png", "c/0.png"):
+            archive.write(tmp_path / "val" / name, name)
+    for src, options in ((tmp_path / "val", {"labels": tmp_path / "t.csv"}), (tmp_path / "val.zip", {})):
+        summary = packer.convert(src, tmp_path / f"{src.name}.lmdb", classes_from=tmp_path / "train.lmdb", **options)
+        assert any(note.startswith("taken: 1 class (b): no image has it") for note in summary.notes)
 
 
 def test_a_hidden_directory_beside_a_split_makes_it_no_class(tmp_path: Path) -> None:

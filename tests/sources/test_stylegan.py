@@ -39,8 +39,9 @@ def zipped(root: Path) -> Path:
         [[name, number % 2] for number, name in enumerate(NAMES)],
         [[name.replace("/", "\\"), 5 - number] for number, name in enumerate(NAMES)],
         [[name, [number / 2, 1.5]] for number, name in enumerate(NAMES)],
+        None,
     ],
-    ids=["ids", "backslashes", "vectors"],
+    ids=["ids", "backslashes", "vectors", "none"],
 )
 def test_a_directory_is_read_as_its_zip_is(tmp_path: Path, labels: Any) -> None:
     root = stylegan(tmp_path, labels)
@@ -49,6 +50,28 @@ def test_a_directory_is_read_as_its_zip_is(tmp_path: Path, labels: Any) -> None:
     fields = [packer.info(tmp_path / "0.lmdb").fields, packer.info(tmp_path / "1.lmdb").fields]
     one, other = (packer.open_dataset(tmp_path / f"{number}.lmdb", output="bytes") for number in range(2))
     assert (list(one.samples), one.classes, fields[0]) == (list(other.samples), other.classes, fields[1])
+
+
+@pytest.mark.parametrize(("text", "classes"), [('{"labels": null}', []), ("[]", ["00000", "00001"])])
+def test_parts_are_no_classes_where_there_are_no_labels(tmp_path: Path, text: str, classes: list[str]) -> None:
+    root = stylegan(tmp_path, None)
+    (root / "dataset.json").write_text(text)
+    for number, src in enumerate((root, zipped(root))):
+        summary = packer.convert(src, tmp_path / f"{number}.lmdb")
+        dataset = packer.open_dataset(tmp_path / f"{number}.lmdb")
+        assert (dataset.classes, set(dataset.targets.tolist())) == (classes, {0, 1} if classes else {-1})
+        assert any(note.startswith("unlabeled: 6 images") for note in summary.notes) == (not classes)
+
+
+def test_classes_stay_classes_where_there_are_no_labels(tmp_path: Path) -> None:
+    """Another tool may have written a ``dataset.json`` without labels among directories of classes."""
+    names = ["cat/0.png", "cat/1.png", "dog/0.png"]
+    root = stylegan(tmp_path, None, names)
+    for number, src in enumerate((root, zipped(root))):
+        summary = packer.convert(src, tmp_path / f"{number}.lmdb")
+        dataset = packer.open_dataset(tmp_path / f"{number}.lmdb")
+        assert (dataset.classes, dataset.targets.tolist()) == (["cat", "dog"], [0, 0, 1])
+        assert any("dataset.json" in note for note in summary.notes)
 
 
 def test_it_is_said_first_and_read_in_place_too(tmp_path: Path) -> None:
@@ -73,9 +96,7 @@ def test_labels_that_lack_or_have_no_image(tmp_path: Path) -> None:
         packer.convert(root, tmp_path / "two.lmdb", strict=True)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"labels": null}', '{"name": "x"}', '{"labels": [1]}', '{"labels": [["gone", 1]]}']
-)
+@pytest.mark.parametrize("text", ["", "[]", '{"name": "x"}', '{"labels": [1]}', '{"labels": [["gone", 1]]}'])
 def test_another_dataset_json_leaves_directories_classes(tmp_path: Path, text: str) -> None:
     root = stylegan(tmp_path, None)
     (root / "dataset.json").write_text(text)

@@ -146,12 +146,69 @@ def test_a_list_with_blanks_and_no_header(tmp_path: Path) -> None:
     assert csv_source(root, tmp_path / "t.txt", has_header=False, delimiter=" ").labels.tolist() == [1, 0]
 
 
+SPREAD = {
+    "no header": ("my cat.png 1\nbig red fox.png 0\nowl.png 1\n", {"delimiter": " ", "has_header": False}),
+    "equal numbers": (
+        "my cat.png 1\nmy dog.png 0\nmy  ox.png 1\n",
+        {"delimiter": " ", "has_header": False},
+    ),
+    "a label first": (
+        "1 my cat.png\n0 my dog.png\n1 owl.png\n",
+        {"delimiter": " ", "has_header": False, "path_column": "2", "label_column": "1"},
+    ),
+    "a header": ("path label\nowl.png 1\nmy cat.png 0\nbig red fox.png 1\n", {"delimiter": " "}),
+    "no suffix": ("path label\nowl 1\nmy cat 0\nbig red fox 1\n", {"delimiter": " ", "suffix": ".png"}),
+    "commas": ("path,label\nowl.png,1\nred, big.png,0\na,b,c.png,1\n", {}),
+}
+NAMED = ["my cat.png", "my dog.png", "my  ox.png", "owl.png", "big red fox.png", "red, big.png", "a,b,c.png"]
+
+
+@pytest.mark.parametrize(("text", "options"), SPREAD.values(), ids=SPREAD)
+def test_a_path_may_hold_the_delimiter_where_an_image_is_called_so(
+    tmp_path: Path, text: str, options: dict[str, Any]
+) -> None:
+    root = tree(tmp_path / "tree", NAMED)
+    (tmp_path / "t.csv").write_text(text)
+    source = csv_source(root, tmp_path / "t.csv", **options)
+    rows = text.splitlines()[options.get("has_header", True) :]
+    assert source.labels.tolist() == [int("1" in row) for row in rows]
+    assert [name in row or name[:-4] in row for name, row in zip(source.names, rows, strict=True)] == [True] * 3
+    assert any("paths hold the character that separates columns, such as" in note for note in source.notes)
+
+
+def test_a_row_is_no_longer_where_no_image_is_called_as_its_cells_together(tmp_path: Path) -> None:
+    root = tree(tmp_path / "tree", ["owl.png", "my cat.png"])
+    (tmp_path / "t.csv").write_text("path label\nowl.png 1 2\nmy cat.png 0\n")
+    with pytest.raises(SourceError, match=r"t\.csv, line 2: has 3 cells, and the header names 2 columns"):
+        csv_source(root, tmp_path / "t.csv", delimiter=" ")
+    (tmp_path / "t.csv").write_text("my cat.png 1\nowl.png 0\n")
+    with pytest.raises(SourceError, match=r": my cat\.png names an image.*--path-column 1 --label-column 2"):
+        csv_source(root, tmp_path / "t.csv")
+
+
+def test_images_with_labels_that_contradict_each_other_are_left_out_on_wish(tmp_path: Path) -> None:
+    """With all their rows, as nobody knows which is right; each counts once."""
+    root = tree(tmp_path / "tree", ["0.png", "1.png", "2.png"])
+    rows = [("0.png", "a"), ("1.png", "b"), ("0.png", "b"), ("0.png", "a"), ("0.png", "c"), ("2.png", "a")]
+    labels = table(tmp_path / "t.csv", rows)
+    packer.convert(root, tmp_path / "out.lmdb", labels=labels, on_error="skip")
+    with packer.open_pack(tmp_path / "out.lmdb") as reader:
+        (skipped,) = reader.manifest.skipped
+    assert skipped["name"] == "0.png"
+    assert "line 4: 0.png is named twice: line 2 names it too, with another label" in skipped["reason"]
+    dataset = packer.open_dataset(tmp_path / "out.lmdb")
+    assert [name for name, _ in dataset.samples] == ["1.png", "2.png"]
+    assert [dataset.classes[target] for target in dataset.targets] == ["b", "a"]
+    table(labels, [("0.png", "a"), ("0.png", "b")])
+    with pytest.raises(SourceError, match=r"no rows that can be used: .*several labels"):
+        packer.convert(root, tmp_path / "none.lmdb", labels=labels, on_error="skip")
+
+
 def test_several_labels_of_one_image_are_a_field(tmp_path: Path) -> None:
     root = tree(tmp_path / "tree", ["0.png", "1.png"])
     labels = table(tmp_path / "t.csv", [("0.png", "a"), ("0.png", "b"), ("1.png", "a")])
-    for on_error in ("fail", "skip"):  # which is no leave to lose a label
-        with pytest.raises(SourceError, match=r"several labels.*semicolons"):
-            packer.convert(root, tmp_path / "out.lmdb", labels=labels, on_error=on_error)
+    with pytest.raises(SourceError, match=r"t\.csv, line 3: 0\.png is named twice.*several labels.*semicolons.*'skip'"):
+        packer.convert(root, tmp_path / "out.lmdb", labels=labels)
     table(labels, [("0.png", "a;b"), ("1.png", "a")])
     packer.convert(root, tmp_path / "out.lmdb", labels=labels, columns=["labels=label:labels"], no_classes=True)
     dataset = packer.open_dataset(tmp_path / "out.lmdb", fields=("image", "labels"))

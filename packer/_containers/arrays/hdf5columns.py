@@ -139,8 +139,8 @@ def _axis(dataset: h5py.Dataset, count: int) -> int | None:
 def _of_one(dataset: h5py.Dataset) -> ColumnType:
     """Return the type of a dataset with one value an image."""
     kind, size = dataset.dtype.kind, dataset.dtype.itemsize
-    if kind in "iu" or (kind == "f" and size in (4, 8)):
-        return ColumnType("scalar", {"f4": "float32", "f8": "float64"}.get(f"{kind}{size}", "int64"))
+    if kind in "iu" or (kind == "f" and size in (2, 4, 8)):
+        return ColumnType("scalar", {"f2": "float32", "f4": "float32", "f8": "float64"}.get(f"{kind}{size}", "int64"))
     if kind == "b":
         return ColumnType("scalar", "bool")
     if is_text(dataset) or (kind == "S" and size <= _LONGEST):

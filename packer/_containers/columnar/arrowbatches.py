@@ -1,7 +1,8 @@
 """The columns of Arrow's record batches: where images lie, and the values of others.
 
 The arrays of a batch lie in the order of the schema, a parent before its children. Each has a node, its length and how
-many values are missing, and the buffers of its type: which values are there, where each begins, the values.
+many values are missing, and the buffers of its type: which values are there, where each begins, the values. A column
+with a dictionary, as pandas has categories, has the numbers of its values there.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.columnar.arrowmessages import Batch, schema_message
+from packer._containers.columnar.arrowmessages import Batch, Dictionary, dictionary_ids, schema_message
 from packer._containers.columnar.rowlists import row_lists
 from packer._containers.unpacking import MOST_UNPACKED, Packed, Piece, unpack
 from packer._storage.packfile import PackFile
@@ -25,9 +26,18 @@ __all__ = ["NOT_READ", "Batches", "names_of", "schema_of"]
 NOT_READ = (ArithmeticError, LookupError, MemoryError, OSError, PackError, RuntimeError, TypeError, ValueError)
 """What pyarrow raises where a file is damaged, and what reading one raises."""
 
-_REPEATING = re.compile(r"dictionary|(dense_|sparse_)?union|run_end_encoded|(large_)?list_view|(string|binary)_view")
+_REPEATING = re.compile(r"(dense_|sparse_)?union|run_end_encoded|(large_)?list_view|(string|binary)_view")
 _HEAD = 32  # bytes, by which an image is known
 _MOST_NULLS = 1 << 28  # bytes
+
+
+class _Values(NamedTuple):
+    """The array of a dictionary, with the bytes that it took of buffers, and for nulls."""
+
+    of: Dictionary
+    array: Any
+    taken: int
+    nulls: int
 
 
 class Batches:
@@ -44,6 +54,8 @@ class Batches:
     def __init__(self, file: PackFile, unit: int, schema: Any) -> None:
         self._file, self._unit, self._schema = file, unit, schema
         self._unpacked: tuple[Piece, bytes] | None = None
+        self._ids: list[int | None] | None = None  # of dictionaries
+        self._values: dict[int, _Values] = {}
         self._taken = 0  # bytes of the buffers of other columns, some of which may be the same
         self._nulls = 0  # bytes that arrays without a value take, of which the file has none
 
@@ -85,7 +97,7 @@ class Batches:
             for name in names_of(kind):
                 of = kind.field(name).type
                 if name == "path":
-                    found = list(self._array(batch, of, node, buffer)[0].to_pylist())
+                    found = _texts(self._array(batch, of, node, buffer)[0])
                     if len(found) != batch.rows:
                         raise ValueError(f"{len(found)} paths of {batch.rows} images")
                     if not all(path is None or isinstance(path, str) for path in found):
@@ -98,7 +110,8 @@ class Batches:
     def rows(self, batch: Batch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the values of other columns, a row each."""
         with reading(self._file):
-            self._taken = self._nulls = 0
+            self._taken = sum(values.taken for values in self._values.values())
+            self._nulls = sum(values.nulls for values in self._values.values())
             arrays = {column: self._array(batch, *self._place(batch, column))[0] for column in columns}
             if any(len(array) != batch.rows for array in arrays.values()):
                 raise ValueError("its columns have different lengths")
@@ -189,9 +202,10 @@ class Batches:
 
         kind = getattr(kind, "storage_type", kind)
         if _REPEATING.match(str(kind)):  # values that are there once, and many times in the array
-            way = "write the table as Parquet, or " if str(kind).startswith("dictionary<") else ""
             where = printable(self._file.path)
-            raise SourceError(f"{where}: packer does not read columns of {kind}: {way}name others with --key")
+            raise SourceError(f"{where}: packer does not read columns of {kind}: name others with --key")
+        if pa.types.is_dictionary(kind):
+            return self._of_dictionary(batch, kind, node, buffer)
         length, nulls = batch.nodes[node]
         count = kind.num_buffers * (not pa.types.is_null(kind))
         has_bytes = any(batch.buffers[number].size for number in range(buffer, buffer + count))
@@ -217,6 +231,47 @@ class Batches:
         array = pa.Array.from_buffers(kind, length, own, nulls, children=children)
         array.validate(full=True)
         return array, node, buffer
+
+    def _of_dictionary(self, batch: Batch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
+        """Return an array whose values lie in a dictionary, as `_array`."""
+        import pyarrow as pa
+
+        if _has_dictionary(kind.value_type):
+            where = printable(self._file.path)
+            raise SourceError(f"{where}: packer does not read columns of {kind}: name others with --key")
+        numbers, next_node, next_buffer = self._array(batch, kind.index_type, node, buffer)
+        if self._ids is None:
+            self._ids = dictionary_ids(self._file)
+        number = self._ids[node] if node < len(self._ids) else None
+        if number is not None and number in batch.dictionaries:
+            values = self._values_of(number, batch.dictionaries[number], kind.value_type)
+        elif numbers.null_count == len(numbers):  # its dictionary may follow, or be left out
+            values = pa.array([], kind.value_type)
+        else:
+            raise ValueError(f"it has no dictionary {number} for the numbers of a column")
+        return pa.DictionaryArray.from_arrays(numbers, values, ordered=kind.ordered), next_node, next_buffer
+
+    def _values_of(self, number: int, dictionary: Dictionary, kind: Any) -> Any:
+        """Return the values of a dictionary as one array. Those that are known are not read again."""
+        import pyarrow as pa
+
+        known = self._values.get(number)
+        added: list[Batch] = []
+        before: Dictionary | None = dictionary
+        while before is not None and (known is None or before is not known.of):
+            added.append(before.values)
+            before = before.before
+        if known is None or before is None:
+            known = _Values(dictionary, pa.array([], kind), 0, 0)
+        if added:
+            taken, nulls = self._taken - known.taken, self._nulls - known.nulls
+            arrays = [self._array(batch, kind, 0, 0)[0] for batch in reversed(added)]
+            values = (
+                arrays[0] if not len(known.array) and len(arrays) == 1 else pa.concat_arrays([known.array, *arrays])
+            )
+            known = _Values(dictionary, values, self._taken - taken, self._nulls - nulls)
+            self._values[number] = known
+        return known.array
 
 
 @contextlib.contextmanager
@@ -263,6 +318,22 @@ def _require_text(field: Any) -> None:
 def names_of(kind: Any) -> list[str]:
     """Return the names of the members of a structure; none of any other type."""
     return [kind.field(number).name for number in range(kind.num_fields)] if str(kind).startswith("struct") else []
+
+
+def _has_dictionary(kind: Any) -> bool:
+    """Tell whether a type is one of a dictionary, or has one in it."""
+    kind = getattr(kind, "storage_type", kind)
+    return str(kind).startswith("dictionary<") or any(
+        _has_dictionary(kind.field(number).type) for number in range(kind.num_fields)
+    )
+
+
+def _texts(array: Any) -> list[Any]:
+    """Return the values of an array of texts. Of a dictionary each is made once, however often it is referred to."""
+    if not str(array.type).startswith("dictionary<"):
+        return list(array.to_pylist())
+    values = array.dictionary.to_pylist()
+    return [None if number is None else values[number] for number in array.indices.to_pylist()]
 
 
 def _width(kind: Any) -> int:

@@ -1,19 +1,23 @@
 """Arrow's IPC format: the messages of a stream or a file, and where the buffers of each record batch lie.
 
-The layout is that of ``Message.fbs`` and ``Columnar.rst`` of apache/arrow. A message is a mark, the size of what is
-said of it, that as a flatbuffer, and its body. A file is a stream between a signature and a footer.
+The layout is that of ``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow. A message is a mark, the
+size of what is said of it, that as a flatbuffer, and its body. A file is a stream between a signature and a footer.
+
+A column may have numbers of values that messages of their own have, a dictionary. In a stream, a dictionary holds for
+the batches after it, until another takes its place; a delta adds values to it. In a file it holds for all batches.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError, printable
 
-__all__ = ["FILE", "Batch", "Buffered", "batches", "schema_message"]
+__all__ = ["FILE", "Batch", "Buffered", "Dictionary", "batches", "dictionary_ids", "schema_message"]
 
 FILE = b"ARROW1\0\0"
 """How a file begins; a stream begins with a message."""
@@ -22,6 +26,7 @@ _END = b"ARROW1"
 _MARK = b"\xff\xff\xff\xff"
 _MOST_SAID = 1 << 26  # bytes of what is said of a message
 _SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3
+_DEEPEST = 64  # fields in fields
 _COMPRESSION = {0: "lz4", 1: "zstd"}
 
 
@@ -43,12 +48,40 @@ class Batch(NamedTuple):
     buffers : list of Buffered
     codec : str
         How each buffer is compressed, after 8 bytes with its size; empty where it is not.
+    dictionaries : mapping of int to Dictionary
+        The dictionaries of the columns, by id.
     """
 
     rows: int
     nodes: list[tuple[int, int]]
     buffers: list[Buffered]
     codec: str
+    dictionaries: Mapping[int, Dictionary] = MappingProxyType({})
+
+
+class Dictionary(NamedTuple):
+    """The values that the numbers of a column refer to.
+
+    Attributes
+    ----------
+    values : Batch
+        A single array.
+    before : Dictionary, optional
+        The values before these, where these are a delta.
+    """
+
+    values: Batch
+    before: Dictionary | None
+
+
+class _Message(NamedTuple):
+    """A message that begins at a byte of the file: its type, its header, and where its body lies."""
+
+    at: int
+    kind: int
+    header: _Table | None
+    body: int
+    size: int
 
 
 def schema_message(file: PackFile) -> bytes:
@@ -61,6 +94,34 @@ def schema_message(file: PackFile) -> bytes:
     return _MARK + struct.pack("<i", len(said)) + said
 
 
+def dictionary_ids(file: PackFile) -> list[int | None]:
+    """Return the id of the dictionary of each array of a batch, in the order of its nodes; None of one without.
+
+    Raises
+    ------
+    SourceError
+        If the file does not begin with a schema.
+    """
+    begin = _begin(file)
+    said, _ = _said(file, begin, file.size)
+    _, _, schema = _message(file, begin, said)
+    try:
+        return [] if schema is None else [one for field in schema.tables(1) for one in _ids(field, _DEEPEST)]
+    except (ValueError, struct.error) as error:
+        raise _damaged(file, begin, f"its schema: {error}") from error
+
+
+def _ids(field: _Table, deepest: int) -> Iterator[int | None]:
+    """Yield the ids of a field and of those in it; a dictionary has its values elsewhere, with all that is in them."""
+    encoding = field.table(4)
+    yield None if encoding is None else encoding.number(0, "<q")
+    if encoding is None and (children := field.tables(5)):
+        if not deepest:
+            raise ValueError(f"a column more than {_DEEPEST} deep")
+        for child in children:
+            yield from _ids(child, deepest - 1)
+
+
 def batches(file: PackFile) -> Iterator[Batch]:
     """Yield the record batches in their order.
 
@@ -69,6 +130,23 @@ def batches(file: PackFile) -> Iterator[Batch]:
     SourceError
         If the file is damaged or cut short, or has what packer does not know.
     """
+    ids = frozenset(one for one in dictionary_ids(file) if one is not None)
+    known: dict[int, Dictionary] = {}
+    if ids and _begin(file):
+        for message in _messages(file):
+            known = _with_dictionary(file, message, known, ids)
+    for message in _messages(file):
+        if message.kind == _RECORDS and message.header is not None:
+            try:
+                yield _batch(message.header, message)._replace(dictionaries=known)
+            except (ValueError, struct.error) as error:
+                raise _damaged(file, message.at, str(error)) from error
+        elif ids and not _begin(file):
+            known = _with_dictionary(file, message, known, ids)
+
+
+def _messages(file: PackFile) -> Iterator[_Message]:
+    """Yield the messages; SourceError where one is none of a schema, of a dictionary or of records."""
     at, end = _begin(file), _stream_end(file)
     while True:
         said, body = _said(file, at, end)
@@ -77,14 +155,32 @@ def batches(file: PackFile) -> Iterator[Batch]:
         kind, size, header = _message(file, at, said)
         if not 0 <= size <= end - body:
             raise _damaged(file, at, f"a message of {size} bytes does not lie in it: it was cut short")
-        if kind == _RECORDS and header is not None:
-            try:
-                yield _batch(header, body, size)
-            except (ValueError, struct.error) as error:
-                raise _damaged(file, at, str(error)) from error
-        elif kind not in (_SCHEMA, _DICTIONARY):
+        if kind not in (_SCHEMA, _DICTIONARY, _RECORDS) or (kind == _RECORDS and header is None):
             raise _damaged(file, at, f"a message of the type {kind}")
+        yield _Message(at, kind, header, body, size)
         at = body + size
+
+
+def _with_dictionary(
+    file: PackFile, message: _Message, known: dict[int, Dictionary], ids: frozenset[int]
+) -> dict[int, Dictionary]:
+    """Return the dictionaries after a message, which has one or has none. Those of no column are left out."""
+    if message.kind != _DICTIONARY or message.header is None:
+        return known
+    try:
+        number, delta, values = message.header.number(0, "<q"), message.header.number(2, "<B"), message.header.table(1)
+        if number not in ids:  # of values in another dictionary
+            return known
+        if values is None:
+            raise ValueError(f"a dictionary {number} without values")
+        before = known.get(number) if delta else None
+        if delta and before is None:
+            raise ValueError(f"more values of a dictionary {number} that it does not have")
+        if not delta and number in known and _begin(file):
+            raise ValueError(f"a second dictionary {number}, as only a stream may have one")
+        return {**known, number: Dictionary(_batch(values, message), before)}
+    except (ValueError, struct.error) as error:
+        raise _damaged(file, message.at, str(error)) from error
 
 
 def _begin(file: PackFile) -> int:
@@ -121,7 +217,8 @@ def _message(file: PackFile, at: int, said: bytes) -> tuple[int, int, _Table | N
         raise _damaged(file, at, f"nothing is said of a message: {error}") from error
 
 
-def _batch(header: _Table, body: int, size: int) -> Batch:
+def _batch(header: _Table, message: _Message) -> Batch:
+    body, size = message.body, message.size
     rows, compression = header.number(0, "<q"), header.table(3)
     nodes = [(length, nulls) for length, nulls in header.pairs(1)]
     buffers = [Buffered(body + offset, length) for offset, length in header.pairs(2)]
@@ -167,6 +264,17 @@ class _Table:
         """Return a table; None where it is not there."""
         place = self._place(slot)
         return None if place is None else _Table(self._data, place + self._unpack("<I", place))
+
+    def tables(self, slot: int) -> list[_Table]:
+        """Return a list of tables; none where it is not there."""
+        place = self._place(slot)
+        if place is None:
+            return []
+        at = place + self._unpack("<I", place)
+        count = self._unpack("<I", at)
+        if count > (len(self._data) - at) // 4:
+            raise ValueError(f"a list of {count} tables")
+        return [_Table(self._data, one + self._unpack("<I", one)) for one in range(at + 4, at + 4 + 4 * count, 4)]
 
     def pairs(self, slot: int) -> list[tuple[int, int]]:
         """Return a list of pairs of int64."""

@@ -16,6 +16,7 @@ MOST_ROWS = 1024
 
 _MOST = 1 << 22  # values and bytes in several rows
 _MOST_ROW = 1 << 26  # in one
+_TEXTS = ("string", "large_string", "binary", "large_binary")
 
 
 def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]]]:
@@ -50,9 +51,20 @@ def _held(array: Any) -> int:
     array = getattr(array, "storage", array)
     kind, count = str(array.type), len(array)
     if kind.startswith("dictionary<"):
-        return count * (1 + int(array.dictionary.nbytes))
+        return _held_of(array)
     if kind.startswith("struct<"):
         return count + sum(map(_held, array.flatten()))
     if array.type.num_fields:  # lists and maps
         return count + _held(array.flatten())
     return count + int(array.nbytes)
+
+
+def _held_of(array: Any) -> int:
+    """Return how many values and bytes an array of numbers of a dictionary becomes, or more."""
+    import pyarrow.compute as pc
+
+    count, each = len(array), 1 + int(array.dictionary.nbytes)
+    if count * each > _MOST and str(array.dictionary.type) in _TEXTS:
+        lengths = pc.take(pc.binary_length(array.dictionary), array.indices)
+        return count + int(pc.sum(lengths).as_py() or 0)
+    return count * each

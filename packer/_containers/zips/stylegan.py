@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,18 @@ from packer._fields import Field
 from packer._fields.values import parsed_json
 from packer.errors import SourceError, printable
 
-__all__ = ["DATASET_JSON", "VECTOR", "dataset_labels", "label_vector"]
+__all__ = ["DATASET_JSON", "VECTOR", "are_parts", "dataset_labels", "label_vector"]
 
 DATASET_JSON = "dataset.json"
+_OF_A_PART = re.compile(r"[0-9]{5}")
 VECTOR = Field("labels", "array", "float32", 1)
 """The field of labels that are lists of numbers."""
 
 
-def dataset_labels(data: bytes, where: str) -> dict[str, Any]:
-    """Return the labels of images by their paths, a whole number or a list of numbers each; empty where there are none.
+def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
+    """Return the labels of images by their paths, a whole number or a list of numbers each.
+
+    Empty where the file says that there are none; None where it speaks of no labels, so that another tool wrote it.
 
     Parameters
     ----------
@@ -30,18 +35,28 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any]:
     Raises
     ------
     SourceError
-        If it is none such.
+        If labels are none, or it is no JSON.
     """
     try:
         said = parsed_json(data.decode("utf-8-sig"))
-        pairs = said["labels"] if isinstance(said, dict) else None
+        if not isinstance(said, dict) or "labels" not in said:
+            return None
+        pairs = said["labels"]
         labels = {} if pairs is None else {name.replace("\\", "/"): label for name, label in pairs}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise SourceError(f"{where}: it has no labels of StyleGAN: {printable(error)}") from error
     for name, label in labels.items():
         if type(label) is not int and not (isinstance(label, list) and label):
             raise SourceError(f"{where}: the label of {printable(name)} is neither a number nor a list of numbers")
     return labels
+
+
+def are_parts(names: Iterable[str]) -> bool:
+    """Tell whether the images lie as ``dataset_tool.py`` writes them, whose directories are parts of equal size.
+
+    Where ``dataset.json`` has null for the labels, other directories are classes.
+    """
+    return all(_OF_A_PART.fullmatch(name.rpartition("/")[0].rpartition("/")[2]) for name in names if "/" in name)
 
 
 def label_vector(label: list[Any], where: str, name: str) -> Any:

@@ -27,7 +27,7 @@ from packer._containers.classdirectories import above_classes, numbered_classes,
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys
 from packer._containers.imagenames import suffix_of
 from packer._containers.unpacking import MOST_UNPACKED, unpack
-from packer._containers.zips.stylegan import DATASET_JSON, VECTOR, dataset_labels, label_vector
+from packer._containers.zips.stylegan import DATASET_JSON, VECTOR, are_parts, dataset_labels, label_vector
 from packer._containers.zips.zipdirectory import ENCRYPTED, Member, data_of, members_of
 from packer._sample import IMAGE_SUFFIXES
 from packer._storage.packfile import PackFile
@@ -126,7 +126,9 @@ def _archive(file: PackFile, notes: list[str], account: Account) -> tuple[_Archi
         notes.append(f"labels and order are those of {printable(beside.name)}")
         return _swin(file, images, listed, printable(beside), account), set()
     if text := _only(file, [member for member in texts if not member.name.endswith(_MAP)]):
-        return _stylegan(file, images, text), set()
+        if (archive := _stylegan(file, images, text)) is not None:
+            return archive, set()
+        account.not_looked_at("file", "it has no labels of images", [text.name])
     return _tree(file, images, folders, notes, account)
 
 
@@ -238,11 +240,14 @@ def _in_tree(name: str) -> str:
     return f"{directory.replace('/', chr(0), 1)}\0{base}" if "/" in directory else f"{directory}\0\0{base}"
 
 
-def _stylegan(file: PackFile, images: list[Member], text: Member) -> _Archive:
-    """Return images with the labels of ``dataset.json``."""
+def _stylegan(file: PackFile, images: list[Member], text: Member) -> _Archive | None:
+    """Return images with the labels of ``dataset.json``; None where it has none, and directories are classes."""
     where = f"{printable(file.path)}, {printable(text.name)}"
     above = text.name[: -len(DATASET_JSON)]
-    labels = {above + name: label for name, label in dataset_labels(_text_of(file, text), where).items()}
+    said = dataset_labels(_text_of(file, text), where)
+    if said is None or not (said or are_parts(member.name for member in images)):
+        return None
+    labels = {above + name: label for name, label in said.items()}
     if labels and (missing := [member.name for member in images if member.name not in labels]):
         raise SourceError(f"{where}: has no label of {printable(missing[0])}")
     return _Archive(sorted(images), _shared(images, above), labels)

@@ -217,7 +217,7 @@ def _estimate(
         not_tried=left,
         notes=[
             *_in_the_way(request),
-            *source.unusable(),
+            *source.unusable(skip=request.on_error == "skip"),
             *source.remarks(),
             *_refusals(trials),
             *_overhead(request, trials),

@@ -1,0 +1,111 @@
+"""Leftovers of an earlier version: unfinished work, indexes, a cache, states. Each goes on, or is refused by name.
+
+``python -m tests.golden.leftovers`` writes the leftovers that are missing; those that are there stay as they are.
+
+``unfinished``  conversions that were killed, in three formats
+``half``        a conversion in three parts, of which one is done and one was interrupted
+``parts``       a conversion whose parts are all done, which was killed before they became one pack
+``upload``      the scratch of a pack that was uploaded in part; ``uploaded.json`` lists the objects that had arrived
+``objects``     the objects of a store in which one of two parts of ``s3://leftovers/pack.lmdb`` was made
+``cache``       a pack, and the cache of a reader that fetched some samples of it from ``s3://leftovers/pack.lmdb``
+``index``       indexes of a directory of images and of a tar file
+``scan``        a list that ``packer scan`` wrote
+``states``      a pack, states of samplers and loaders in the middle of an epoch, and the samples that follow
+
+The images are no part of them: they are drawn anew, byte for byte, with the time that they had. All was made in
+`MADE_IN`, and `put` writes another path in its place.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import google_crc32c
+
+__all__ = ["KEPT", "LARGE", "LEFTOVERS", "MADE_IN", "SERVER", "VERSION", "draw", "keep", "put"]
+
+LEFTOVERS = Path(__file__).parent
+MADE_IN = f"/tmp/packer-leftovers-{'0' * 180}"
+"""The directory, whose name is long enough for that of any other one to fit in."""
+
+VERSION = "0.1.0"
+"""The version of packer that left them."""
+SERVER = {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "a-secret",
+    "AWS_REGION": "us-east-1",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_ALLOW_HTTP": "true",
+    "AWS_CONFIG_FILE": "/nonexistent",
+    "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
+}
+"""The environment in which packer reaches a server of objects; the endpoint is missing."""
+
+KEPT = range(6, 9)
+"""The samples that were read by way of the cache."""
+
+IMAGES, SIDE = 12, 16  # pixels; LARGE takes more than the first request for a remote pack brings
+LARGE = 96
+_TIME = 1_700_000_000  # seconds since 1970
+
+
+def draw(work: Path, side: int = SIDE) -> None:
+    """Write the images below ``work/tree``, of two classes, and the same in ``work/images.tar``."""
+    for number, data in enumerate(_bitmaps(side)):
+        path = work / "tree" / f"class_{2 * number // IMAGES}" / f"{number:02d}.bmp"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        os.utime(path, (_TIME, _TIME))
+    with tarfile.open(work / "images.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+        for number, data in enumerate(_bitmaps(side)):
+            for suffix, member in (("bmp", data), ("cls", b"%d" % (2 * number // IMAGES))):
+                info = tarfile.TarInfo(f"{number:02d}.{suffix}")
+                info.size, info.mtime = len(member), _TIME
+                tar.addfile(info, io.BytesIO(member))
+    os.utime(work / "images.tar", (_TIME, _TIME))
+
+
+def _bitmaps(side: int) -> Iterator[bytes]:
+    """Yield BMPs that no library makes, so that none changes them."""
+    size = 3 * side * side
+    head = b"BM" + struct.pack("<IIIIiiHHIIiiII", 54 + size, 0, 54, 40, side, side, 1, 24, 0, size, 2835, 2835, 0, 0)
+    for number in range(IMAGES):
+        yield head + bytes((number * 20 + place * (number + 3)) % 256 for place in range(size))
+
+
+def keep(path: Path) -> None:
+    """Make a directory a leftover."""
+    with tarfile.open(LEFTOVERS / f"{path.name}.tar.xz", "w:xz") as tar:
+        tar.add(path, path.name)
+
+
+def put(name: str, work: Path) -> Path:
+    """Unpack a leftover in a directory, where the images may have been drawn; return its path there."""
+    with tarfile.open(LEFTOVERS / f"{name}.tar.xz") as tar:
+        tar.extractall(work, filter="data")
+    for path in (work / name).rglob("*"):
+        if path.is_file() and MADE_IN.encode() in (data := path.read_bytes()):
+            path.write_bytes(_moved(data, work) if path.suffix != ".json" else data.replace(_path(), _path(work)))
+    return work / name
+
+
+def _path(work: Path | str = MADE_IN) -> bytes:
+    return os.fspath(work).encode()
+
+
+def _moved(data: bytes, work: Path) -> bytes:
+    """Return a list of files with another root of the same length, and the checksum that fits its JSON."""
+    begin = data.index(b"{")
+    _, size = json.JSONDecoder().raw_decode(data[begin:].decode("latin-1"))
+    text, rest = data[begin : begin + size], data[begin + size :]
+    moved = text.replace(_path(), _path(work).ljust(len(_path()), b"/"))
+    before, after = (google_crc32c.value(one).to_bytes(4, "little") for one in (text, moved))
+    if len(moved) != len(text) or data[:begin].count(before) != 1:
+        raise ValueError(f"{work}: a path that does not fit in the place of {MADE_IN}")
+    return data[:begin].replace(before, after) + moved + rest
