@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,15 +18,18 @@ import sys
 import sysconfig
 import tempfile
 import time
-import xml.etree.ElementTree
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("kernels", "tests", "rates")
 PATIENCE = 45  # seconds for finding the device
 GRACE = 20  # seconds that a part gets to end by itself
+AT_ONCE = 8  # files of tests
+LONGEST_TEST = 60  # seconds
+NO_TESTS = 5  # pytest's status
 SHARE_OF_TESTS = 0.6  # of the time that is left, where rates follow
 
 MODULES = {
@@ -64,7 +68,7 @@ print(json.dumps({
 def main() -> None:
     options = parse()
     deadline = time.monotonic() + 60 * options.minutes
-    parts = [options.only] if options.only else [*PARTS]
+    parts = [part for part in PARTS if part in (options.only or PARTS)]
     output = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="packer-gpu-") as work:
@@ -85,7 +89,7 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/gpu", description="Test packer on a CUDA device, and measure it.")
-    parser.add_argument("--only", choices=PARTS, help="do this part alone; by default all of them")
+    parser.add_argument("--only", choices=PARTS, action="append", help="do this part; may come again; by default all")
     parser.add_argument("--minutes", type=float, default=8, help="end after so many (%(default)s)")
     parser.add_argument("--wheels", type=Path, help="a directory of wheels of what Python lacks here")
     parser.add_argument("--photos", type=Path, help="a pack or an ImageFolder of photos; without it, photos are drawn")
@@ -193,37 +197,73 @@ def build(environment: dict[str, str], output: Path) -> str | None:
 
 
 def tests(environment: dict[str, str], output: Path, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
-    """Run the tests marked cuda, from the files that have any: others need more than such a machine has."""
+    """Run the tests marked cuda, from the files that have any: others need more than such a machine has.
+
+    Each file has a process of its own, some at once: an error of CUDA ends all work of its process.
+    """
     marked = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.cuda" in path.read_text("utf-8")]
-    log, results = output / "tests.log", output / "tests.xml"
-    results.unlink(missing_ok=True)
-    line = [sys.executable, "-m", "pytest", "-m", "cuda", "-p", "no:cacheprovider", "--timeout", "120"]
-    line += ["--junit-xml", str(results), "--durations", "10", *map(str, marked)]
-    status = run(line, environment, log, seconds)
+    deadline, log = time.monotonic() + seconds, output / "tests.log"
+    with tempfile.TemporaryDirectory(prefix="tests-", dir=output) as logs:
+
+        def ran(path: Path) -> Tested:
+            tested = tests_of(path, environment, Path(logs), deadline - time.monotonic())
+            print(f"{path.relative_to(ROOT)}: {tested.said}", flush=True)
+            return tested
+
+        with ThreadPoolExecutor(min(AT_ONCE, os.cpu_count() or 1)) as pool:
+            found = [*pool.map(ran, marked)]
+        parts = [f"# {path}\n{text_of(one.log)}\n" for path, one in zip(marked, found, strict=True)]
+        log.write_text("".join(parts), encoding="utf-8")
+    return summed(found, log)
+
+
+class Tested(NamedTuple):
+    """What became of the tests of a file: how many passed, the names of the others, and why they were not all run."""
+
+    log: Path
+    passed: int
+    failed: list[str]
+    skipped: list[str]
+    unfinished: str = ""
+
+    @property
+    def said(self) -> str:
+        counts = f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+        return f"{counts}; {self.unfinished}" if self.unfinished else counts
+
+
+def tests_of(path: Path, environment: dict[str, str], logs: Path, seconds: float) -> Tested:
+    """Run the tests of a file that are marked cuda, and read off its log what became of each."""
+    log = logs / f"{'-'.join(path.relative_to(ROOT).with_suffix('').parts)}.log"
+    line = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-m", "cuda", "-v", "-p", "no:cacheprovider"]
+    line += ["--timeout", str(LONGEST_TEST), "-o", f"faulthandler_timeout={LONGEST_TEST - 10}", "--durations", "3"]
+    status = run([*line, str(path)], environment, log, seconds, shown=False)
+    became = {name: what for name, what in _RESULT.findall(text_of(log)) if what != "RERUN"}
+    failed, skipped = ([name for name, what in became.items() if what in kinds] for kinds in (_BAD, ("SKIPPED",)))
+    passed = sum(what == "PASSED" for what in became.values())
     if status is None:
-        return {"failed": f"out of time after {seconds:.0f} s; {last_line(log)}"}
-    if not results.exists():
-        return {"failed": f"pytest ended with {status}: {last_line(log)}; all of it is in {log}"}
-    return counted(results, status, log)
+        begun = [*dict.fromkeys(name for name in _BEGUN.findall(text_of(log)) if name not in became)]
+        return Tested(log, passed, failed, skipped, f"out of time in {', '.join(begun) or path.name}")
+    ended = status in (0, NO_TESTS) or (status == 1 and failed)
+    why = "" if ended else f"pytest ended with {status} in {path.name}: {last_line(log)}"
+    return Tested(log, passed, failed, skipped, why)
 
 
-def counted(results: Path, status: int, log: Path) -> dict[str, Any]:
-    """Return what a file of results says: each test has passed, or its name is there."""
-    cases = [*xml.etree.ElementTree.parse(results).iter("testcase")]
+_BAD = "FAILED", "ERROR"
+_BEGUN = re.compile(r"^(\S+\.py::\S+) ", re.M)
+_RESULT = re.compile(r"^(\S+\.py::\S+) (PASSED|FAILED|ERROR|SKIPPED|RERUN)\b", re.M)
 
-    def named(*kinds: str) -> list[str]:
-        return [
-            f"{case.get('classname')}.{case.get('name')}" for case in cases if any(case.iter(kind) for kind in kinds)
-        ]
 
-    failed, skipped = named("failure", "error"), named("skipped")
-    passed = len(cases) - len(failed) - len(skipped)
-    found = {"passed": passed, "tests_failed": failed, "skipped": skipped}
-    said = f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped"
-    if status == 0 and passed and not failed:
-        return found | {"said": said}
-    names = f" ({', '.join(failed[:5])}{', ...' if len(failed) > 5 else ''})" if failed else ""
-    return found | {"failed": f"{said}{names}; all of it is in {log}"}
+def summed(found: Sequence[Tested], log: Path) -> dict[str, Any]:
+    """Return what became of all tests, and whether they passed."""
+    failed, skipped = ([name for one in found for name in getattr(one, kind)] for kind in ("failed", "skipped"))
+    whole = Tested(log, sum(one.passed for one in found), failed, skipped)
+    unfinished = [one.unfinished for one in found if one.unfinished]
+    result = {"passed": whole.passed, "tests_failed": failed, "skipped": skipped, "unfinished": unfinished}
+    if whole.passed and not failed and not unfinished:
+        return result | {"said": whole.said}
+    wrong = ", ".join([*failed, *unfinished][:5])
+    return result | {"failed": f"{whole.said}{f' ({wrong})' if wrong else ''}; all of it is in {log}"}
 
 
 def kernels(environment: dict[str, str], output: Path, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
@@ -232,18 +272,26 @@ def kernels(environment: dict[str, str], output: Path, seconds: float, options: 
         return {"failed": "benchmarks/kernels.py is not part of this checkout"}
     results, log = output / "kernels.json", output / "kernels.log"
     results.unlink(missing_ok=True)
-    status = run([sys.executable, "-m", "benchmarks.kernels", "--json", str(results)], environment, log, seconds)
-    if status != 0 or not results.exists():
+    line = [sys.executable, "-m", "benchmarks.kernels", "--json", str(results)]
+    line += ["--photos", str(options.photos.resolve())] if options.photos else []
+    status = run(line, environment, log, seconds)
+    if not results.exists():
         why = f"out of time after {seconds:.0f} s" if status is None else f"ended with {status}: {last_line(log)}"
         return {"failed": f"{why}; all of it is in {log}"}
-    return {"said": last_line(log), "results": json.loads(results.read_text())}
+    found = json.loads(results.read_text())
+    if status != 0:
+        why = found.get("error", "what the device gave is not its twin's")
+        return {"failed": f"{why}; all of it is in {log}", "results": found}
+    times = {row["batch"]: row["ms"]["whole"] for row in found.get("batches", [])}
+    said = ", ".join(f"{took:.2f} ms a batch of {count}" for count, took in times.items())
+    return {"said": f"{said}: {found.get('verdict', 'no verdict')}", "results": found}
 
 
 def rates(environment: dict[str, str], output: Path, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
     """Measure the images a second that reach the device."""
     results, log = output / "rates.json", output / "rates.log"
     results.unlink(missing_ok=True)
-    line = [sys.executable, str(ROOT / "benchmarks" / "device.py"), "--device", options.device]
+    line = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--device", options.device]
     line += ["--minutes", f"{max(seconds - GRACE, 1) / 60:.2f}", "--json", str(results)]
     line += ["--photos", str(options.photos.resolve())] if options.photos else []
     status = run(line, environment, log, seconds)
@@ -264,23 +312,30 @@ def rates(environment: dict[str, str], output: Path, seconds: float, options: ar
 RUN = {"tests": tests, "kernels": kernels, "rates": rates}
 
 
-def run(line: Sequence[str], environment: dict[str, str], log: Path, seconds: float) -> int | None:
-    """Run a program in the checkout, with its output on the terminal and in a file; None where its time was over."""
+def run(
+    line: Sequence[str], environment: dict[str, str], log: Path, seconds: float, *, shown: bool = True
+) -> int | None:
+    """Run a program in the checkout, with its output in a file, and on the terminal; None where its time was over."""
     deadline = time.monotonic() + max(seconds, 1)
     with log.open("w", encoding="utf-8") as written, started(line, environment, written) as program:
         seen = 0
         while True:
             ended = program.poll()
-            with log.open(encoding="utf-8", errors="replace") as reading:
-                reading.seek(seen)
-                sys.stdout.write(reading.read())
-                sys.stdout.flush()
-                seen = reading.tell()
+            seen = show(log, seen) if shown else 0
             if ended is not None:
                 return ended
             if time.monotonic() > deadline:
                 return None
             time.sleep(0.2)
+
+
+def show(log: Path, seen: int) -> int:
+    """Print what a file has behind a place, and return where it ends."""
+    with log.open(encoding="utf-8", errors="replace") as reading:
+        reading.seek(seen)
+        sys.stdout.write(reading.read())
+        sys.stdout.flush()
+        return reading.tell()
 
 
 @contextlib.contextmanager
@@ -293,7 +348,8 @@ def started(line: Sequence[str], environment: dict[str, str], log: Any) -> Itera
     try:
         yield program
     finally:
-        for kind, patience in ((signal.SIGINT, GRACE / 2), (signal.SIGKILL, None)):
+        # Ctrl-C lets pytest say what failed; an abort lets Python say where it stands.
+        for kind, patience in ((signal.SIGINT, GRACE / 2), (signal.SIGABRT, 3), (signal.SIGKILL, None)):
             if program.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(program.pid, kind)
@@ -301,8 +357,12 @@ def started(line: Sequence[str], environment: dict[str, str], log: Any) -> Itera
                     program.wait(patience)
 
 
+def text_of(log: Path) -> str:
+    return log.read_text("utf-8", "replace")
+
+
 def last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in text_of(log).splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"
 
 

@@ -20,6 +20,7 @@ SHELL = [path for path in sorted((ROOT / "scripts").glob("*")) if path.is_file()
 PROGRAMS = [
     *sorted(path for path in (ROOT / "benchmarks").glob("*.py") if "argparse" in path.read_text("utf-8")),
     ROOT / "scripts" / "demo.py",
+    ROOT / "scripts" / "gpu.py",
     ROOT / "scripts" / "wheels.py",
 ]
 

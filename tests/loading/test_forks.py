@@ -45,27 +45,33 @@ def in_fork(what):
     print("status", os.waitstatus_to_exitcode(status), flush=True)
     return False
 
+def leave(status):
+    # In a fork nothing can be freed on the device, which Python's clean-up would do.
+    if device == "cuda":
+        os._exit(status)
+    sys.exit(status)
+
 def dropped():
     global iterator
     del iterator
     sys.exit(11)
 
 def left():
-    sys.exit(12)
+    leave(12)
 
 def failed():
     raise SystemError("of the fork")
 
 def began_anew():
     good = same(passed(loader), expected) and same(passed(fresh), expected)
-    sys.exit(14 if good else 1)
+    leave(14 if good else 1)
 
 def went_on():
     try:
         next(iterator)
     except WorkerError as error:
         assert "is a fork without its threads" in str(error)
-        sys.exit(15)
+        leave(15)
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads
@@ -79,7 +85,7 @@ if __name__ == "__main__":
     iterator = iter(wrappers[wrapper](loader))
     made = [next(iterator)]
     kept = [made[0][0].clone()]
-    for what in (dropped, left, failed, began_anew, went_on):
+    for what in (left, began_anew, went_on) if device == "cuda" else (dropped, left, failed, began_anew, went_on):
         if in_fork(what):
             sys.exit(99)
         made.append(next(iterator))
@@ -130,15 +136,7 @@ def test_a_fork_ends_and_the_parent_goes_on(
         os.killpg(program.pid, 9)
         raise
     assert program.returncode == 0, errors
-    assert output.splitlines() == [
-        "status 11",
-        "status 12",
-        "status 1",
-        "status 14",
-        "status 15",
-        "True",
-        "True",
-        "True",
-    ]
-    assert errors.count("Traceback") == 1, errors
-    assert "SystemError: of the fork" in errors
+    ended = [12, 14, 15] if device == "cuda" else [11, 12, 1, 14, 15]
+    assert output.splitlines() == [*(f"status {status}" for status in ended), "True", "True", "True"], errors
+    assert errors.count("Traceback") == (device != "cuda"), errors
+    assert device == "cuda" or "SystemError: of the fork" in errors

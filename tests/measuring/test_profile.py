@@ -398,7 +398,9 @@ def test_a_gpu_that_is_busy_does_not_wait() -> None:
         for _ in profiled:
             for _ in range(kernels):
                 work @ work
-        return profiled.report()
+        report = profiled.report()
+        torch.cuda.synchronize()  # what the last step queued is not the next pass's
+        return report
 
     pass_with(1)
     busy, idle = pass_with(40), pass_with(0)

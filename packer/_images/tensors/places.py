@@ -25,15 +25,31 @@ def move(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 def _moved(images: torch.Tensor, operations: Any, interpolation: str) -> torch.Tensor:
     grid = _grid(images, operations["matrix"])
+    if interpolation == "nearest":
+        return _nearest(images, grid, _colours(images, operations).byte())
     inside = torch.ones_like(images[:, :1])
     both = torch.cat([images, inside], 1).float()
     found = F.grid_sample(both, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
     moved, share = found[:, :3], found[:, 3:]  # how much of a pixel comes from inside of the image
-    if interpolation == "nearest":
-        share = (share >= 0.5).float()
     filled = torch.from_numpy(operations["fill"] != NO_FILL).to(images.device)[:, None, None, None]
     with_fill = moved * share + (1 - share) * _colours(images, operations)
     return torch.where(filled, with_fill, moved).round_().clamp_(0, 255).byte()
+
+
+def _nearest(images: torch.Tensor, grid: torch.Tensor, colours: torch.Tensor) -> torch.Tensor:
+    """Return the pixels at places of a grid, and colours outside of the image.
+
+    As `grid_sample` does, but with the same roundings on every device: a place halfway between two pixels, of which
+    some movements have many, is moved to the same one. A GPU's `grid_sample` multiplies and adds with one rounding.
+    """
+    height, width = images.shape[2:]
+    size = torch.tensor([width, height], dtype=torch.float32, device=images.device)
+    places = grid.add(1).mul_(size).sub_(1).div_(2).round_()
+    inside = ((places >= 0) & (places < size)).all(3)
+    columns, rows = places.clamp_(min=0).minimum(size - 1).long().unbind(3)
+    which = (rows * width + columns).flatten(1)[:, None].expand(-1, 3, -1)
+    found = images.flatten(2).gather(2, which).view(images.shape)
+    return torch.where(inside[:, None], found, colours)
 
 
 def _grid(images: torch.Tensor, matrices: Any) -> torch.Tensor:
@@ -41,9 +57,9 @@ def _grid(images: torch.Tensor, matrices: Any) -> torch.Tensor:
     height, width = images.shape[2:]
     across = torch.arange(width, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * width)
     down = torch.arange(height, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * height)
-    halves = np.array([[0.5 * width], [0.5 * height]])
-    scaled = np.asarray(matrices, np.float64).reshape(-1, 2, 3) / halves
-    of_column, of_row, shift = torch.tensor(scaled, dtype=torch.float32, device=images.device)[:, None, None].unbind(4)
+    halves = torch.tensor([[0.5 * width], [0.5 * height]], device=images.device)
+    scaled = torch.tensor(np.asarray(matrices).reshape(-1, 2, 3), dtype=torch.float32, device=images.device) / halves
+    of_column, of_row, shift = scaled[:, None, None].unbind(4)
     # No product of matrices: what a program allows them (TF32, autocast) would move pixels.
     return across[:, None] * of_column + down[:, None, None] * of_row + shift
 

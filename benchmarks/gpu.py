@@ -1,6 +1,6 @@
 """Measures how many images a second reach a device, with 1 to 16 threads and processes, beside other decoders.
 
-python benchmarks/device.py [--device cuda] [--minutes 4] [--photos PACK] [--json FILE] [--markdown FILE]
+python benchmarks/gpu.py [--device cuda] [--minutes 4] [--photos PACK] [--json FILE] [--markdown FILE]
 
 The photos, and the same resized to 256 pixels, lie in packs with and without tiles, read from memory; without --photos
 they are drawn. Batches are random crops of 224 x 224, as uint8 or normalised as float16, until they are complete on the
@@ -21,7 +21,9 @@ import os
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ LEAST = 2.0  # seconds that a row needs to be begun
 EPOCH = 16384  # images, at least: each sample comes as often
 BATCH = 256
 THREADS = 1, 2, 4, 8, 16
-DRAWN = 400  # photos
+DRAWN, CLASSES = 320, 16  # photos, where none are given
 
 PHOTOS, TILED, SMALL, SMALL_TILED = "photos", "photos, tiled", f"{RESIZE} px", f"{RESIZE} px, tiled"
 HEADER = "loader", "images", "numbers", "workers", "images a second", "lowest", "highest", "x one worker", "CPU ms"
@@ -129,20 +131,14 @@ def chosen(device: str, threads: Sequence[int]) -> list[Row]:
     tiled = [reading(device, data, "float16", count) for data in (TILED, SMALL_TILED) for count in threads]
     others = [decoding(device, data, most) for data in (PHOTOS, SMALL)]
     levels = [reading(device, data, "uint8", count) for data in (TILED, SMALL_TILED) for count in threads]
-    plain = [
-        reading(device, data, numbers, count)
-        for data in (PHOTOS, SMALL)
-        for numbers in ("float16", "uint8")
-        for count in threads
-    ]
+    numbers = "float16", "uint8"
+    plain = [reading(device, data, each, count) for each in numbers for data in (PHOTOS, SMALL) for count in threads]
     processes = [
         reading(device, data, "float16", count, processes=True)
         for count in reversed(threads)
         for data in (TILED, SMALL_TILED)
     ]
-    ahead = [
-        prefetching(device, data, numbers, most) for data in (TILED, SMALL_TILED) for numbers in ("float16", "uint8")
-    ]
+    ahead = [prefetching(device, data, each, most) for data in (TILED, SMALL_TILED) for each in numbers]
     augmented = [
         augmenting(device, data, recipe, where, count)
         for data in (SMALL_TILED, TILED)
@@ -150,7 +146,9 @@ def chosen(device: str, threads: Sequence[int]) -> list[Row]:
         for count in sorted({most, max(1, most // 4)}, reverse=True)
         for where in ("device", "threads")
     ]
-    return [*tiled, *(row for rows in others for row in rows), *levels, *augmented, *ahead, *plain, *processes]
+    of_most, of_fewer = processes[:2], processes[2:]  # which take long to start
+    decoders = [row for rows in others for row in rows]
+    return [*tiled, *decoders, *levels, *of_most, *augmented, *ahead, *plain, *of_fewer]
 
 
 def reading(device: str, data: str, numbers: str, threads: int, processes: bool = False) -> Row:
@@ -213,14 +211,23 @@ def converted(photos: Path | None, work: Path, most: int) -> dict[str, Path]:
     from packer import convert
 
     if photos is None:
-        from packer.testing.photos import draw_imagefolder
-
-        photos = work / "drawn"
-        draw_imagefolder(photos, per_class=-(-most // 10))
+        photos = drawn(work / "drawn", most)
     packs = {name: work / f"{number}.lmdb" for number, name in enumerate(CONVERSIONS)}
     for name, (size, tiles) in CONVERSIONS.items():
         convert(photos, packs[name], resize=size, tiles=tiles, sample=most, progress=False)
     return packs
+
+
+def drawn(root: Path, count: int) -> Path:
+    """Draw photos on all processors, and return their tree."""
+    from packer.testing.photos import draw_imagefolder
+
+    def draw(label: int) -> None:
+        draw_imagefolder(root / f"{label:02d}", classes=1, per_class=-(-count // CLASSES), seed=label)
+
+    with ThreadPoolExecutor(available_cpus()) as pool:
+        deque(pool.map(draw, range(CLASSES)), maxlen=0)
+    return root
 
 
 def described(pack: Path) -> dict[str, int]:
