@@ -24,7 +24,7 @@ import packer
 from packer._conversion.convert import convert
 from packer._fields import Field
 from packer._sources import Source, imagefolder_source
-from packer._sources.fieldvalues import Blobs, Numbers
+from packer._sources.base import Blobs, Numbers
 
 
 def with_fields(source: Source) -> Source:

@@ -31,8 +31,8 @@ from typing import Any
 from peers import RESIZE, recipes
 from report import machine
 
-from packer._measuring.sides import Side
-from packer._storage.limits import available_cpus
+from packer._measuring.bench import Side
+from packer._storage.system import available_cpus
 
 WINDOWS = 3
 SHORTEST, LONGEST = 0.3, 1.5  # seconds of a window
@@ -220,7 +220,7 @@ def converted(photos: Path | None, work: Path, most: int) -> dict[str, Path]:
 
 def drawn(root: Path, count: int) -> Path:
     """Draw photos on all processors, and return their tree."""
-    from packer.testing.photos import draw_imagefolder
+    from packer.testing.samples import draw_imagefolder
 
     def draw(label: int) -> None:
         draw_imagefolder(root / f"{label:02d}", classes=1, per_class=-(-count // CLASSES), seed=label)
@@ -262,7 +262,7 @@ class Process:
     """What runs in the process of a module of `peers`: one loader after the other, and windows of their epochs."""
 
     def __init__(self, module: str, device: str) -> None:
-        from packer.testing.reference import torchvision
+        from packer.testing.samples import torchvision
 
         with contextlib.suppress(ImportError):
             torchvision()

@@ -82,7 +82,7 @@ def tiled(datas: Iterator[bytes], most: int) -> list[Photo]:
 
 
 def _tile(data: bytes) -> bytes:
-    from packer._images.jpeg.transcode import transcode
+    from packer._images.jpeg_tiles import transcode
     from packer.errors import PackerError
 
     try:
@@ -112,7 +112,7 @@ def drawn(small: bool) -> Iterator[bytes]:
 
     from PIL import Image
 
-    from packer.testing.photos import draw_photo
+    from packer.testing.samples import draw_photo
 
     rng = np.random.default_rng(1)
     for number in range(12 if small else 48):

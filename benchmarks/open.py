@@ -102,7 +102,7 @@ def build(name: str, path: Path, count: int) -> None:
     from packer._conversion.recipe import Recipe
     from packer._formats import FORMATS
     from packer._manifest import Manifest
-    from packer._storage.spool import TableBuilder
+    from packer._storage.files import TableBuilder
     from packer._table import Sample, checksum, column_checksums
 
     content = np.random.default_rng(0).bytes(count + SAMPLE_BYTES)  # every sample is another stretch of it
@@ -177,9 +177,9 @@ def _measure_here(pack: Path, *, loaded: bool) -> dict[str, float]:
     import torch  # noqa: F401 - what a training process has before
 
     with_torch = _memory()
+    from packer._datasets import open as dataset
     from packer._formats import recognise
     from packer._images.decode import fast_decoder
-    from packer._loading import dataset
 
     dataset_class = {
         "lmdb": dataset.LMDBImageDataset,

@@ -34,10 +34,9 @@ from typing import Any
 from peers import BATCH, OUTPUT, RESIZE, samples
 from sections import LIMIT, LOADER, SECTIONS, Section, Side
 
-from packer._measuring import sides
+from packer._measuring import bench as sides
+from packer._measuring.bench import Measurement, in_turn, ratio
 from packer._measuring.machine import processor
-from packer._measuring.rounds import in_turn, ratio
-from packer._measuring.sides import Measurement
 
 LOCK_GOAL = 40
 """For how many microseconds of an image Python's lock shall be held."""
@@ -128,7 +127,7 @@ def _trees(source: Path | None, count: int, work: Path) -> dict[str, Path]:
     photos, resized = work / "tree", work / "tree-resized"
     if not photos.exists():
         if source is None:
-            from packer.testing.photos import draw_imagefolder
+            from packer.testing.samples import draw_imagefolder
 
             source = work / "drawn"
             draw_imagefolder(source, per_class=min(20, -(-count // 10)))
@@ -221,7 +220,7 @@ class Peer:
     """What runs in the process of a side: a module of `peers`."""
 
     def __init__(self, side: Side) -> None:
-        from packer.testing.reference import torchvision
+        from packer.testing.samples import torchvision
 
         with contextlib.suppress(ImportError):
             torchvision()  # first, because some sides import it in the ordinary way

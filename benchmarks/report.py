@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._measuring.machine import processor, version_of
-from packer._storage.limits import available_cpus
+from packer._storage.system import available_cpus
 
 __all__ = ["machine", "table", "write_json"]
 

@@ -118,9 +118,9 @@ def _measure_rates(work: Path, source: Path | None, images: int) -> dict[str, di
 
     from packer._conversion.convert import convert
     from packer._conversion.recipe import Recipe
-    from packer._images.sizing import ResizeSpec
+    from packer._images.resize import ResizeSpec
     from packer._sources import imagefolder_source
-    from packer.testing.photos import draw_imagefolder
+    from packer.testing.samples import draw_imagefolder
 
     if source is None:
         source = work / "photos"
@@ -226,7 +226,7 @@ def _time(seconds: float) -> str:
 
 
 def _measure_opening(work: Path) -> dict[str, float]:
-    from packer._formats.joined import join_parts
+    from packer._formats.parts import join_parts
 
     path = work / "parts.lmdb"
     path.mkdir()
@@ -249,7 +249,7 @@ def _measure_opening(work: Path) -> dict[str, float]:
 
 
 def _opened(path: Path, index: int) -> float:
-    from packer._loading.dataset import open_dataset
+    from packer._datasets.open import open_dataset
 
     times = []
     for _ in range(7):
@@ -265,7 +265,7 @@ def _write_part(path: Path, number: int) -> None:
     """Write a pack of 100 samples, which are number * 100 and so on of the whole."""
     from packer._formats import FORMATS
     from packer._manifest import Manifest
-    from packer._storage.spool import TableBuilder
+    from packer._storage.files import TableBuilder
     from packer._table import Sample, checksum, column_checksums
 
     writer = FORMATS["lmdb"].open_writer()(path, {}, TableBuilder().build())
@@ -283,7 +283,7 @@ def _write_part(path: Path, number: int) -> None:
 
 def _sparse(path: Path, rows: int) -> Path:
     """Make a pack of `rows` samples in 10,000 parts, of which one sample is there: the files are holes but for it."""
-    from packer._formats.manifestfile import write_manifest
+    from packer._formats.reader import write_manifest
     from packer._manifest import Manifest
     from packer._table import COLUMNS
 
@@ -308,7 +308,7 @@ def _sparse_index(path: Path, rows: int) -> Path:
     import numpy as np
 
     from packer._formats.index import FILES_FILE, file_columns
-    from packer._formats.manifestfile import write_manifest
+    from packer._formats.reader import write_manifest
     from packer._manifest import Manifest
     from packer._storage.stamps import ANY_TIME
     from packer._table import Names
@@ -349,7 +349,7 @@ def _sparse_table(path: Path, rows: int, types: Mapping[str, str]) -> int:
     """Write a table of which one row is there; return how many bytes the names have."""
     import numpy as np
 
-    from packer._formats.joined import TABLE_FILE, column_places
+    from packer._formats.parts import TABLE_FILE, column_places
     from packer._table import checksum
 
     name, data = f"class/{_ROW}.jpg".encode(), bytes(100)
@@ -394,9 +394,9 @@ def _blocks(path: Path) -> int:
 
 def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
     """Make 100 parts of 100 tiny images in this process and on a cluster of two, in turn."""
-    from packer._conversion.scheduler import open_client
-    from packer._storage.limits import available_cpus
-    from packer.testing.photos import draw_imagefolder
+    from packer._conversion.dask import open_client
+    from packer._storage.system import available_cpus
+    from packer.testing.samples import draw_imagefolder
 
     tree = work / "tiny"
     draw_imagefolder(tree, classes=10, per_class=20, size=(32, 32))
@@ -422,10 +422,9 @@ def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
 
 def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[str, float, float]]:
     """Yield the two sides, each with its seconds and those of the CPU."""
-    from packer._conversion.cluster import convert_on
-    from packer._conversion.job import Job
+    from packer._conversion.dask import convert_on
+    from packer._conversion.parts import Job, SharedSource
     from packer._conversion.recipe import Recipe
-    from packer._conversion.shared import SharedSource
     from packer._sources import imagefolder_source
 
     def cpu_of_all() -> float:

@@ -22,10 +22,10 @@ from typing import Any
 from report import machine, table, write_json
 
 import packer
-from packer._loading.racing import thread_counts
-from packer._measuring.rounds import in_turn, ratio
+from packer._loader.autotune import thread_counts
+from packer._measuring.bench import in_turn, ratio
 from packer._measuring.tune import ORDERS, LoaderSettings, loader_with, measure
-from packer._storage.limits import available_cpus
+from packer._storage.system import available_cpus
 
 PACKS: dict[str, dict[str, Any]] = {
     "photos": {},

@@ -218,7 +218,7 @@ def by_libraries(photos: list[bytes], boxes: list[Any], outs: list[Any]) -> Call
 
 
 def transcoding(photos: list[bytes], options: argparse.Namespace) -> tuple[Call, Callable[[], list[str]]]:
-    from packer._images.jpeg.transcode import transcode
+    from packer._images.jpeg_tiles import transcode
     from packer.errors import ImageError
 
     made: list[bytes] = [b""] * len(photos)

@@ -88,7 +88,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _photos(work: Path, source: Path | None) -> list[bytes]:
-    from packer.testing.photos import draw_imagefolder
+    from packer.testing.samples import draw_imagefolder
 
     if source is None:
         source = work / "photos"
@@ -101,11 +101,11 @@ def _index(path: Path, file: Path, photos: list[bytes], rows: int) -> Path:
     import google_crc32c
     import numpy as np
 
-    from packer._containers.files import ForeignFiles
+    from packer._containers.listing import ForeignFiles
     from packer._formats.index import write_index
     from packer._images.probe import inspect
     from packer._manifest import Manifest
-    from packer._storage.spool import TableBuilder
+    from packer._storage.files import TableBuilder
 
     begins = np.cumsum([0, *map(len, photos)]).tolist()
     crcs = [google_crc32c.value(photo) for photo in photos]

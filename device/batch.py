@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packer._images import jpeg
 from packer._images.geometry import Box, is_padded
-from packer._images.jpeg import header as jpeg
-from packer._images.jpeg.tiles import Tiles, Window, read_tiles
+from packer._images.jpeg_tiles import Tiles, Window, read_tiles
 from packer.errors import ImageError
 
 __all__ = ["Batch", "Photo", "batch_of", "photo_of"]

@@ -6,7 +6,7 @@ import sys
 
 import atheris
 
-COMPILED = [f"packer._images.jpeg.{name}" for name in ("huffman", "scans", "tokens")]
+COMPILED = [f"packer._images.{name}" for name in ("huffman", "scans", "tokens")]
 
 with atheris.instrument_imports(include=["packer", "zipfile", "PIL"], exclude=COMPILED):
     from fuzz.targets import TARGETS

@@ -27,7 +27,7 @@ from fuzz.mutations import MUTATIONS, drawn_jpegs
 from fuzz.pngs import SIGNATURE, changed_png, drawn_pngs
 from packer._images import native, pillow
 from packer._images.decode import DECODERS, decode, installed_decoders
-from packer._images.jpeg.header import read_header
+from packer._images.jpeg import read_header
 from packer._images.probe import require_affordable
 from packer.errors import ImageError, ImageTooLargeError
 

@@ -37,8 +37,8 @@ from fuzz.guard import Guard, limit_memory, peak_memory, reset_peak_memory
 from packer._containers import find_container, named_paths
 from packer._formats import open_pack
 from packer._packs.verify import verify
+from packer._sources.base import ReadBuffer
 from packer._sources.container import ContainerSource, listed_container
-from packer._sources.readbuffer import ReadBuffer
 from packer.errors import PackerError
 
 __all__ = ["Attack", "main"]

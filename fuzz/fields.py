@@ -11,7 +11,7 @@ from PIL import Image
 
 from packer._fields import Field
 from packer._sources import Source
-from packer._sources.fieldvalues import Blobs, Numbers
+from packer._sources.base import Blobs, Numbers
 
 __all__ = ["TEMPLATES", "odd_value", "with_fields"]
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz.findings import PACKAGE
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 __all__ = ["Outcome", "campaign", "main"]
 

@@ -10,21 +10,16 @@ import torch
 
 from fuzz.campaign import disagreement
 from fuzz.sections import sealed_chunks, sealed_tiles
-from packer._images import native, turbojpeg
+from packer._images import jpeg_tiles, native, turbojpeg
 from packer._images.decode import decode, installed_decoders
 from packer._images.geometry import Box, Rectangle, shown
-from packer._images.jpeg import cutting
-from packer._images.jpeg import transcode as jpeg
-from packer._images.jpeg.cutting import cut_out, cut_out_in_python, first_rows, first_rows_in_python
-from packer._images.jpeg.header import read_header
-from packer._images.jpeg.tiles import Tiles, read_tiles
+from packer._images.jpeg import read_header
+from packer._images.jpeg_tiles import Tiles, cut_out, cut_out_in_python, first_rows, first_rows_in_python, read_tiles
+from packer._images.masks import cut_mask, nearest
 from packer._images.modes import decode_unchanged
-from packer._images.nearest import nearest
-from packer._images.padding import pad_into
 from packer._images.pillow import opened
 from packer._images.probe import inspect
-from packer._images.rectangle import RectangleDecoder, resize_by_torch
-from packer._images.windows import cut_mask
+from packer._images.rectangle import RectangleDecoder, pad_into, resize_by_torch
 from packer.errors import ImageError
 
 __all__ = ["CONTROLS", "DRAW_CONTROLS", "MAX_PIXELS", "draw", "image", "region", "sniff", "transcode", "unchanged"]
@@ -37,7 +32,7 @@ DRAW_CONTROLS = 11
 """The same for `draw`: where the rectangle is, its size, what it is resized to, the window's size and place in that,
 whether it is mirrored or padded, and the interpolation."""
 
-_COMPILED = cutting._native is not None
+_COMPILED = jpeg_tiles._native is not None
 
 
 def sniff(data: bytes) -> None:
@@ -222,7 +217,7 @@ def transcode(data: bytes) -> None:
     """Make a tiled JPEG of a JPEG: it has the same pixels, or none is made."""
     try:
         inspect(data, MAX_PIXELS)
-        made = jpeg.transcode(data)
+        made = jpeg_tiles.transcode(data)
     except ImageError:
         return
     assert read_tiles(made) is not None

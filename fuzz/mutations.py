@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image
 
-from packer._images.jpeg.header import segments
+from packer._images.jpeg import segments
 from packer.errors import ImageError
-from packer.testing.photos import draw_photo
+from packer.testing.samples import draw_photo
 
 __all__ = ["MUTATIONS", "drawn_jpegs"]
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from fuzz.images import MAX_PIXELS
 from fuzz.sections import sealed_manifest, split
+from packer._datasets.open import open_dataset
 from packer._formats import Reader, open_pack
 from packer._formats.reader import table_from
 from packer._images.probe import inspect
-from packer._loading.dataset import open_dataset
 from packer._manifest import Manifest
 from packer._packs.verify import verify
 from packer._table import COLUMNS

@@ -24,11 +24,11 @@ from fuzz.targets import TARGETS
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
-from packer._formats.joined import join_parts
+from packer._formats.parts import join_parts
 from packer._images.encode import encode_tiled
-from packer._images.jpeg.tiles import annotate, read_tiles
+from packer._images.jpeg_tiles import annotate, read_tiles
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_photo
+from packer.testing.samples import draw_photo
 
 __all__ = ["high_chroma", "images", "long_scans", "seeds", "stored", "tiled", "write_seeds"]
 

@@ -23,9 +23,9 @@ import numpy as np
 import packer._cli
 from fuzz.findings import Finding, finding_of, require_memory
 from packer._cli import EXIT_STATUS
+from packer._datasets.open import ImageDataset, open_dataset
 from packer._formats import open_pack
-from packer._loading.dataset import ImageDataset, open_dataset
-from packer._loading.loader import Loader
+from packer._loader.loader import Loader
 from packer._packs.export import export  # noqa: F401 - imported before memory is limited
 from packer._packs.verify import verify
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop

@@ -8,191 +8,128 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from packer._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from packer._conversion.convert import ConversionProgress, Summary
-    from packer._conversion.packing import pack
-    from packer._conversion.verbs import append, convert, index, merge
-    from packer._fields import Field
-    from packer._formats import Reader, open_pack
-    from packer._loading.concat import ConcatImageDataset
-    from packer._loading.dataloader import DataLoader
-    from packer._loading.dataset import HDF5ImageDataset, ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
-    from packer._loading.loader import Loader
-    from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
-    from packer._loading.staging import stage, unstage, warm
-    from packer._measuring.bench import Benchmark, Rate, bench
-    from packer._measuring.doctor import Diagnosis, doctor
-    from packer._measuring.estimating.estimate import Estimate
-    from packer._measuring.estimating.verbs import estimate
-    from packer._measuring.findings import Finding
-    from packer._measuring.profiling.profile import Profile, profile
-    from packer._measuring.profiling.report import ProfileReport
-    from packer._measuring.tune import LoaderSettings, Trial, Tuning, tune
-    from packer._packs.digest import digest
-    from packer._packs.export import export
-    from packer._packs.info import PackInfo, info
-    from packer._packs.repair import Repaired, repair
-    from packer._packs.verify import Damage, verify
-    from packer.augment import View
+    from packer._conversion.api import (
+        append as append,
+        convert as convert,
+        index as index,
+        merge as merge,
+        pack as pack,
+    )
+    from packer._conversion.convert import ConversionProgress as ConversionProgress, Summary as Summary
+    from packer._datasets.concat import ConcatImageDataset as ConcatImageDataset
+    from packer._datasets.open import (
+        HDF5ImageDataset as HDF5ImageDataset,
+        ImageDataset as ImageDataset,
+        LMDBImageDataset as LMDBImageDataset,
+        PthImageDataset as PthImageDataset,
+        open_dataset as open_dataset,
+    )
+    from packer._datasets.staging import stage as stage, unstage as unstage, warm as warm
+    from packer._fields import Field as Field
+    from packer._formats import Reader as Reader, open_pack as open_pack
+    from packer._loader.dataloader import DataLoader as DataLoader
+    from packer._loader.loader import Loader as Loader
+    from packer._loader.prefetch import BackgroundPrefetcher as BackgroundPrefetcher, CUDAPrefetcher as CUDAPrefetcher
+    from packer._measuring.bench import Benchmark as Benchmark, Rate as Rate, bench as bench
+    from packer._measuring.diagnosis import Profile as Profile, ProfileReport as ProfileReport, profile as profile
+    from packer._measuring.doctor import Diagnosis as Diagnosis, doctor as doctor
+    from packer._measuring.estimate import Estimate as Estimate, estimate as estimate
+    from packer._measuring.machine import Finding as Finding
+    from packer._measuring.tune import LoaderSettings as LoaderSettings, Trial as Trial, Tuning as Tuning, tune as tune
+    from packer._packs.export import export as export
+    from packer._packs.info import PackInfo as PackInfo, digest as digest, info as info
+    from packer._packs.repair import Repaired as Repaired, repair as repair
+    from packer._packs.verify import Damage as Damage, verify as verify
+    from packer.augment import View as View
     from packer.crops import (
-        CenterCrop,
-        Compose,
-        Crop,
-        Pad,
-        RandomCrop,
-        RandomHorizontalFlip,
-        RandomResizedCrop,
-        Resize,
-        ResizeCenterCrop,
+        CenterCrop as CenterCrop,
+        Compose as Compose,
+        Crop as Crop,
+        Pad as Pad,
+        RandomCrop as RandomCrop,
+        RandomHorizontalFlip as RandomHorizontalFlip,
+        RandomResizedCrop as RandomResizedCrop,
+        Resize as Resize,
+        ResizeCenterCrop as ResizeCenterCrop,
     )
     from packer.errors import (
-        ClusterError,
-        CorruptPackError,
-        DestinationError,
-        ImageChangedError,
-        ImageError,
-        ImageTooLargeError,
-        MissingDependencyError,
-        NotAPackError,
-        NotTileableError,
-        OptionError,
-        PackerError,
-        PackError,
-        PackLockedError,
-        PackNotFoundError,
-        RemoteError,
-        ResumeError,
-        SourceError,
-        UnsupportedVersionError,
-        WorkerError,
+        ClusterError as ClusterError,
+        CorruptPackError as CorruptPackError,
+        DestinationError as DestinationError,
+        ImageChangedError as ImageChangedError,
+        ImageError as ImageError,
+        ImageTooLargeError as ImageTooLargeError,
+        MissingDependencyError as MissingDependencyError,
+        NotAPackError as NotAPackError,
+        NotTileableError as NotTileableError,
+        OptionError as OptionError,
+        PackerError as PackerError,
+        PackError as PackError,
+        PackLockedError as PackLockedError,
+        PackNotFoundError as PackNotFoundError,
+        RemoteError as RemoteError,
+        ResumeError as ResumeError,
+        SourceError as SourceError,
+        UnsupportedVersionError as UnsupportedVersionError,
+        WorkerError as WorkerError,
     )
-    from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
-
-__all__ = [
-    "BackgroundPrefetcher",
-    "Benchmark",
-    "BlockShuffleSampler",
-    "CUDAPrefetcher",
-    "CenterCrop",
-    "ClusterError",
-    "Compose",
-    "ConcatImageDataset",
-    "ConversionProgress",
-    "CorruptPackError",
-    "Crop",
-    "Damage",
-    "DataLoader",
-    "DestinationError",
-    "Diagnosis",
-    "Estimate",
-    "Field",
-    "Finding",
-    "HDF5ImageDataset",
-    "ImageChangedError",
-    "ImageDataset",
-    "ImageError",
-    "ImageTooLargeError",
-    "LMDBImageDataset",
-    "Loader",
-    "LoaderSettings",
-    "MissingDependencyError",
-    "NotAPackError",
-    "NotTileableError",
-    "OptionError",
-    "OrderSampler",
-    "PackError",
-    "PackInfo",
-    "PackLockedError",
-    "PackNotFoundError",
-    "PackerError",
-    "Pad",
-    "Profile",
-    "ProfileReport",
-    "PthImageDataset",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomResizedCrop",
-    "Rate",
-    "Reader",
-    "RemoteError",
-    "Repaired",
-    "Resize",
-    "ResizeCenterCrop",
-    "ResumeError",
-    "SequentialSampler",
-    "ShuffleSampler",
-    "SourceError",
-    "Summary",
-    "Trial",
-    "Tuning",
-    "UnsupportedVersionError",
-    "View",
-    "WorkerError",
-    "__version__",
-    "append",
-    "bench",
-    "convert",
-    "digest",
-    "doctor",
-    "estimate",
-    "export",
-    "index",
-    "info",
-    "merge",
-    "open_dataset",
-    "open_pack",
-    "pack",
-    "profile",
-    "repair",
-    "stage",
-    "tune",
-    "unstage",
-    "verify",
-    "warm",
-]
+    from packer.samplers import (
+        BlockShuffleSampler as BlockShuffleSampler,
+        OrderSampler as OrderSampler,
+        SequentialSampler as SequentialSampler,
+        ShuffleSampler as ShuffleSampler,
+    )
 
 _HOMES = {
+    "packer._conversion.api": "append convert index merge pack",
     "packer._conversion.convert": "ConversionProgress Summary",
-    "packer._conversion.packing": "pack",
-    "packer._conversion.verbs": "append convert index merge",
+    "packer._datasets.concat": "ConcatImageDataset",
+    "packer._datasets.open": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",
+    "packer._datasets.staging": "stage unstage warm",
     "packer._fields": "Field",
     "packer._formats": "Reader open_pack",
-    "packer._loading.concat": "ConcatImageDataset",
-    "packer._loading.dataloader": "DataLoader",
-    "packer._loading.dataset": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",
-    "packer._loading.loader": "Loader",
-    "packer._loading.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
-    "packer._loading.staging": "stage unstage warm",
-    "packer._measuring.doctor": "Diagnosis doctor",
-    "packer._measuring.findings": "Finding",
-    "packer._measuring.profiling.profile": "Profile profile",
-    "packer._measuring.profiling.report": "ProfileReport",
-    "packer._measuring.estimating.estimate": "Estimate",
-    "packer._measuring.estimating.verbs": "estimate",
+    "packer._loader.dataloader": "DataLoader",
+    "packer._loader.loader": "Loader",
+    "packer._loader.prefetch": "BackgroundPrefetcher CUDAPrefetcher",
     "packer._measuring.bench": "Benchmark Rate bench",
+    "packer._measuring.diagnosis": "Profile ProfileReport profile",
+    "packer._measuring.doctor": "Diagnosis doctor",
+    "packer._measuring.estimate": "Estimate estimate",
+    "packer._measuring.machine": "Finding",
     "packer._measuring.tune": "LoaderSettings Trial Tuning tune",
-    "packer._packs.digest": "digest",
     "packer._packs.export": "export",
-    "packer._packs.info": "PackInfo info",
+    "packer._packs.info": "PackInfo digest info",
     "packer._packs.repair": "Repaired repair",
     "packer._packs.verify": "Damage verify",
     "packer.augment": "View",
-    "packer.crops": "CenterCrop Compose Crop Pad RandomCrop "
-    "RandomHorizontalFlip RandomResizedCrop Resize ResizeCenterCrop",
+    "packer.crops": (
+        "CenterCrop Compose Crop Pad RandomCrop RandomHorizontalFlip RandomResizedCrop Resize ResizeCenterCrop"
+    ),
+    "packer.errors": (
+        "ClusterError CorruptPackError DestinationError ImageChangedError ImageError ImageTooLargeError "
+        "MissingDependencyError NotAPackError NotTileableError OptionError PackError PackLockedError "
+        "PackNotFoundError PackerError RemoteError ResumeError SourceError UnsupportedVersionError "
+        "WorkerError"
+    ),
     "packer.samplers": "BlockShuffleSampler OrderSampler SequentialSampler ShuffleSampler",
 }
+"""Which names each module gives to the face; type checkers read the same names above."""
+
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
+__all__ = sorted(["__version__", *_MODULES])  # noqa: PLE0605 - the names of the table above
+
 _PACKAGES = ("augment", "crops", "errors", "samplers")
 
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return importlib.import_module(f"packer.{name}")
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES.get(name, "packer.errors")), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

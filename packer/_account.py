@@ -1,7 +1,7 @@
 """The account of a source: what became of every file, row, member, key and column that was seen while it was listed.
 
 Whoever lists images fills one. Commands show its lines, the manifest keeps it, and ``--strict`` makes an error of what
-it lost. Files of other types, which may be millions, are counted by `packer._sources.others.OtherFiles` instead.
+it lost. Files of other types, which may be millions, are counted by `packer._sources.base.OtherFiles` instead.
 """
 
 from __future__ import annotations

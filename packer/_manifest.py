@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import Account
+from packer._codecs import CODECS, LABEL_TYPES, UNLABELED
 from packer._fields import MOST_FIELDS, Field
-from packer._sample import CODECS, LABEL_TYPES, UNLABELED
 from packer._table import Labels, blocks, column_types, encode_name
 from packer.errors import CorruptPackError, PackError, UnsupportedVersionError, printable
 
@@ -48,11 +48,11 @@ class Manifest:
     classes : list of str
         Class names; a label of the type ``class`` is an index into this list. Empty with the other types.
     label_type : str
-        One of `packer._sample.LABEL_TYPES`. Schema 1 has the type ``class`` only, without unlabeled samples.
+        One of `packer._codecs.LABEL_TYPES`. Schema 1 has the type ``class`` only, without unlabeled samples.
     fields : tuple of Field
         What a sample has beside image and label. Schema 1 has none.
     codec : str
-        One of `packer._sample.CODECS`: what the data of the samples are.
+        One of `packer._codecs.CODECS`: what the data of the samples are.
     settings : dict
         Every setting of the conversion that has a say in the samples' bytes.
     about : list of dict

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from packer._storage.limits import available_cpus
-from packer.testing.photos import draw_imagefolder
+from packer._storage.system import available_cpus
+from packer.testing.samples import draw_imagefolder
 
 SUFFIXES = (".lmdb", ".h5", ".pth")
 SIZE = 256
@@ -99,7 +99,7 @@ def converting_rates(tree: Path, work: Path) -> dict[str, float]:
     """Convert in this process, where all modules are loaded, in turn; return img/s by suffix and option."""
     from packer._conversion.convert import convert
     from packer._conversion.recipe import Recipe
-    from packer._images.sizing import ResizeSpec
+    from packer._images.resize import ResizeSpec
     from packer._sources import imagefolder_source
 
     recipes = {"": Recipe(), f" --resize {SIZE}": Recipe("jpeg", ResizeSpec(SIZE))}
@@ -118,7 +118,7 @@ def read(tree: Path, packs: dict[str, Path], option: str, converting: dict[str, 
     """Compare packs with ImageFolder over `tree`, and read all of them."""
     from packer import open_dataset
     from packer._storage.files import disk_size
-    from packer.testing.reference import torchvision
+    from packer.testing.samples import torchvision
 
     tv = torchvision()
     to_tensor = tv.transforms.functional.pil_to_tensor

@@ -190,7 +190,7 @@ def build(environment: dict[str, str], output: Path) -> str | None:
     """Compile packer's C in its place; return why that failed, or None."""
     log = output / "build.log"
     status = run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], environment, log, 300)
-    code = "import sys; from packer._images.compiled import _native; sys.exit(_native is None)"
+    code = "import sys; from packer._images.extension import _native; sys.exit(_native is None)"
     if status == 0 and asked(code, environment)[0] == 0:
         return None
     return f"the C was not built: {last_line(log)}; all of it is in {log}"

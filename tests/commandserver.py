@@ -150,7 +150,7 @@ def _end_with(status: int) -> NoReturn:
 def _import_what_commands_import() -> None:
     """Import what most commands import late; not pyarrow, which starts threads."""
     import packer._cli
-    import packer._conversion.verbs
+    import packer._conversion.api
     import packer._packs.export
     import packer._packs.info
     import packer._packs.repair

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 from PIL import Image
 
-from packer.testing.photos import draw_imagefolder, draw_photo
+from packer.testing.samples import draw_imagefolder, draw_photo
 from tests.turns import turn
 
 # The first example pays for imports, and the machine may be busy: how long one takes says nothing.

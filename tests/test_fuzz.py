@@ -13,7 +13,7 @@ import pytest
 from fuzz.images import CONTROLS
 from fuzz.seeds import seeds, write_seeds
 from fuzz.targets import TARGETS
-from packer._images.jpeg.tiles import read_tiles
+from packer._images.jpeg_tiles import read_tiles
 
 ROOT = Path(__file__).parents[1]
 FOUND = sorted((ROOT / "fuzz" / "found").glob("*/*"))

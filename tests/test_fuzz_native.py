@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.native import __main__ as command
-from fuzz.native import builds
+from fuzz.native import __main__ as command, builds
 from fuzz.native.seeds import CONTROLS, write_seeds
 from fuzz.pngs import drawn_pngs
 from packer._images import pillow

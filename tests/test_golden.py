@@ -17,17 +17,16 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from packer._codecs import CODECS
 from packer._conversion.convert import convert
+from packer._datasets.open import ImageDataset, open_dataset
 from packer._fields import KINDS as FIELD_KINDS
 from packer._formats import FORMATS, open_pack
 from packer._images.decode import fast_decoder
-from packer._images.jpeg.cutting import cut_out_in_python
-from packer._images.jpeg.tiles import read_tiles
-from packer._loading.dataset import ImageDataset, open_dataset
+from packer._images.jpeg_tiles import cut_out_in_python, read_tiles
 from packer._manifest import SCHEMA
-from packer._packs.digest import digest
+from packer._packs.info import digest
 from packer._packs.verify import verify
-from packer._sample import CODECS
 from packer._sources import pack_source
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, UnsupportedVersionError

@@ -16,7 +16,7 @@ import packer
 from packer._conversion.convert import convert
 from packer._images import native
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import SUFFIXES
 
 ROOT = Path(packer.__file__).parent
@@ -141,17 +141,19 @@ def below(*packages: str) -> set[str]:
 
 
 FLOORS = [
-    ["errors"],
-    ["_fields", "_sample"],
+    ["_version", "errors"],
+    ["_codecs", "_fields"],
     ["_table"],
     ["_account"],
     ["_manifest"],
     ["_storage"],
     ["_containers"],
     ["_formats", "_images"],
+    ["contrib"],
     ["_sources", "crops", "samplers"],
     ["augment"],
-    ["_conversion", "_loading"],
+    ["_conversion", "_datasets"],
+    ["_loader"],
     ["_packs"],
     ["_measuring", "_viewing"],
     ["_cli", "testing"],
@@ -176,13 +178,13 @@ def test_rooms_know_lower_rooms_only() -> None:
 
 
 def test_the_front_is_small() -> None:
-    assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 23
+    assert len({path.relative_to(ROOT).parts[0] for path in MODULES.values()}) <= 26
 
 
-READ_BY_PYARROW = ("columnar.arrow", "columnar.arrowbatches", "columnar.parquet", "columnar.rowlists", "unpacking")
-TENSORS = {"packer._images.resize", "packer._images.rectangle", "packer._images.numbers"} | below(
-    "packer._images.tensors",
-    "packer._loading",
+READ_BY_PYARROW = ("arrow", "compression", "hf_tables", "parquet")
+TENSORS = {f"packer._images.{name}" for name in ("resize", "rectangle", "numbers", "torch_ops")} | below(
+    "packer._datasets",
+    "packer._loader",
     "packer._measuring",
     "packer.augment",
     "packer.crops",
@@ -197,18 +199,17 @@ TENSORS = {"packer._images.resize", "packer._images.rectangle", "packer._images.
         ("tqdm", {"packer._storage.progress", *below("packer._cli")}),
         ("torch", TENSORS | below("packer.testing", "packer._measuring")),
         ("torchvision", {"packer._measuring.loaders"} | below("packer.testing")),
-        ("matplotlib", {"packer._measuring.plotting", "packer._viewing.drawing"}),
+        ("matplotlib", {"packer._measuring.plot", "packer._viewing.histograms"}),
         ("cv2", {"packer._images.opencv"}),
         ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
         ("turbojpeg", {"packer._images.pyturbojpeg"}),
         (
             "h5py",
-            {"packer._formats.hdf5", *(f"packer._containers.arrays.hdf5{name}" for name in ("arrays", "places"))}
-            | below("packer.testing"),
+            {"packer._formats.hdf5", "packer._containers.hdf5"} | below("packer.testing"),
         ),
-        ("lmdb", {"packer._packs.library"} | below("packer.testing")),
+        ("lmdb", {"packer._packs.verify"} | below("packer.testing")),
         ("pyarrow", {"packer._sources.tables", *(f"packer._containers.{name}" for name in READ_BY_PYARROW)}),
-        ("packer._images._native", {"packer._images.compiled"}),
+        ("packer._images._native", {"packer._images.extension"}),
         ("logging", set()),
     ],
 )

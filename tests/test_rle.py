@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as drawn
 from pycocotools import mask as theirs
 
-from packer._fields import rle
+from packer._fields import coco
 
 SIDES = st.integers(1, 40)
 MASKS = drawn.arrays(np.uint8, st.tuples(SIDES, SIDES), elements=st.integers(0, 1))
@@ -29,8 +28,8 @@ POLYGONS = st.lists(st.lists(st.tuples(POINTS, POINTS), min_size=3, max_size=8),
 def test_polygons_are_drawn_as_pycocotools_draws_them(polygons: Any, height: int, width: int) -> None:
     given_ones = [[float(number) for point in polygon for number in point] for polygon in polygons]
     expected = theirs.merge(theirs.frPyObjects(given_ones, height, width))
-    assert rle.rle_of(given_ones, height, width) == {"size": [height, width], "counts": expected["counts"].decode()}
-    found = rle.mask_of(rle.runs_of(given_ones, height, width), height, width)
+    assert coco.rle_of(given_ones, height, width) == {"size": [height, width], "counts": expected["counts"].decode()}
+    found = coco.mask_of(coco.runs_of(given_ones, height, width), height, width)
     np.testing.assert_array_equal(found, theirs.decode(expected))
 
 
@@ -44,14 +43,14 @@ def test_polygons_that_leave_their_image_are_drawn_as_pycocotools_draws_them(
 ) -> None:
     polygon = [float(number) for point in points for number in point]
     expected = theirs.frPyObjects([polygon], height, width)[0]
-    assert rle.rle_of([polygon], height, width)["counts"] == expected["counts"].decode()
+    assert coco.rle_of([polygon], height, width)["counts"] == expected["counts"].decode()
 
 
 def test_far_corners_take_no_memory() -> None:
     zigzag = [1e6 if (place // 2 + place) % 2 else -1e6 for place in range(6000)]
     tracemalloc.start()
     try:
-        rle.runs_of([zigzag], 50, 60)
+        coco.runs_of([zigzag], 50, 60)
         assert tracemalloc.get_traced_memory()[1] < 100e6  # walking these edges would take 100 GB
     finally:
         tracemalloc.stop()
@@ -60,38 +59,38 @@ def test_far_corners_take_no_memory() -> None:
 def test_more_edges_than_memory_holds_are_refused() -> None:
     zigzag = [1e6 if place % 4 < 2 else -1e6 for place in range(2000)]
     with pytest.raises(ValueError, match="its edges cross columns of pixels"):
-        rle.runs_of([zigzag], 10, 10_000)
+        coco.runs_of([zigzag], 10, 10_000)
 
 
 def test_a_polygon_with_a_point_twice_is_drawn_as_pycocotools_draws_it() -> None:
     polygon = [5.0, 5.0, 5.0, 5.0, 20.0, 5.0, 20.0, 17.0, 20.0, 17.0, 5.0, 17.0]
     expected = theirs.merge(theirs.frPyObjects([polygon], 30, 30))["counts"].decode()
-    assert rle.rle_of([polygon], 30, 30)["counts"] == expected
+    assert coco.rle_of([polygon], 30, 30)["counts"] == expected
 
 
 @given(MASKS)
 def test_masks_and_texts_come_back(mask: Any) -> None:
     expected = theirs.encode(np.asfortranarray(mask))["counts"].decode()
-    runs = rle.counts_of_mask(mask)
-    assert rle.text_of(runs) == expected
-    assert rle.counts_of_text(expected).tolist() == runs.tolist()
-    np.testing.assert_array_equal(rle.mask_of(runs, *mask.shape), mask)
+    runs = coco.counts_of_mask(mask)
+    assert coco.text_of(runs) == expected
+    assert coco.counts_of_text(expected).tolist() == runs.tolist()
+    np.testing.assert_array_equal(coco.mask_of(runs, *mask.shape), mask)
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), max_size=20))
 def test_runs_of_any_length_come_back(counts: list[int]) -> None:
-    assert rle.counts_of_text(rle.text_of(np.array(counts, np.int64))).tolist() == counts
+    assert coco.counts_of_text(coco.text_of(np.array(counts, np.int64))).tolist() == counts
 
 
 def test_run_lengths_that_are_not_compressed_become_pycocotools_text() -> None:
     given_one = {"size": [4, 5], "counts": [3, 0, 2, 15]}
     expected = theirs.frPyObjects(given_one, 4, 5)
-    assert rle.rle_of(given_one, 4, 5)["counts"] == expected["counts"].decode()
+    assert coco.rle_of(given_one, 4, 5)["counts"] == expected["counts"].decode()
 
 
 @pytest.mark.parametrize("nothing", [None, [], [[]]])
 def test_nothing_is_an_empty_mask(nothing: Any) -> None:
-    assert not rle.mask_of(rle.runs_of(nothing, 3, 4), 3, 4).any()
+    assert not coco.mask_of(coco.runs_of(nothing, 3, 4), 3, 4).any()
 
 
 @pytest.mark.parametrize(
@@ -115,4 +114,4 @@ def test_nothing_is_an_empty_mask(nothing: Any) -> None:
 )
 def test_what_is_no_segmentation_is_refused_in_words(segmentation: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        rle.runs_of(segmentation, 2, 3)
+        coco.runs_of(segmentation, 2, 3)

@@ -10,11 +10,10 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
+from packer._codecs import CODECS
 from packer._manifest import SCHEMA, Manifest
-from packer._sample import CODECS
 from packer._table import COLUMNS, LONGEST_NAME, Names, Table, checksum, column_checksums, decode_name, encode_name
 from packer.errors import CorruptPackError, UnsupportedVersionError
 from packer.testing.conformance import names

@@ -17,7 +17,7 @@ import numpy as np  # noqa: E402
 
 from packer._images import native, png  # noqa: E402
 from packer._images.geometry import CROP, Box  # noqa: E402
-from packer._images.jpeg.header import read_header  # noqa: E402
+from packer._images.jpeg import read_header  # noqa: E402
 
 TARGET = (224, 224)
 images = [Path(path).read_bytes() for path in paths]

@@ -41,7 +41,7 @@ def samples(tree: Path) -> list[tuple[Path, int]]:
 
 def transform(crop: str) -> Any:
     """Return torchvision's transform of a PIL image to a (3, 224, 224) uint8 tensor."""
-    from packer.testing.reference import torchvision
+    from packer.testing.samples import torchvision
 
     torchvision()
     from torchvision import transforms

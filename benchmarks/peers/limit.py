@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._measuring.limit import AT_A_TIME, Call, drawing
+from packer._measuring.loaders import AT_A_TIME, Call, drawing
 from peers import BATCH, OUTPUT, RESIZE, own
 
 REQUIRES = ("torch", "simplejpeg")
@@ -99,17 +99,17 @@ def _library_calls(stored: list[bytes], sizes: list[tuple[int, int]], boxes: lis
 def _library_call(stored: bytes, size: tuple[int, int], box: Any) -> Call:
     import torch
 
-    from packer._images.jpeg import cutting
+    from packer._images import jpeg_tiles
     from packer._images.rectangle import resize_by_torch
     from packer._images.turbojpeg import decode_jpeg
 
     top, left, height, width = _rectangle(box)
-    part = cutting.cut_out(stored, size, (top, left, height, width))
+    part = jpeg_tiles.cut_out(stored, size, (top, left, height, width))
     if part is not None:
         data, (part_top, part_left, rows, columns) = part
         top, left, cut = top - part_top, left - part_left, False
     else:
-        data, rows = cutting.first_rows(stored, size, top + height) or (stored, size[0])  # progressive: all
+        data, rows = jpeg_tiles.first_rows(stored, size, top + height) or (stored, size[0])  # progressive: all
         columns, cut = size[1], rows < size[0]
     data = bytes(data)
     resize = torch.ops.aten._upsample_bilinear2d_aa.out

@@ -37,7 +37,7 @@ def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **optio
     if by == "crop":
         return _Epochs(data_loader(dataset, crop, threads), dataset)
     from packer import CUDAPrefetcher
-    from packer._loading.loader import Loader
+    from packer._loader.loader import Loader
 
     settings = options.get("settings", {})
     of_loader = {

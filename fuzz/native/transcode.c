@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Joins the pieces of a transcoded JPEG as packer._images.jpeg.tiles.assemble does, but for the table of tiles. */
+/* Joins the pieces of a transcoded JPEG as packer._images.jpeg_tiles.assemble does, but for the table of tiles. */
 static uint8_t *
 join(PyObject *pieces, size_t *size)
 {

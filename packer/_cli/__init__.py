@@ -13,25 +13,14 @@ from typing import TextIO
 
 import click
 
-from packer import __version__
-from packer._cli.append import append_command
-from packer._cli.bench import bench_command
-from packer._cli.cache import cache_commands
-from packer._cli.convert import convert_command
-from packer._cli.doctor import doctor_command
-from packer._cli.estimate import estimate_command
-from packer._cli.export import export_command
-from packer._cli.index import index_command
-from packer._cli.info import info_command
-from packer._cli.merge import merge_command
-from packer._cli.scan import scan_command
-from packer._cli.stage import stage_command, unstage_command
-from packer._cli.status import DISK_IS_FULL, EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
-from packer._cli.tune import tune_command
-from packer._cli.verify import verify_command
-from packer._cli.view import view_command
-from packer._cli.warm import warm_command
-from packer._images.compiled import VECTORS, _native, shortcoming
+from packer._cli.cache import cache_commands, stage_command, unstage_command, warm_command
+from packer._cli.convert import convert_command, scan_command
+from packer._cli.inspect import info_command, verify_command, view_command
+from packer._cli.manage import append_command, export_command, index_command, merge_command
+from packer._cli.measure import bench_command, doctor_command, estimate_command, tune_command
+from packer._cli.output import DISK_IS_FULL, EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
+from packer._images.extension import VECTORS, _native, shortcoming
+from packer._version import __version__
 from packer.errors import (
     CorruptPackError,
     MissingDependencyError,
@@ -43,7 +32,6 @@ from packer.errors import (
 )
 
 __all__ = ["EXIT_STATUS", "main"]
-
 
 _PLAIN = {"█": "#", "…": "..."}
 """What stands for the characters of packer's own that an encoding may not have."""

@@ -1,4 +1,9 @@
-"""`packer cache info` and `packer cache clear`."""
+"""`packer cache info` and `packer cache clear`.
+
+`packer stage` and `packer unstage`.
+
+`packer warm`.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +17,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer._cli import show
-from packer._cli.progress import progress_options
-from packer._cli.values import ObjectUrl, UserPath
-from packer._storage.limits import in_units
+from packer._cli import output
+from packer._cli.options import ObjectUrl, PackPath, UserPath, reading_options
+from packer._cli.output import progress_options
+from packer._storage.system import in_units
 from packer.errors import OptionError, printable
 
 if TYPE_CHECKING:
     from packer._storage.remote.cache import Kept
 
-__all__ = ["cache_commands"]
+__all__ = ["cache_commands", "stage_command", "unstage_command", "warm_command"]
 
 
 @click.group("cache")
@@ -41,10 +46,10 @@ def info_command(directory: Path | None, as_json: bool) -> None:
     bounded by that.
     """
     from packer._storage.remote.cache import default_limit
-    from packer._storage.remote.settings import Settings
+    from packer._storage.remote.urls import Settings
 
     place = _directory(directory)
-    with show.ProgressDisplay(Path(place).name) as display:
+    with output.ProgressDisplay(Path(place).name) as display:
         display.phase("looking")
         found = _kept(place, directory)[::-1]
     chosen = Settings.of(place).cache_size
@@ -74,13 +79,13 @@ def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
     from packer._storage.remote.urls import shown
 
     place = _directory(directory)
-    with show.ProgressDisplay(Path(place).name, quiet=quiet) as display:
+    with output.ProgressDisplay(Path(place).name, quiet=quiet) as display:
         display.phase("removing")
         removed = clear(place, url) if directory is not None or os.path.isdir(place) else []
     if quiet:
         return
     if removed:
-        what = show.counted(len(removed), "object")
+        what = output.counted(len(removed), "object")
         click.echo(f"{printable(place)}: {in_units(sum(one.size for one in removed))} removed, {what}")
     else:
         click.echo(f"{printable(place)}: nothing {'' if url is None else f'of {shown(url)} '}is kept there")
@@ -88,7 +93,7 @@ def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
 
 def _directory(given: Path | None) -> str:
     """Return the directory that is meant; OptionError where there is none."""
-    from packer._storage.remote.settings import Settings
+    from packer._storage.remote.urls import Settings
 
     found = Settings.of(given).cache_dir
     if found is None:
@@ -112,7 +117,7 @@ def _described(place: str, found: Sequence[Kept], bound: str) -> list[str]:
     total = in_units(sum(one.size for one in found))
     rows = [_row(one) for one in found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    head = f"{printable(place)}: {total} of {show.counted(len(found), 'object')}, {bound}"
+    head = f"{printable(place)}: {total} of {output.counted(len(found), 'object')}, {bound}"
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return [head, "", *(f"  {line}".rstrip() for line in lines)]
 
@@ -132,3 +137,61 @@ def _row(one: Kept) -> list[str]:
 
 def _moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+@click.command("stage")
+@click.argument("pack", type=PackPath())
+@click.argument("directory", type=UserPath())
+@reading_options
+@progress_options()
+def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
+    """Copy PACK to DIRECTORY on this node, where stage=DIRECTORY finds it; print where the copy is.
+
+    DIRECTORY is made where it is missing; what it lies in must be there. Where others may write into DIRECTORY, as into
+    /dev/shm, the copy lies in a directory of your own in it, packer-UID. `packer unstage` gives the space back.
+    """
+    from packer._datasets.staging import stage
+
+    with output.ProgressDisplay(pack.name, quiet=quiet, unit="bytes") as display:
+        staged = stage(pack, directory, progress=display.update)
+    if not quiet:
+        click.echo(printable(staged))
+
+
+@click.command("unstage")
+@click.argument("pack", type=PackPath())
+@click.argument("directory", type=UserPath())
+@click.option(
+    "--all-versions",
+    is_flag=True,
+    help="Remove the copies of every pack of PACK's name: of earlier versions, and of packs in other directories. PACK itself may be gone.",
+)
+@progress_options()
+def unstage_command(pack: Path, directory: Path, *, all_versions: bool, quiet: bool) -> None:
+    """Remove the copy of PACK from DIRECTORY, which `packer stage PACK DIRECTORY` or stage=DIRECTORY put there."""
+    from packer._datasets.staging import unstage
+
+    with output.ProgressDisplay(pack.name, quiet=quiet) as display:
+        display.phase("removing")
+        removed = unstage(pack, directory, all_versions=all_versions)
+    if quiet:
+        return
+    if removed:
+        click.echo(f"{printable(directory)}: {in_units(removed)} removed")
+    else:
+        others = "" if all_versions else "; --all-versions looks for copies of earlier versions too"
+        click.echo(f"{printable(directory)}: no copy of {printable(pack)} is there{others}")
+
+
+@click.command("warm")
+@click.argument("pack", type=PackPath())
+@reading_options
+@progress_options()
+def warm_command(pack: Path, quiet: bool) -> None:
+    """Read PACK once from beginning to end, so that training finds it in memory (if it fits)."""
+    from packer._datasets.staging import warm
+
+    with output.ProgressDisplay(pack.name, quiet=quiet, unit="bytes") as display:
+        read = warm(pack, progress=display.update)
+    if not quiet:
+        click.echo(f"{printable(pack)}: {in_units(read)} read")

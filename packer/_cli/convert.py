@@ -1,32 +1,348 @@
-"""`packer convert`."""
+"""`packer convert`.
+
+The conversion of a source that was listed, as `packer convert` and others show it, and what ends it.
+
+`packer convert --parts`: all of them here, one of them as a task of a job array, or all of them on a cluster.
+
+`packer convert` with a URL as DST: the pack is made on this machine, and then uploaded.
+
+What the commands that write have in common.
+
+`packer scan`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer._cli import show
-from packer._cli.converting import convert_listed, explaining
-from packer._cli.options import RunOptions
-from packer._cli.parts import make_parts
-from packer._cli.progress import progress_options
-from packer._cli.reading import reading_options
-from packer._cli.source import CommandOfSource, requested, require_one_class_map, source_options, targets
-from packer._cli.uploading import convert_to_url
-from packer._cli.values import PackPath, Size, UserPath
-from packer._cli.writing import done_already, say, status_of
-from packer._sample import CODECS, TO_8_BIT
+from packer._cli import output
+from packer._cli.options import (
+    CommandOfSource,
+    PackPath,
+    RunOptions,
+    Size,
+    UserPath,
+    reading_options,
+    requested,
+    require_one_class_map,
+    source_options,
+    targets,
+)
+from packer._cli.output import EXIT_STATUS, Interrupted, Terminated, progress_options
+from packer._codecs import CODECS, TO_8_BIT
 from packer._storage.remote.urls import is_url
+from packer._storage.system import in_units
+from packer.errors import ClusterError, DestinationError, ImageChangedError, ImageError, PackLockedError, printable
 
 if TYPE_CHECKING:
+    from packer._conversion.convert import Summary
+    from packer._conversion.parts import Job
     from packer._conversion.request import ConversionRequest
+    from packer._conversion.upload import UploadedConversion, UploadedJob
+    from packer._manifest import Manifest
+    from packer._sources import Source
 
-__all__ = ["convert_command"]
+__all__ = [
+    "convert_command",
+    "convert_listed",
+    "convert_to_url",
+    "done_already",
+    "explaining",
+    "make_parts",
+    "resumable",
+    "say",
+    "scan_command",
+    "status_of",
+]
+
+
+@contextlib.contextmanager
+def resumable() -> Iterator[None]:
+    """Say of work that a signal ends that the same command continues the work."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated) as error:
+        kind = Terminated if isinstance(error, Terminated) else Interrupted
+        raise kind("; the same command continues where this one stopped") from None
+
+
+def say(text: str, *, quiet: bool) -> None:
+    """Print a line or more, unless ``--quiet`` was said."""
+    if not quiet:
+        click.echo(text)
+
+
+def status_of(manifest: Manifest) -> int:
+    """Return the exit status for a pack that is complete: whether files were left out of it."""
+    return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
+
+
+def done_already(destination: Path, manifest: Manifest, *, quiet: bool) -> int:
+    """Say that the same command has made this pack before; return the exit status that it had."""
+    left_out = f", {len(manifest.skipped):,} x left out" if manifest.skipped else ""
+    say(f"{printable(destination)}: done already{left_out}", quiet=quiet)
+    return status_of(manifest)
+
+
+def convert_listed(
+    request: ConversionRequest, source: Source, display: output.ProgressDisplay, *, quiet: bool
+) -> Summary:
+    """Make one pack of a source that was listed, and show how far it is."""
+    from packer._images.decode import decoder_advice
+
+    advice = decoder_advice() if request.recipe.codec != "keep" and not quiet else None
+    if advice is not None:
+        click.echo(f"packer: {advice}", err=True)
+    display.phase(None)
+    with explaining(request.src):
+        return request.convert(source, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped))
+
+
+@contextlib.contextmanager
+def explaining(src: Path) -> Iterator[None]:
+    """Add to what ends a conversion of `src` what its person can do."""
+    from packer._sources import is_listing
+
+    try:
+        with resumable():
+            yield
+    except ImageChangedError as error:
+        again = "run `packer scan` again, and start over" if is_listing(src) else "start over"
+        raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
+    except ImageError as error:
+        if "--to-8-bit" in error.reason:
+            raise ImageError(
+                f"{error}. Say --on-error skip to leave such files out, and the same command continues; with another "
+                "option, start over with --fresh."
+            ) from error
+        of_a_field = error.reason.startswith("field ")
+        mend = "Correct the file" if of_a_field else "Put an image in its place"
+        without = "Where a table or annotations change" if of_a_field else "If the source is to go without it"
+        raise ImageError(
+            f"{error}. {mend}, or say --on-error skip, and the same command continues. {without}, start over with --fresh."
+        ) from error
+
+
+def make_parts(request: ConversionRequest, how: RunOptions) -> int:
+    """Make the parts that the options ask for; return the exit status."""
+    from packer._conversion.run_parts import already_made, job_of
+
+    _require_sense(request, how)
+    job = _uploaded(request, how) if is_url(request.dst) else job_of(request)
+    before = already_made(job, request)
+    if before is not None:
+        return done_already(request.dst, before, quiet=how.quiet)
+    if how.part is not None:
+        try:
+            return _one(job, request, how.part, how)
+        except DestinationError:
+            before = already_made(job, request)
+            if before is None:  # else other tasks finished the pack meanwhile
+                raise
+            return done_already(request.dst, before, quiet=how.quiet)
+    if how.cluster is not None:
+        return _on_cluster(job, request, how.cluster, how)
+    return _all(job, request, quiet=how.quiet)
+
+
+def _uploaded(request: ConversionRequest, how: RunOptions) -> UploadedJob:
+    """Return the job of a pack at a URL; errors where no such pack can be made."""
+    from packer._conversion.run_parts import job_of
+    from packer._conversion.upload import UploadedJob
+    from packer._storage.remote.upload import require_writable
+
+    require_writable(request.dst)
+    if request.overwrite:
+        raise click.UsageError(
+            "--overwrite replaces no pack at a URL with --part or --cluster, whose parts would replace those that "
+            "others are reading: delete that pack first, or choose another name"
+        )
+    return UploadedJob(job_of(request), how.scratch)
+
+
+def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
+    """Raise UsageError where the options do not fit together."""
+    from packer._conversion.request import is_table
+
+    if not request.parts:
+        raise click.UsageError("say with --parts how many parts there are")
+    if how.part is not None and how.part >= request.parts:
+        raise click.UsageError(f"--part counts from 0: the last of {request.parts} is {request.parts - 1}")
+    if how.part is not None and request.fresh:
+        place = "delete all below DST/ and DST.partial/" if is_url(request.dst) else "remove DST.partial"
+        raise click.UsageError(f"--fresh would drop the parts of other tasks: {place} before the job instead")
+    if how.splits:
+        raise click.UsageError("--parts is for one split: convert SRC/SPLIT, with --classes-from the first one's pack")
+    if how.part is not None and how.cluster is not None:
+        raise click.UsageError("--part is for tasks of a job array, --cluster makes all parts: say one of them")
+    if how.cluster is not None and (is_url(request.src) or is_table(request.src)):
+        raise click.UsageError("--cluster is for files that all nodes see: of objects at URLs, make parts with --part")
+    if how.scratch and how.part is None and how.cluster is None:
+        raise click.UsageError("--scratch is for --part and --cluster: here, parts are made where they stay")
+    if how.jobs and how.cluster is None:
+        raise click.UsageError("--jobs is for --cluster")
+    if how.cluster is not None:
+        from packer._conversion.dask import check_address
+
+        try:
+            check_address(how.cluster)
+        except ClusterError as error:
+            raise click.UsageError(str(error)) from error
+
+
+def _one(job: Job | UploadedJob, request: ConversionRequest, number: int, how: RunOptions) -> int:
+    """Make one part, and finish the pack where it was the last."""
+    from packer._conversion.run_parts import begin, finish
+
+    with output.ProgressDisplay(f"{job.destination.name}, part {number}", quiet=how.quiet) as display:
+        display.phase(f"listing {request.src.name}")
+        source = begin(job, request, share=True, compare=False)  # every task would look at all files
+        display.phase(None)
+        part = job.convert(
+            source,
+            number,
+            workers=request.workers,
+            scratch=how.scratch,
+            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
+        )
+    rate = part.images / max(part.seconds, 1e-9)
+    say(
+        f"part {number}: {output.count(part.images)} images, {output.duration(part.seconds)} ({rate:,.0f} img/s)",
+        quiet=how.quiet,
+    )
+    if part.note:
+        click.echo(f"packer: {printable(part.note)}", err=True)
+    if not job.missing():
+        with contextlib.suppress(PackLockedError):  # another task ended at the same time, and finishes it
+            with output.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
+                display.phase("joining parts")
+                manifest = finish(job.destination, scratch=how.scratch)
+            say(_finished(job, manifest, notes=source.remarks()), quiet=how.quiet)
+    return EXIT_STATUS["skipped"] if part.skipped else EXIT_STATUS["ok"]
+
+
+def _all(job: Job | UploadedJob, request: ConversionRequest, *, quiet: bool) -> int:
+    """Make all parts here, one after the other."""
+    from packer._conversion.run_parts import make_all
+
+    with output.ProgressDisplay(job.destination.name, quiet=quiet) as display:
+        summary = make_all(
+            job, request, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped)
+        )
+    notes = [*summary.notes, *_kept(summary.kept, summary.manifest)]
+    say(_finished(job, summary.manifest, summary.seconds, notes), quiet=quiet)
+    return status_of(summary.manifest)
+
+
+def _on_cluster(job: Job | UploadedJob, request: ConversionRequest, where: str, how: RunOptions) -> int:
+    """Make all parts on a Dask cluster."""
+    from packer._conversion.dask import convert_on, open_client
+    from packer._conversion.parts import Job, SharedSource
+    from packer._conversion.run_parts import begin, finish
+    from packer._conversion.upload import StoredList
+
+    started = time.monotonic()
+    shared: SharedSource | StoredList
+    with output.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
+        display.phase(f"listing {request.src.name}")
+        source = begin(job, request, share=True)
+    if source.origin is not None:
+        src = Path(os.path.abspath(request.src))
+        packs = source.identities()
+        shared = SharedSource(src, request.classes(), request.limit, packs, request.sample, request.where)
+    elif isinstance(job, Job):
+        shared = SharedSource(job.paths.listing)
+    else:
+        shared = job.shared_list()
+    with open_client(where, how.jobs) as client:
+        if not how.quiet:
+            click.echo(f"packer: dashboard at {client.dashboard_link}", err=True)
+        with output.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
+            parts = convert_on(
+                client,
+                job,
+                shared,
+                workers=request.workers,
+                scratch=how.scratch,
+                progress=lambda p: display.update(
+                    p.done, p.total, read=p.bytes_read, skipped=p.skipped, notes=output.rates(p.rates, p.workers)
+                ),
+            )
+    for note in sorted({f"{part.host}: {part.note}" for part in parts if part.note}):
+        click.echo(f"packer: {printable(note)}", err=True)
+    with output.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
+        display.phase("joining parts")
+        manifest = finish(job.destination, scratch=how.scratch)
+    notes = [*source.remarks(), *_kept(sum(part.kept for part in parts), manifest)]
+    say(_finished(job, manifest, time.monotonic() - started, notes), quiet=how.quiet)
+    return status_of(manifest)
+
+
+def _kept(number: int, manifest: Manifest) -> list[str]:
+    return [output.kept(number, manifest.codec)] if number and manifest.codec != "keep" else []
+
+
+def _finished(
+    job: Job | UploadedJob, manifest: Manifest, seconds: float | None = None, notes: Iterable[str] = ()
+) -> str:
+    head = (
+        f"{printable(job.destination)}: {output.counted(manifest.count, 'sample')}, "
+        f"{output.labels(manifest.label_type, len(manifest.classes))}, {output.counted(job.parts, 'part')}, "
+        f"{in_units(job.size())} out"
+    )
+    took = f", {output.duration(seconds)}" if seconds is not None else ""
+    return "\n".join([head + took, *output.outcome(job.destination, manifest, notes)])
+
+
+def convert_to_url(request: ConversionRequest, how: RunOptions, source: Source | None = None) -> int:
+    """Make a pack, of a source that may be listed already, and upload it; return the exit status."""
+    from packer._conversion.upload import UploadedConversion
+
+    with resumable(), UploadedConversion(request, how.scratch) as conversion:
+        if not how.quiet:
+            click.echo(f"packer: made in {printable(conversion.room)}, and then uploaded", err=True)
+        said = _say_new(conversion, 0)
+        summary = conversion.made or _convert(request, conversion, source, quiet=how.quiet)
+        with output.ProgressDisplay(request.dst.name, quiet=how.quiet) as display:
+            display.phase("uploading", unit="bytes")
+            summary = conversion.upload(summary, display.update)
+        _say_new(conversion, said)
+    say(output.conversion(summary), quiet=how.quiet)
+    return status_of(summary.manifest)
+
+
+def _convert(
+    request: ConversionRequest, conversion: UploadedConversion, source: Source | None, *, quiet: bool
+) -> Summary:
+    """Make the pack on this machine."""
+    from packer._conversion.run_parts import convert_in_parts
+
+    own = conversion.request
+    with output.ProgressDisplay(request.dst.name, quiet=quiet) as display:
+        display.phase(f"listing {request.src.name}")
+        if own.parts is None:
+            source = own.open(request.dst, own.classes()) if source is None else source
+            return convert_listed(own, source, display, quiet=quiet)
+        with explaining(request.src):
+            return convert_in_parts(
+                own, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped)
+            )
+
+
+def _say_new(conversion: UploadedConversion, said: int) -> int:
+    """Print the notes that were not printed yet; return how many there are."""
+    for note in conversion.notes[said:]:
+        click.echo(f"packer: {printable(note)}", err=True)
+    return len(conversion.notes)
 
 
 @click.command("convert", cls=CommandOfSource)
@@ -210,10 +526,10 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     if how.splits:
         return _convert_splits(request, how)
     request.require_destination()
-    with show.ProgressDisplay(dst.name, quiet=how.quiet) as display:
+    with output.ProgressDisplay(dst.name, quiet=how.quiet) as display:
         display.phase(f"listing {src.name}")
         summary = convert_listed(request, request.open(dst, request.classes()), display, quiet=how.quiet)
-    say(show.conversion(summary), quiet=how.quiet)
+    say(output.conversion(summary), quiet=how.quiet)
     return status_of(summary.manifest)
 
 
@@ -240,7 +556,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
     if classes is None:
         require_one_class_map([split.src for split in requests])
     for split in requests:
-        with show.ProgressDisplay(split.dst.name, quiet=how.quiet) as display:
+        with output.ProgressDisplay(split.dst.name, quiet=how.quiet) as display:
             display.phase(f"listing {split.src.name}")
             source = split.open(split.dst, classes, is_split=True)
             classes = source.classes  # the first split's, for all
@@ -253,7 +569,7 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
             assert before is not None
             statuses.add(done_already(split.dst, before, quiet=how.quiet))
         else:
-            say(show.conversion(summary), quiet=how.quiet)
+            say(output.conversion(summary), quiet=how.quiet)
             statuses.add(status_of(summary.manifest))
     return max(statuses)
 
@@ -261,3 +577,43 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
 def _report(report: Path | None, root: Path) -> Path | None:
     """Return where the report of a split goes: it has the split's name, as its pack has."""
     return None if report is None else report.with_name(f"{report.stem}-{root.name}{report.suffix}")
+
+
+@click.command("scan", cls=CommandOfSource)
+@click.argument("src", type=UserPath())
+@click.argument("listing", metavar="FILE", type=UserPath())
+@source_options
+@click.option("--overwrite", is_flag=True, help="Replace FILE.")
+@progress_options()
+def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **values: Any) -> None:
+    """List the images below SRC once, in FILE, which `packer convert` then takes in the place of SRC.
+
+    Listing millions of files on a network disk takes minutes; the tasks of a job array need it once.
+
+    \b
+      packer scan imagenet/train train.scan
+      packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
+    """
+    from packer._conversion.request import SourceRequest, is_pack
+    from packer._conversion.workspace import check_destination
+    from packer._sources import refuse_derived, write_listing
+
+    request = requested(SourceRequest, src=src, **values)
+    if is_pack(src):
+        raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it as it is")
+    check_destination(listing, overwrite=overwrite, source=src)
+    with output.ProgressDisplay(listing.name, quiet=quiet) as display:
+        display.phase(f"listing {src.name}", "files")
+        source = request.open(listing, request.classes())
+        refuse_derived(source)
+        if not source.is_local:
+            raise click.UsageError(f"{printable(src)}: is or names objects at URLs, which need no list: convert them")
+        display.phase(None)
+        write_listing(source, listing)
+    if not quiet:
+        labels = output.labels(source.label_type, len(source.classes))
+        click.echo(f"{printable(listing)}: {output.counted(len(source), 'image')}, {labels}")
+        for line in output.fields(source.fields):
+            click.echo(line)
+        for note in (*source.unusable(), *source.remarks()):
+            click.echo(f"  {printable(note)}")

@@ -2,6 +2,20 @@
 
 A module has a class, `Container`'s child, of the name in `CONTAINERS`. It recognises files and directories, by content
 first, and lists the samples in them: where the bytes of each one lie.
+
+Arrays of pixels.
+
+Parquet and Arrow, as Hugging Face writes them.
+
+LMDB files of other tools, and the tree that packs have too.
+
+TFRecord and RecordIO: records one after the other.
+
+Shards whose tables say where each sample lies.
+
+WebDataset's tars.
+
+Zip archives.
 """
 
 from __future__ import annotations
@@ -13,14 +27,27 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from packer._containers.chosen import keys_said
-from packer._containers.classdirectories import numbered_classes
-from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, head_of, natural
-from packer._containers.directories import containers_near, names_to_recognise, one_of
-from packer._containers.files import ForeignFiles
-from packer._containers.listing import Listing, list_samples
-from packer._containers.ranges import Ranges, Seals
-from packer._containers.splits import notes_on_splits, one_set
+from packer._containers.contract import (
+    Container,
+    Entry,
+    Packed,
+    Piece,
+    PixelLayout,
+    Ranges,
+    Seals,
+    head_of,
+    keys_said,
+    natural,
+)
+from packer._containers.discovery import (
+    containers_near,
+    names_to_recognise,
+    notes_on_splits,
+    numbered_classes,
+    one_of,
+    one_set,
+)
+from packer._containers.listing import ForeignFiles, Listing, list_samples
 from packer.errors import SourceError, printable
 
 __all__ = [
@@ -44,31 +71,31 @@ __all__ = [
 ]
 
 CONTAINERS: tuple[str, ...] = (
-    "records.tfrecord:TFRecord",
-    "records.recordio:RecordIO",
-    "tars.tar:Tar",
-    "zips.zipfiles:Zip",
-    "columnar.parquet:ParquetImages",
-    "columnar.arrow:ArrowImages",
-    "shards.mds:MDS",
-    "shards.litdata:LitData",
-    "shards.datadings:Datadings",
-    "shards.beton:Beton",
-    "arrays.n5:N5",
-    "shards.bagz:Bagz",
-    "lmdbs.pysodlmdb:PySODToolBox",
-    "lmdbs.pickledlmdb:PickledLMDB",
-    "lmdbs.textrecognition:TextRecognition",
-    "lmdbs.lsun:LSUN",
-    "lmdbs.imagelmdb:ImageLMDB",
-    "lmdbs.caffe:Caffe",
-    "lmdbs.unreadlmdb:UnreadLMDB",
-    "arrays.cifar:CIFAR",
-    "arrays.mnist:MNIST",
-    "arrays.npyimages:NpyImages",
-    "arrays.hdf5arrays:HDF5Arrays",
+    "packer._containers.tfrecord:TFRecord",
+    "packer._containers.recordio:RecordIO",
+    "packer._containers.webdataset:Tar",
+    "packer._containers.zip:Zip",
+    "packer._containers.parquet:ParquetImages",
+    "packer._containers.arrow:ArrowImages",
+    "packer._containers.mds:MDS",
+    "packer._containers.litdata:LitData",
+    "packer.contrib.datadings:Datadings",
+    "packer._containers.beton:Beton",
+    "packer.contrib.n5:N5",
+    "packer.contrib.bagz:Bagz",
+    "packer.contrib.pysodtoolbox:PySODToolBox",
+    "packer._containers.pickle_lmdb:PickledLMDB",
+    "packer._containers.lmdb:TextRecognition",
+    "packer._containers.lmdb:LSUN",
+    "packer._containers.lmdb:ImageLMDB",
+    "packer.contrib.caffe:Caffe",
+    "packer._containers.lmdb:UnreadLMDB",
+    "packer._containers.arrays:CIFAR",
+    "packer._containers.arrays:MNIST",
+    "packer._containers.arrays:NpyImages",
+    "packer._containers.hdf5:HDF5Arrays",
 )
-"""The modules of this package that have a container each, as ``module:class``, in the order in which they are asked."""
+"""The containers, as ``module:class``, in the order in which they are asked."""
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
@@ -154,7 +181,7 @@ def _without_braces(text: str) -> list[str]:
 
 def _container(target: str) -> type[Container]:
     module, _, name = target.partition(":")
-    kind: type[Container] = getattr(importlib.import_module(f"packer._containers.{module}"), name)
+    kind: type[Container] = getattr(importlib.import_module(module), name)
     return kind
 
 

@@ -3,15 +3,28 @@
 The author of a container writes one class, whose `entries` list samples in the order in which the container's own tools
 read them. Everything else is made of that list: `packer._containers.listing` collects it in columns, and a source, an
 index and a dataset are made of those.
+
+Where values lie in the files of a container, and what these files say of their own bytes.
+
+Names for images that have none, or none of an image: the suffix that the bytes ask for.
+
+What a person chose with ``--key NAME[:KIND]=KEY``: the keys of samples' images, labels and names, and of fields.
+
+What one value of a stranger's file may become, where it refers to other things.
+
+A reference takes a few bytes of a file, and stands for all that it refers to. Where lists of references refer to lists
+of references, a value doubles with every level, and a short file would fill memory and disk.
 """
 
 from __future__ import annotations
 
 import abc
+import dataclasses
+import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -19,13 +32,13 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import Account
-from packer._containers.unpacking import Packed, Piece
-from packer._fields import Field, Stored
-from packer._sample import IMAGE_SUFFIXES
-from packer._storage.opening import PointerError, StrangeFileError, cause_of, open_regular
+from packer._codecs import IMAGE_SUFFIXES
+from packer._containers.compression import Packed, Piece
+from packer._fields import KINDS, OF_SCALARS, RESERVED, Field, Stored
 from packer._storage.packfile import PackFile
+from packer._storage.safe_open import PointerError, StrangeFileError, cause_of, open_regular
 from packer._storage.stamps import ABOUT_THE_FILE
-from packer._table import Buffer
+from packer._table import Buffer, Ints
 from packer.errors import OptionError, PackError, SourceError, printable
 
 if TYPE_CHECKING:
@@ -33,17 +46,28 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEAD",
+    "MOST_THINGS",
+    "Budget",
+    "Chosen",
+    "ChosenField",
     "Container",
     "Entry",
     "Named",
     "Packed",
     "Piece",
     "PixelLayout",
+    "Ranges",
     "Seal",
+    "Seals",
+    "field_name",
     "files_in",
     "head_of",
+    "image_name",
+    "is_image_name",
+    "keys_said",
     "natural",
     "no_keys",
+    "suffix_of",
 ]
 
 HEAD = 4096
@@ -190,7 +214,7 @@ class Container(abc.ABC):
     classes : sequence of str, optional
         The names of the classes by their ids, where the container names them.
     label_type : {"class", "int", "float"}
-        What labels are; see `packer._sample.LABEL_TYPES`.
+        What labels are; see `packer._codecs.LABEL_TYPES`.
     pixels : PixelLayout, optional
         How the images' pixels lie, where they are not encoded.
     notes : list of str
@@ -225,11 +249,11 @@ class Container(abc.ABC):
     classes: Sequence[str] | None = None
     label_type: str = "class"
     pixels: PixelLayout | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
     about: tuple[Mapping[str, Any], ...] = ()
     directories_are_classes: bool = False
-    doubts: dict[str, str] = field(default_factory=dict)
-    account: Account = field(default_factory=Account)
+    doubts: dict[str, str] = dataclasses.field(default_factory=dict)
+    account: Account = dataclasses.field(default_factory=Account)
     why_unlabeled: str = "they have no label"
 
     @classmethod
@@ -260,7 +284,7 @@ class Container(abc.ABC):
             What a person named, absolute: one file or directory, or several files, which the registry recognised.
         keys : mapping of str to str
             What ``--key NAME[:KIND]=KEY`` says: the container's own key of ``image``, ``label``, ``name``, or of a
-            field NAME, which may have ``:KIND`` behind it; `packer._containers.chosen` reads them. Empty where nobody
+            field NAME, which may have ``:KIND`` behind it; `packer._containers.contract` reads them. Empty where nobody
             said anything: then all that a sample has becomes a field, or it is said in `notes` what is left out.
 
         Raises
@@ -315,3 +339,251 @@ def no_keys(kind: str, keys: Mapping[str, str]) -> None:
     """Raise OptionError where a person names keys of a container that has none."""
     if keys:
         raise OptionError(f"--key is for containers whose samples have keys, and {kind} has none")
+
+
+_CLOSE, _TOGETHER = 1 << 12, 1 << 20  # bytes between samples that are read at once, and of all that are
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """Where values lie.
+
+    Attributes
+    ----------
+    file, offset, size : (N,) int64 arrays
+        The number of a file; where in it the value begins; its bytes, -1 where there is no value. Numbers after the
+        last file are those of compressed ranges. A negative number ``~n`` stands for bytes that are no range of file n,
+        and were copied from it: they lie in `Listing.copied`.
+    """
+
+    file: Ints
+    offset: Ints
+    size: Ints
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def taken(self, rows: slice | Ints) -> Ranges:
+        """Return the ranges of some rows."""
+        return Ranges(self.file[rows], self.offset[rows], self.size[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Seals:
+    """The checksums that a container's files have of their own bytes, one a sample.
+
+    Attributes
+    ----------
+    offset, size : (N,) int64 arrays
+        Where in the file of a sample's image the bytes begin, the image among them, and how many they are; -1 where
+        there is no checksum.
+    checksum : (N,) int64 array
+    of : callable
+        Returns the checksum of bytes.
+    """
+
+    offset: Ints
+    size: Ints
+    checksum: Ints
+    of: Callable[[Buffer], int]
+
+    def taken(self, rows: slice | Ints) -> Seals:
+        """Return those of some rows."""
+        return Seals(self.offset[rows], self.size[rows], self.checksum[rows], self.of)
+
+    def runs(self, files: Ints) -> Iterator[tuple[int, int, int, list[int]]]:
+        """Yield file, begin and size of ranges to read at once, and which rows lie in each; `files` are those of rows.
+
+        What lies close together is read together.
+        """
+        there = np.flatnonzero(self.size >= 0)
+        order = there[np.lexsort((self.offset[there], files[there]))]
+        columns = np.stack([order, files[order], self.offset[order], self.size[order]], 1)
+        run: list[int] = []
+        of = begin = end = -1
+        for row, file, offset, size in columns.tolist():
+            if file != of or offset - end > _CLOSE or offset + size - begin > _TOGETHER:
+                if run:
+                    yield of, begin, end - begin, run
+                run, of, begin, end = [], file, offset, offset
+            run.append(row)
+            end = max(end, offset + size)
+        if run:
+            yield of, begin, end - begin, run
+
+
+_SUFFIXES = {
+    ".jpg": re.compile(rb"\xff\xd8\xff"),
+    ".png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    ".webp": re.compile(rb"RIFF....WEBP", re.DOTALL),
+    ".bmp": re.compile(rb"BM"),
+    ".gif": re.compile(rb"GIF8[79]a"),
+    ".tif": re.compile(rb"II\*\0|MM\0\*"),
+}
+
+_ENDINGS = (*_SUFFIXES, ".jpeg", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
+
+
+def suffix_of(head: bytes) -> str:
+    """Return the suffix of an image's name by its first 16 bytes; none where they are no image's that packer knows."""
+    return next((suffix for suffix, signature in _SUFFIXES.items() if signature.match(head)), "")
+
+
+def image_name(name: str, suffix: str) -> str:
+    """Return the name of an image: `suffix` is added where the name does not end as names of images do."""
+    return name if is_image_name(name) else name + suffix
+
+
+def is_image_name(name: str) -> bool:
+    """Tell whether a name ends as names of images do."""
+    return name.lower().endswith(_ENDINGS)
+
+
+_ROLES = ("image", "label", "name")
+
+
+class ChosenField(NamedTuple):
+    """A field that a person wants.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        A kind of field, or the dtype of a scalar; empty where nobody said one.
+    key : str
+        The container's own.
+    """
+
+    name: str
+    kind: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"--key {self.name}{':' * bool(self.kind)}{self.kind}={self.key}"
+
+    def of_kind(self) -> Field:
+        """Return the field by its kind alone; ValueError where that does not tell all."""
+        if self.kind == "scalar":
+            raise ValueError(f"say its dtype, such as --key {self.name}:int64={self.key}: {', '.join(OF_SCALARS)}")
+        if self.kind == "array":
+            raise ValueError("its values are no arrays")
+        return Field(self.name, "scalar", self.kind) if self.kind in OF_SCALARS else Field(self.name, self.kind)
+
+
+def field_name(key: str, taken: Collection[str]) -> str:
+    """Return the name of the field that a container's own key becomes where nobody named it; none of those taken."""
+    name = re.sub(r"\W|^(?=[0-9])", "_", key, flags=re.ASCII)[:56] or "_"
+    name += "_" * (name in RESERVED)
+    numbers = itertools.count(2)
+    unique = name
+    while unique in taken:
+        unique = f"{name}_{next(numbers)}"
+    return unique
+
+
+def keys_said(said: Iterable[str]) -> dict[str, str]:
+    """Return the keys by what they become, of texts ``NAME[:KIND]=KEY``; OptionError where one is none."""
+    keys: dict[str, str] = {}
+    for text in said:
+        name, sign, key = text.partition("=")
+        if not (name and sign and key):
+            raise OptionError(f"--key {text}: say NAME=KEY or NAME:KIND=KEY, such as image=image/encoded")
+        if name in keys:
+            raise OptionError("--key names one thing twice")
+        keys[name] = key
+    return keys
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a person chose: nothing else is taken.
+
+    Attributes
+    ----------
+    image, label, name : str, optional
+        The container's keys of these.
+    fields : tuple of ChosenField
+        No two have the same name.
+    """
+
+    image: str | None = None
+    label: str | None = None
+    name: str | None = None
+    fields: tuple[ChosenField, ...] = ()
+
+    @classmethod
+    def of(cls, keys: Mapping[str, str]) -> Chosen:
+        """Return what keys say, which `Container.open` takes.
+
+        Raises
+        ------
+        OptionError
+            If there is no such kind, no field may have such a name, or two have it.
+        """
+        roles = {name: keys[name] for name in _ROLES if name in keys}
+        fields = [ChosenField(*said.partition(":")[::2], key) for said, key in keys.items() if said not in roles]
+        for number, field in enumerate(fields):
+            if field.name in _ROLES:
+                raise OptionError(f"{field}: a kind is for fields, and the {field.name} is none")
+            if field.kind and field.kind not in (*KINDS, *OF_SCALARS):
+                raise OptionError(f"{field}: a kind is one of {', '.join([*KINDS, *OF_SCALARS])}")
+            if field.name in [other.name for other in fields[:number]]:
+                raise OptionError(f"{field}: the field {field.name} is said twice")
+            try:
+                Field(field.name, "bytes")
+            except ValueError as error:
+                raise OptionError(f"{field}: {error}") from error
+        return cls(**roles, fields=tuple(fields))
+
+    def all_keys(self) -> list[str]:
+        """Return all keys that were said."""
+        roles = (key for key in (self.image, self.label, self.name) if key is not None)
+        return [*roles, *(field.key for field in self.fields)]
+
+    def by_key(self) -> dict[str, ChosenField]:
+        """Return the fields by their keys; OptionError where two are of one, for containers of which a key has one."""
+        found: dict[str, ChosenField] = {}
+        for field in self.fields:
+            if (other := found.setdefault(field.key, field)) is not field:
+                raise OptionError(f"{field}: {field.key} is the field {other.name} already")
+        return found
+
+
+MOST_THINGS = 100_000
+"""Numbers, texts, lists and so on in one value."""
+
+_SHARED = 1 << 22  # bytes of a value beyond those that it has in its file
+
+
+class Budget:
+    """The things and the bytes that one value may still become; each is counted as often as it is referred to.
+
+    Parameters
+    ----------
+    size : int
+        Bytes of the value in its file. It may become so many, and 4 MiB more.
+    things : int
+        How many things it may have.
+    """
+
+    __slots__ = ("_bytes", "_most_bytes", "_most_things", "_size", "_things")
+
+    def __init__(self, size: int, things: int = MOST_THINGS) -> None:
+        self._size = size
+        self._bytes = self._most_bytes = size + _SHARED
+        self._things = self._most_things = things
+
+    def spend(self, size: int = 0, things: int = 1) -> None:
+        """Count so many more bytes, and things.
+
+        Raises
+        ------
+        ValueError
+            If there are too many things, or too many bytes.
+        """
+        self._things -= things
+        self._bytes -= size
+        if self._things < 0:
+            raise ValueError(f"its references make more than {self._most_things:,} things of {self._size:,} bytes")
+        if self._bytes < 0:
+            raise ValueError(f"its references make more than {self._most_bytes:,} bytes of {self._size:,}")

@@ -1,32 +1,89 @@
-"""The samples of a container in columns, which grow on the disk and not in memory."""
+"""The samples of a container in columns, which grow on the disk and not in memory.
+
+What occurs again: containers may have two samples of one name, which a pack has not, and list a file once.
+
+The files of a container, opened when they are needed, each compared with what it was when it was listed.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+import os
+import posixpath
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
-from packer._containers.classdirectories import above_classes, numbered_classes, splits_among
-from packer._containers.contract import Container, Entry, Named, Packed, Piece, Seal
-from packer._containers.ranges import Ranges, Seals
-from packer._containers.repeats import numbered, repeat, require_distinct_files
-from packer._containers.unpacking import PackedRanges, PackedSpool
+from packer._codecs import LABEL_TYPES, UNLABELED
+from packer._containers.compression import PackedRanges, PackedSpool
+from packer._containers.contract import Container, Entry, Named, Packed, Piece, Ranges, Seal, Seals
+from packer._containers.discovery import above_classes, numbered_classes, splits_among
 from packer._fields import DTYPES, Field
-from packer._fields.values import parsed_json
-from packer._sample import LABEL_TYPES, UNLABELED
-from packer._storage.paths import name_problem
-from packer._storage.spool import Spool
-from packer._storage.stamps import filled
+from packer._fields.codec import parsed_json
+from packer._storage.files import Spool
+from packer._storage.packfile import PackFile
+from packer._storage.safe_open import name_problem
+from packer._storage.stamps import Stamps, filled, same_stamp, stamp_in, take_stamps, what_changed
 from packer._table import LONGEST_NAME, Buffer, Ints, Labels, Names, encode_name
-from packer.errors import SourceError, printable
+from packer.errors import CorruptPackError, SourceError, printable
 
-__all__ = ["Listing", "list_samples"]
+__all__ = ["ForeignFiles", "Listing", "list_samples", "numbered", "repeat", "require_distinct_files"]
+
+
+def require_distinct_files(root: Path, files: Sequence[str]) -> None:
+    """Refuse a file that a container lists twice: a short list of one shard could make a full disk of it."""
+    if len(set(files)) < len(files):
+        ((twice, _),) = Counter(files).most_common(1)
+        raise SourceError(f"{printable(root / twice)}: is listed twice. Name each file once")
+
+
+def repeat(names: Names) -> bool:
+    """Tell whether two names may be equal: two of their hashes are."""
+    hashes = np.fromiter(map(hash, names), np.int64, len(names))
+    hashes.sort()
+    return bool((hashes[1:] == hashes[:-1]).any())
+
+
+def numbered(names: Names, notes: list[str]) -> Names:
+    """Return names of which no two are equal: one that occurred before has a number behind its stem, ``a~2.jpg``.
+
+    What is said about that is added to `notes`.
+    """
+    hashes = np.fromiter(map(hash, names), np.int64, len(names))
+    ordered = np.sort(hashes)
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(again):
+        return names
+    suspect = np.isin(hashes, again)
+    notes.append(f"names occur again, such as {printable(names[int(suspect.argmax())])}: later ones end in ~2, ~3, ...")
+    return Names.of(_with_numbers(names, suspect.tolist(), ordered))
+
+
+def _with_numbers(names: Names, suspect: Sequence[bool], ordered: Ints) -> Iterator[str]:
+    """Yield names; `suspect` tells which ones may be equal to others, and `ordered` are the hashes of all."""
+    counts: dict[str, int] = {}
+    for name, is_suspect in zip(names, suspect, strict=True):
+        number = counts.get(name, 0) + 1 if is_suspect else 1
+        unique, (stem, suffix) = name, posixpath.splitext(name)
+        while number > 1 and _is_there(unique := f"{stem}~{number}{suffix}", ordered):
+            number += 1
+        if is_suspect:
+            counts[name] = number
+        yield unique
+
+
+def _is_there(name: str, ordered: Ints) -> bool:
+    value = hash(name)
+    place = int(np.searchsorted(ordered, value))
+    return place < len(ordered) and int(ordered[place]) == value
+
 
 _BLOCK, _BLOCK_BYTES = 4096, 1 << 26  # samples, and bytes that they hold
 _NO_BYTES = -1
@@ -448,3 +505,91 @@ def _is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_OPEN_FILES = 256
+
+
+class ForeignFiles:
+    """Files that belong to somebody else, who may change them.
+
+    Safe in many threads at once, and after a fork.
+
+    Parameters
+    ----------
+    root : path
+    names : sequence of str
+        Paths relative to `root`, with forward slashes; or absolute ones.
+    stamps : (F, 2) int64 array, optional
+        Size and time of each; by default the present ones.
+    packed : PackedRanges, optional
+        Compressed ranges of these files, which count as files after the last one.
+
+    Attributes
+    ----------
+    root : Path
+    names : sequence of str
+    stamps : (F, 2) int64 array
+    packed : PackedRanges
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        names: Sequence[str],
+        stamps: Stamps | None = None,
+        packed: PackedRanges | None = None,
+    ) -> None:
+        self.root = Path(root)
+        self.names = names
+        self.stamps = take_stamps(self.root, Names.of(names)) if stamps is None else stamps
+        self.packed = PackedRanges(len(self.stamps)) if packed is None else packed
+        self._open: dict[int, PackFile] = {}
+
+    def __len__(self) -> int:
+        return len(self.stamps)
+
+    def path(self, number: int) -> str:
+        """Return where a file lies."""
+        return os.path.join(self.root, self.names[number])
+
+    def open(self, number: int) -> PackFile:
+        """Open a file, or return it where it is open; CorruptPackError where it is another than was listed."""
+        file = self._open.get(number)
+        if file is None:
+            file = self._opened(number)
+            if len(self._open) >= _OPEN_FILES:
+                self._open = {}  # without a lock, which a fork could leave locked: at worst a file is opened twice
+            self._open[number] = file
+        return file
+
+    def _opened(self, number: int) -> PackFile:
+        file = PackFile(self.path(number))
+        before, now = stamp_in(self.stamps, number), (file.size, file.modified)
+        if not same_stamp(before, now):
+            file.close()
+            raise CorruptPackError(f"changed since it was listed: {what_changed(before, now)}", file.path)
+        return file
+
+    def read(self, number: int, offset: int, size: int) -> bytes:
+        """Return a range of a file, or of what a compressed range gives.
+
+        Raises
+        ------
+        PackError
+            As `open`, and where the range does not lie in the file.
+        ImageError
+            If a compressed range is damaged.
+        """
+        if number < self.packed.first:
+            return self.open(number).read(offset, size)
+        return self.packed.read(self.open(self.packed.file(number)), number, offset, size)
+
+    def close(self) -> None:
+        """Close the files that are open."""
+        for file in list(self._open.values()):
+            file.close()
+        self._open = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"root": self.root, "names": self.names, "stamps": self.stamps, "packed": self.packed, "_open": {}}

@@ -2,12 +2,22 @@
 
 What the pipeline prepares, the writer takes in the order of the source. From time to time what was written is synced,
 on a thread of its own, and then recorded in the journal, from which an interrupted conversion continues.
+
+What decides the bytes of a pack, and what of that makes no sense.
+
+Room for a pack on the disk: refused at the beginning where it is too little, and said where it is used up.
+
+And room in the system's cache of files.
+
+What a format takes beside the images, where that is much: LMDB, of small images.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,31 +26,173 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from packer._conversion.checkpoints import Checkpoints
-from packer._conversion.ledger import Ledger, check_report
-from packer._conversion.overhead import note_on_overhead
+import numpy as np
+
+from packer._codecs import UNLABELED
 from packer._conversion.pipeline import Batch, Pipeline, threads_for
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
-from packer._conversion.required import conversion_settings, require_format, require_policy
-from packer._conversion.room import fits_cache, require_room, saying_how_much_is_needed
-from packer._conversion.streaming import Stream, StreamSource
-from packer._conversion.unfinished import UnfinishedPack
-from packer._conversion.workspace import check_destination
+from packer._conversion.stream import Stream, StreamSource
+from packer._conversion.workspace import Checkpoints, Ledger, UnfinishedPack, check_destination, check_report
 from packer._fields import Field
-from packer._formats import Format, Writer, check_readable, format_for
+from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._formats.contract import Contents
 from packer._manifest import Manifest, schema_for
-from packer._sample import UNLABELED
 from packer._sources import Source, require_whole
 from packer._sources.base import listing_digest
-from packer._sources.indexed import none_readable
+from packer._sources.index import none_readable
 from packer._sources.objects import AT_ONCE
 from packer._storage.files import disk_size
+from packer._storage.system import available_memory, in_units
 from packer._table import column_checksums, column_types, with_offsets
-from packer.errors import DestinationError, ImageError, ResumeError, printable
+from packer._version import __version__
+from packer.errors import DestinationError, ImageError, OptionError, ResumeError, printable
 
-__all__ = ["ConversionProgress", "Summary", "convert"]
+__all__ = [
+    "BESIDE_A_SAMPLE",
+    "ConversionProgress",
+    "Summary",
+    "conversion_settings",
+    "convert",
+    "fits_cache",
+    "note_on_overhead",
+    "require_format",
+    "require_parts",
+    "require_policy",
+    "require_room",
+    "saying_how_much_is_needed",
+]
+
+
+def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """Return everything that decides the bytes of a pack but its source."""
+    versions = {"packer": __version__, **recipe.versions()}
+    return {"format": format, "options": dict(options), "recipe": recipe.settings(), "versions": versions}
+
+
+def require_format(name: str) -> Format:
+    """Return the format of that name; ValueError where there is none."""
+    if name not in FORMATS:
+        raise ValueError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
+    return FORMATS[name]
+
+
+def require_parts(format: Format) -> None:
+    """Raise OptionError where packs of a format cannot be parts."""
+    if not format.parts:
+        raise OptionError(
+            f"--parts would make a directory of packs, which no other tool knows: {format.suffixes[0]} has no parts. "
+            "Leave --parts out."
+        )
+
+
+def require_policy(on_error: str) -> None:
+    """Raise ValueError where `on_error` says neither to fail nor to skip."""
+    if on_error not in ("fail", "skip"):
+        raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
+
+
+_SHARE = 8  # of the memory, in which a cached pack has room
+
+
+def require_room(source: Source, recipe: Recipe, destination: Path, done: int = 0) -> None:
+    """Refuse a disk on which the images that keep their bytes do not fit.
+
+    Sizes are known of files that were listed. What is encoded, and what a pack's samples take, is not estimated. Nor
+    are quotas, which a file system may or may not count into what is free.
+
+    Parameters
+    ----------
+    source : Source
+    recipe : Recipe
+    destination : Path
+        Where the pack will be.
+    done : int
+        How many images of the source are written already.
+
+    Raises
+    ------
+    DestinationError
+        If the disk has less room than the images take.
+    """
+    if recipe.codec != "keep" or source.stamps is None:
+        return
+    needed = int(np.maximum(source.stamps[done:, 0], 0).sum())
+    free = _free(destination.parent)
+    if free is not None and needed > free:
+        raise DestinationError(
+            f"{printable(destination)}: its images take {needed / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB "
+            "left. Free some space, choose another disk, make the images smaller with --resize, or, where the disk "
+            "compresses or says too little, --ignore-free-space."
+        )
+
+
+@contextlib.contextmanager
+def saying_how_much_is_needed(pack: Path, ledger: Ledger, source: Source) -> Iterator[None]:
+    """Add to the error of a full disk how much the images that are left will take, as the others did."""
+    try:
+        yield
+    except DestinationError as error:
+        if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT) or not 0 < ledger.count < len(
+            source
+        ):
+            raise
+        needed = disk_size(pack) * (len(source) - ledger.count) / ledger.count
+        raise DestinationError(f"{error} About {needed / 1e6:,.1f} MB more are needed.") from error.__cause__
+
+
+def fits_cache(source: Source, recipe: Recipe) -> bool:
+    """Tell whether the system's cache shall hold a pack while it is written.
+
+    A pack of images that keep their bytes may be too large for that. The cache would take memory page by page, which
+    takes most of the time of such a conversion, and push out what other programs have in it. Where images are encoded,
+    writing takes next to no time.
+    """
+    sizes, memory = source.sizes() if recipe.codec == "keep" else None, available_memory()
+    return sizes is None or memory is None or int(sizes.sum()) <= memory // _SHARE
+
+
+def _free(directory: Path) -> int | None:
+    """Return the bytes that are free on a disk, with those that root alone may use; None where nothing tells."""
+    try:
+        if hasattr(os, "statvfs"):
+            disk = os.statvfs(directory)
+            return disk.f_bfree * disk.f_frsize if disk.f_blocks else None
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return None
+
+
+_MUCH = 0.10  # of the bytes of the images
+_WORTH_A_WORD = 1_000_000  # bytes
+BESIDE_A_SAMPLE = 60
+"""Bytes of a sample beside its image in a pack without gaps: its row in the table, and its name."""
+
+
+def note_on_overhead(format: str, count: int, data: float, taken: float) -> str | None:
+    """Return what to say of a pack that takes many bytes beside its images; None where there is nothing to say.
+
+    An LMDB value of more than 2 kB fills whole pages of 4 KiB, and smaller values fill a page as far as they fit. The
+    formats that pack samples without gaps take a row of the table a sample.
+
+    Parameters
+    ----------
+    format : str
+        A key of `FORMATS`.
+    count : int
+        How many samples there are.
+    data : float
+        Bytes of the images and of the values of their fields.
+    taken : float
+        Bytes of the pack.
+    """
+    beside, least = taken - data, count * BESIDE_A_SAMPLE
+    if format != "lmdb" or data <= 0 or beside < _MUCH * data or beside - least < _WORTH_A_WORD:
+        return None
+    return (
+        f"small images: .lmdb takes {in_units(beside)} ({beside / data:.0%}) beside them, and .h5 would take "
+        f"{in_units(least)} ({least / data:.0%})"
+    )
 
 
 @dataclass(frozen=True)
@@ -147,7 +299,7 @@ def convert(
     progress : callable, optional
         Called on this thread after every batch.
     samples : iterable, optional
-        Samples that come one after the other in place of the source's images; see `packer._conversion.streaming`.
+        Samples that come one after the other in place of the source's images; see `packer._conversion.stream`.
 
     Returns
     -------

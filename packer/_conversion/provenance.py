@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer import __version__
 from packer._account import Account, counted
+from packer._conversion.pipeline import carries
 from packer._conversion.recipe import Recipe
-from packer._conversion.repack import carries
 from packer._formats import Reader, open_pack
 from packer._manifest import TILED, Manifest
 from packer._sources import Source
-from packer._sources.readbuffer import ReadBuffer
+from packer._sources.base import ReadBuffer
 from packer._storage.stamps import stamp_at
+from packer._version import __version__
 from packer.errors import ImageError, NotAPackError, PackNotFoundError, SourceError, printable, warn
 
 __all__ = ["Provenance", "made_before", "provenance"]

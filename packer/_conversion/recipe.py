@@ -1,4 +1,7 @@
-"""Everything that decides what the bytes of a file become."""
+"""Everything that decides what the bytes of a file become.
+
+What a conversion does to the pixels of an image, for all that belongs to the image.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,17 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from packer._codecs import CODECS, TO_8_BIT
 from packer._images.decode import fast_decoder
 from packer._images.encode import jpeg_encoder
-from packer._images.geometry import MAX_PIXELS
-from packer._images.jpeg.transcode import require_transcoder
-from packer._images.resize import require_kernel
-from packer._images.sizing import ResizeSpec
-from packer._sample import CODECS, TO_8_BIT
+from packer._images.geometry import MAX_PIXELS, Box
+from packer._images.jpeg_tiles import require_transcoder
+from packer._images.resize import ResizeSpec, require_kernel
 from packer.errors import OptionError
 
-__all__ = ["AUDITS", "EXIF_POLICIES", "Recipe"]
+__all__ = ["AUDITS", "EXIF_POLICIES", "Change", "Recipe"]
 
 EXIF_POLICIES = ("ignore", "apply")
 AUDITS = ("structure", "decode")
@@ -49,7 +51,7 @@ class Recipe:
     Attributes
     ----------
     codec : str
-        One of `packer._sample.CODECS`.
+        One of `packer._codecs.CODECS`.
     resize : ResizeSpec or None
     quality : int
         1 to 100, of ``jpeg`` and ``webp``.
@@ -66,7 +68,7 @@ class Recipe:
         Whether files are encoded anew that are of the codec's type already and keep their size.
     to_8_bit : {"clip", "type", "file"}, optional
         How an image becomes 8-bit RGB that has more than 8 bits a channel, or bands that RGB does not show; see
-        `packer._images.levels.decode_to_8_bit`. By default it is refused where pixels are encoded.
+        `packer._images.depth.decode_to_8_bit`. By default it is refused where pixels are encoded.
 
     Raises
     ------
@@ -154,3 +156,37 @@ def _version_of(module: str) -> str:
         with contextlib.suppress(OSError, KeyError):  # of a torch that keeps it elsewhere
             return str(runpy.run_path(str(Path(found.origin).with_name("version.py")))["__version__"])
     return str(importlib.import_module(module).__version__)
+
+
+class Change(NamedTuple):
+    """What becomes of an image.
+
+    Attributes
+    ----------
+    size : (height, width)
+        The size of the image before the change, in whose pixels the sample's values are given.
+    orientation : int
+        EXIF orientation by which the image is turned upright, 1 to 8.
+    resize : ResizeSpec, optional
+        How the upright image is resized; None where it is not.
+    exif : {"ignore", "apply"}
+        What becomes of the EXIF orientations of further images.
+    """
+
+    size: tuple[int, int]
+    orientation: int = 1
+    resize: ResizeSpec | None = None
+    exif: str = "ignore"
+
+    @property
+    def upright(self) -> tuple[int, int]:
+        """The size after turning."""
+        height, width = self.size
+        return (width, height) if self.orientation >= 5 else (height, width)
+
+    @property
+    def box(self) -> Box | None:
+        """What resizing does to the upright image, as a record of `CROP`; None where it changes nothing."""
+        if self.resize is None or not self.resize.changes(*self.upright):
+            return None
+        return self.resize.box(*self.upright)

@@ -1,30 +1,712 @@
-"""What a conversion is asked for, in paths and options: by the command line, or by a call of `packer.convert`."""
+"""What a conversion is asked for, in paths and options: by the command line, or by a call of `packer.convert`.
+
+Which images are wanted, and their labels and fields, in paths and options.
+
+A source at URLs, as a request asks for it: what lies below a URL, or what a table of URLs names.
+
+What is asked for of images with annotations: in COCO's format, in Pascal VOC's layout, or in YOLO's.
+
+Messages in the words of the caller.
+
+Messages speak of options as the command line spells them: ``--on-error skip``. A function that is called from Python
+turns them into its arguments: ``on_error='skip'``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+import functools
+import inspect
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
-from packer._account import BadSamples
-from packer._conversion.convert import ConversionProgress, Summary, convert
-from packer._conversion.ledger import check_report
+from packer._account import Account, BadSamples
+from packer._codecs import CODECS, LABEL_TYPES, LOSSY, TO_8_BIT
+from packer._containers import find_container, keys_said, named_paths
+from packer._conversion.convert import (
+    ConversionProgress,
+    Summary,
+    convert,
+    require_format,
+    require_parts,
+    require_policy,
+)
 from packer._conversion.recipe import Recipe
-from packer._conversion.required import require_format, require_parts, require_policy
-from packer._conversion.sourcerequest import SourceRequest, is_pack, option
-from packer._conversion.workspace import check_destination
-from packer._formats import FORMATS, Format, format_for
+from packer._conversion.workspace import check_destination, check_report
+from packer._fields import Condition
+from packer._formats import FORMATS, Format, format_for, open_pack, recognise
 from packer._images.geometry import MAX_PIXELS
-from packer._images.sizing import ResizeSpec
-from packer._sample import LOSSY
-from packer._sources import Source
-from packer._storage.limits import require_count
-from packer._storage.remote.urls import is_url, shown
-from packer.errors import OptionError
+from packer._images.resize import ResizeSpec
+from packer._sources import (
+    ON_MISSING,
+    ColumnSpec,
+    FileField,
+    ImageRule,
+    Source,
+    account_for_classes,
+    account_for_labels,
+    container_source,
+    csv_source,
+    default_delimiter,
+    files_among,
+    imagefolder_source,
+    is_listing,
+    listed_source,
+    metadata_of,
+    metadata_source,
+    notes_on_gray_files,
+    pack_source,
+    prefix_source,
+    refuse_splits,
+    stylegan_source,
+    unlabeled_source,
+    url_table_source,
+    with_files,
+    with_given_classes,
+    without_labels,
+)
+from packer._storage.place import place_of
+from packer._storage.remote.urls import is_url, parse, shown, user_path
+from packer._storage.system import require_count
+from packer.errors import ImageError, NotAPackError, OptionError, PackerError, PackNotFoundError, SourceError, printable
 
-__all__ = ["ConversionRequest", "SourceRequest", "format_options", "is_pack"]
+__all__ = [
+    "AnnotationRequest",
+    "ConversionRequest",
+    "SourceRequest",
+    "as_arguments",
+    "files_said",
+    "format_options",
+    "is_pack",
+    "is_table",
+    "option",
+    "refuse_of_container",
+    "source_of_objects",
+    "speaking_of_arguments",
+]
+
+_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
+_OF_A_DISK = {
+    "file_fields": "--field",
+    "annotations": "--coco, --voc and --yolo",
+    "any_image": "--any-image",
+    "container_keys": "--key",
+}
+"""What is read of files on a disk alone."""
+
+
+def is_table(src: Path) -> bool:
+    """Tell whether SRC is a table, which can name images by their URLs."""
+    return src.suffix.lower() in _TABLES and not is_url(src) and os.path.isfile(src)
+
+
+def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> Source | None:
+    """List the images at URLs that are asked for; None where they are asked for on a disk.
+
+    Raises
+    ------
+    OptionError
+        If an option is for files on a disk.
+    SourceError
+        If nothing can be listed.
+    """
+    at_url = is_url(request.src)
+    if not at_url and (request.labels is not None or not is_table(request.src)):
+        return None
+    for name, options in _OF_A_DISK.items():
+        if getattr(request, name):
+            raise OptionError(
+                f"{options} is for files on a disk, and {_shown(request.src)} is or names objects at URLs"
+            )
+    if request.in_place:
+        raise OptionError(f"{_shown(request.src)}: objects at URLs are converted, and not indexed")
+    if at_url and request.labels is None:
+        if parse(request.src).scheme in ("http", "https"):
+            raise SourceError(
+                f"{shown(request.src)}: a server of HTTP does not list what it has. Convert a table of URLs: "
+                "`packer convert urls.csv DST`, with a column `url`"
+            )
+        return prefix_source(
+            str(parse(request.src)), classes, request.rule, unlabeled=request.unlabeled or request.no_classes
+        )
+    return url_table_source(
+        str(parse(request.src)) if at_url else None,
+        request.src if request.labels is None else request.labels,
+        path_column=request.path_column,
+        label_column=request.label_column,
+        delimiter=request.delimiter,
+        label_type=request.label_type,
+        unlabeled=request.unlabeled,
+        classes=classes,
+        columns=request.table_columns,
+        has_labels=not request.no_classes,
+        suffix=request.suffix,
+        has_header=not request.no_header,
+        bad=request.bad_samples(),
+    )
+
+
+def _shown(src: Path) -> str:
+    return shown(src) if is_url(src) else printable(src)
+
+
+def files_said(said: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """Return the files of annotations that a caller names, which may be one."""
+    return list(map(user_path, [said] if isinstance(said, str | os.PathLike) else said))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotationRequest:
+    """Which annotations are wanted. None stands for what was not said.
+
+    Attributes
+    ----------
+    coco : sequence of Path
+        Files of annotations in COCO's format, of the same images.
+    masks : bool
+        Whether the annotations of `coco` are drawn as masks.
+    voc : Path, optional
+        A directory in Pascal VOC's layout.
+    yolo : Path, optional
+        A ``data.yaml`` of YOLO's.
+    split : str, optional
+        Which split of `voc` or `yolo`.
+    """
+
+    coco: Sequence[Path] = ()
+    masks: bool = False
+    voc: Path | None = None
+    yolo: Path | None = None
+    split: str | None = None
+
+    @property
+    def annotations(self) -> str | None:
+        """The name of the argument that names annotations; None where there is none."""
+        return next((name for name in ("coco", "voc", "yolo") if getattr(self, name)), None)
+
+    def refuse_annotations(self) -> None:
+        """Raise OptionError where what is said of annotations contradicts itself, or decides nothing."""
+        named = self.annotations
+        if sum(bool(said) for said in (self.coco, self.voc, self.yolo)) > 1:
+            raise OptionError("--coco, --voc and --yolo each say all annotations: say one of them")
+        if self.masks and not self.coco:
+            raise OptionError("--masks draws the annotations of --coco: say which with --coco")
+        if self.split is not None and not (self.voc or self.yolo):
+            raise OptionError("--split names a split of --voc or --yolo")
+        names = ("labels", "classes_from")  # unlabeled is what such images are
+        if named and (others := [name for name in names if getattr(self, name, None)]):
+            option = others[0].replace("_", "-")
+            raise OptionError(f"--{option} says labels, and images with --{named} have fields instead: leave out one")
+
+    def annotated_source(
+        self, src: Path, rule: ImageRule, on_missing: str | None, bad: BadSamples, *, unlabeled: bool
+    ) -> Source:
+        """List the images below `src` with their annotations; SourceError where that fails."""
+        missing = "skip" if on_missing == "skip" else "error"  # null is for files of fields
+        if self.coco:
+            from packer._sources.coco import coco_source
+
+            return coco_source(src, self.coco, masks=self.masks, on_missing=missing, rule=rule, bad=bad)
+        if self.voc is not None:
+            from packer._sources.voc import voc_source
+
+            return voc_source(
+                src, self.voc, split=self.split, on_missing=missing, rule=rule, bad=bad, unlabeled=unlabeled
+            )
+        assert self.yolo is not None
+        from packer._sources.yolo import yolo_source
+
+        return yolo_source(
+            src, self.yolo, split=self.split, on_missing=missing, rule=rule, bad=bad, unlabeled=unlabeled
+        )
+
+    def described_annotations(self) -> dict[str, Any]:
+        """Return what is asked for as JSON values."""
+        paths = {name: path and os.path.abspath(path) for name, path in (("voc", self.voc), ("yolo", self.yolo))}
+        files = [os.path.abspath(path) for path in self.coco] or None
+        return {**paths, "coco": files, "masks": self.masks or None, "split": self.split}
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_VALUES = ("skip", "fail", "null", "same", "union", "class", "int", "float", "tab", *TO_8_BIT, *CODECS)
+_COMMANDS = r"`[^`]*`|^  packer .*$"  # they are quoted, and stay
+_PREFIXES = re.compile(r"--prefix ('[^']*'|\S+)(?: --prefix ('[^']*'|\S+))+")
+_COLUMN = r"(?:(?<=path-column )|(?<=label-column ))(?!(?:and|or|says?|is)\b)\w+"
+_VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|[0-9]+|'[^']*'|{_COLUMN}"
+_QUOTED = r"""(?<!\w)'[^'\n]*'(?!\w)|"[^"\n]*\""""  # names and values, which stay
+_OPTION = re.compile(rf"{_QUOTED}|(?<![^\s(\[])--(no-)?([a-z]+(?:-[a-z0-9]+)*)(?![\w/.-]\w|/)(?: ({_VALUE})(?!\w))?")
+
+
+def speaking_of_arguments(function: Callable[_P, _R], others: Callable[..., Any] | None = None) -> Callable[_P, _R]:
+    """Let the errors of a function speak of its arguments in place of options, and of those of `others`."""
+    parameters = {
+        name: parameter
+        for one in (others, function)
+        if one is not None
+        for name, parameter in inspect.signature(one).parameters.items()
+    }
+
+    @functools.wraps(function)
+    def speaking(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except (PackerError, TypeError, ValueError) as error:
+            own = list(_texts_given([*args, *kwargs.values()]))
+            if error.args and isinstance(error.args[0], str):  # names and paths come after what is said
+                error.args = as_arguments(error.args[0], parameters, own), *error.args[1:]
+            if isinstance(error, ImageError):
+                error.reason = as_arguments(error.reason, parameters, own)
+            raise
+
+    return speaking
+
+
+def refuse_of_container(src: Path, said: str, error: SourceError) -> None:
+    """Raise OptionError where `src` has no images because an option that was said keeps a container from being one."""
+    found = find_container(named_paths(src)) if said else None
+    if found is not None:
+        what = f"{said} is for a directory of images, and {printable(src)} is {found[0].kind}"
+        raise OptionError(f"{what}: leave it out, or say with --key what its samples have. {error}") from error
+
+
+def as_arguments(text: str, parameters: Mapping[str, inspect.Parameter], own: Sequence[str] = ()) -> str:
+    """Return a message with its options as arguments of a function that has `parameters`.
+
+    What the caller gave, `own`, stays as it is: a path may hold the name of an option.
+    """
+    kept = [_COMMANDS, *(re.escape(printable(word)) for word in sorted(own, key=len, reverse=True) if "--" in word)]
+    pieces = re.split(f"({'|'.join(kept)})", text, flags=re.MULTILINE)
+    pieces[::2] = [_OPTION.sub(lambda found: _argument(found, parameters), _listed(piece)) for piece in pieces[::2]]
+    return "".join(pieces)
+
+
+def _texts_given(given: Iterable[object]) -> Iterator[str]:
+    """Yield the texts and paths among what a function was given."""
+    for value in given:
+        if isinstance(value, str | os.PathLike):
+            yield os.fsdecode(value)
+        elif isinstance(value, list | tuple):
+            yield from _texts_given(value)
+
+
+def _listed(text: str) -> str:
+    """Return a message with an option that is given several times as one argument."""
+    return _PREFIXES.sub(lambda found: f"prefixes={shlex.split(found[0])[1::2]}", text)
+
+
+def _argument(found: re.Match[str], parameters: Mapping[str, inspect.Parameter]) -> str:
+    if found[2] is None:  # quoted
+        return found[0]
+    no, name, value = found[1], found[2].replace("-", "_"), found[3]
+    name = {"prefix": "prefixes", "field": "fields", "column": "columns"}.get(name, name)
+    name, no = (f"no_{name}", None) if no and f"no_{name}" in parameters else (name, no)
+    if name not in parameters:
+        return found[0]
+    if no or "bool" in str(parameters[name].annotation):
+        return f"{name}={not no}" + (f" {value}" if value else "")
+    if value is None:
+        return f"{name}="
+    if value.isdecimal() and "str" not in str(parameters[name].annotation):
+        return f"{name}={value}"
+    return f"{name}={chr(9)!r}" if value == "tab" else f"{name}={value.strip(chr(39))!r}"
+
+
+_READING = ("path_column", "label_column", "delimiter", "label_type", "suffix")
+"""What says how to read a file of labels."""
+
+_OF_A_DIRECTORY = {"labels": "labels", "extensions": "images"}
+_OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields"}
+_OF_A_DIRECTORY |= {"coco": "fields", "voc": "fields", "yolo": "fields"}
+_OF_A_DIRECTORY |= {"skip_hidden": "images", "allow_empty": "classes"}
+"""What is for directories alone, with what a listing or a pack says by itself instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRequest(AnnotationRequest):
+    """Which images are wanted, and their labels. None stands for what was not said.
+
+    Attributes
+    ----------
+    src : Path
+        A directory of images, a pack, or a listing.
+    labels : Path, optional
+        A CSV file that names images below `src`, with labels.
+    path_column, label_column, delimiter : str, optional
+        How `labels` is read: by default ``"path"``, ``"label"``, and a comma or, of a ``.tsv`` file, a tab.
+    label_type : {"class", "int", "float"}, optional
+        What the labels in `labels` are.
+    suffix : str, optional
+        What the names in `labels` lack at their end, such as ``".jpg"``.
+    no_header : bool
+        Whether the first line of `labels` is a row, so that columns have numbers from 1 for names.
+    unlabeled : bool
+        Whether images without labels are taken: rows of `labels` that have none, or without `labels` all images.
+    extensions : str or sequence of str, optional
+        The suffixes of images, in place of ImageFolder's.
+    any_image : bool
+        Whether files of other suffixes are asked for their content.
+    skip_hidden : bool
+        Whether hidden files and directories are left out, which ImageFolder takes.
+    allow_empty : bool
+        Whether a class directory may have no image, where ImageFolder raises.
+    classes_from : Path, optional
+        A pack whose class ids are used, of labels and of fields.
+    where : str, optional
+        A condition that chooses samples of a pack, before `limit` and `sample` count.
+    limit : int, optional
+        How many images are taken, from the first on.
+    sample : int, optional
+        How many images are taken, evenly spread over the list.
+    fields : sequence of str, or mapping of str to str
+        Files beside the images that become fields: ``"NAME[:KIND]=TEMPLATE"``, or templates by names.
+    columns : sequence of str, or mapping of str to str
+        Columns of `labels` that become fields: ``"NAME[=COLUMN]:KIND[:DTYPE]"``, or kinds by names.
+    on_missing : {"error", "null", "skip"}, optional
+        What becomes of an image without a file or a row of its fields; by default an error.
+    keys : sequence of str, or mapping of str to str
+        What in a container is the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by names.
+    no_classes : bool
+        Whether no labels are wanted: all have the label -1.
+    no_metadata : bool
+        Whether ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src` is left alone.
+    strict : bool
+        Whether images, labels or fields that are left out, unlabeled or renumbered are an error, unless an option asked
+        for that.
+
+    Raises
+    ------
+    OptionError
+        If options do not fit together.
+    TypeError, ValueError
+        If one is no such value.
+    """
+
+    in_place: ClassVar[bool] = False  # whether images stay where they are, and so none may lie compressed
+    src: Path
+    labels: Path | None = None
+    path_column: str | None = None
+    label_column: str | None = None
+    delimiter: str | None = None
+    label_type: str | None = None
+    suffix: str | None = None
+    no_header: bool = False
+    unlabeled: bool = False
+    extensions: str | Sequence[str] | None = None
+    any_image: bool = False
+    skip_hidden: bool = False
+    allow_empty: bool = False
+    classes_from: Path | None = None
+    where: str | None = None
+    limit: int | None = None
+    sample: int | None = None
+    fields: Sequence[str] | Mapping[str, str] = ()
+    columns: Sequence[str] | Mapping[str, str] = ()
+    on_missing: str | None = None
+    keys: Sequence[str] | Mapping[str, str] = ()
+    no_classes: bool = False
+    no_metadata: bool = False
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        require_count("limit", self.limit)
+        require_count("sample", self.sample)
+        if self.limit and self.sample:
+            raise OptionError("--limit takes the first images, --sample images from everywhere: say one of them")
+        said = [name for name in _READING if getattr(self, name) is not None]
+        how = [*said, *(["no_header"] if self.no_header else [])]
+        if self.labels is None and how and not is_table(self.src):
+            raise OptionError(f"{option(how[0])} says how to read a file of labels: say which with --labels")
+        for name in said:
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
+        if self.label_type not in (None, *LABEL_TYPES):
+            raise ValueError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {self.label_type!r}")
+        self._refuse_contradictions()
+        self.refuse_annotations()
+        if self.where is not None:
+            Condition(self.where)  # which refuses what is none
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
+            raise ValueError(f"delimiter is one character, not {self.delimiter!r}")
+
+    @cached_property
+    def rule(self) -> ImageRule:
+        """Which files count as images."""
+        return ImageRule.of(self.extensions, self.any_image, self.skip_hidden)
+
+    @cached_property
+    def container_keys(self) -> dict[str, str]:
+        """The keys of a container, by what they become; OptionError where one is none."""
+        return keys_said(_texts("keys", self.keys, "="))
+
+    @cached_property
+    def file_fields(self) -> tuple[FileField, ...]:
+        """The fields that are files beside the images; OptionError where one is none."""
+        return tuple(map(FileField.of, _texts("fields", self.fields, "=")))
+
+    @cached_property
+    def table_columns(self) -> tuple[ColumnSpec, ...]:
+        """The fields that are columns of `labels`; OptionError where one is none."""
+        return tuple(map(ColumnSpec.of, _texts("columns", self.columns, ":")))
+
+    @property
+    def _has_class_columns(self) -> bool:
+        return any(spec.kind in ("class", "labels") for spec in self.table_columns)
+
+    def classes(self) -> list[str] | None:
+        """Return the classes of the pack `classes_from`; None without one, and where labels are no classes."""
+        if self.classes_from is None or self.no_classes or self.label_type in ("int", "float"):
+            return None
+        with open_pack(self.classes_from) as reader:
+            if reader.manifest.label_type != "class":
+                raise OptionError(
+                    f"{printable(self.classes_from)}: its labels are numbers, and --classes-from wants classes"
+                )
+            return reader.manifest.classes
+
+    def _refuse_contradictions(self) -> None:
+        """Raise OptionError where what is said of labels or files contradicts itself, or decides nothing."""
+        rule = self.rule  # refuses what is no suffix
+        numbers = f"--label-type {self.label_type}" if self.label_type in ("int", "float") else None
+        if numbers and self.unlabeled:
+            raise OptionError(f"--unlabeled is for class ids: no number of {numbers} means that there is no label")
+        none = numbers or ("--no-classes" if self.no_classes else None)
+        none = none or ("--unlabeled" if self.unlabeled and self.labels is None else None)
+        if self.classes_from is not None and none and not self._has_class_columns:
+            raise OptionError(f"--classes-from is for class ids: with {none} there are no classes")
+        if self.no_classes and (self.label_type or self.label_column):
+            raise OptionError("--no-classes leaves no labels: leave out --label-type and --label-column")
+        if self.table_columns and self.labels is None and not is_table(self.src):
+            raise OptionError("--column says what a column of a table becomes: say which file with --labels")
+        if self.on_missing not in (None, *ON_MISSING):
+            raise ValueError(f"on_missing is one of {', '.join(ON_MISSING)}, not {self.on_missing!r}")
+        may_lack = self.file_fields or self.table_columns or not (self.no_metadata or self.labels)
+        if self.on_missing in ("null", "skip") and not may_lack:
+            raise OptionError("--on-missing is for fields: say which with --field or --column")
+        if self.allow_empty and (self.labels or self.unlabeled or self.no_classes or self.annotations):
+            raise OptionError("--allow-empty is for directories that are classes, which these options leave out")
+        if self.labels is not None and rule != ImageRule():
+            said = "--any-image" if self.any_image else "--extensions" if self.extensions else "--skip-hidden"
+            raise OptionError(f"{said} is for directories: the file of --labels names the images")
+
+    @property
+    def allows_empty(self) -> bool:
+        """Whether a class directory may have no image though nobody said so: that of a list may."""
+        return True
+
+    def bad_samples(self) -> BadSamples:
+        """Return what takes the samples that cannot be used: a list has them, for the conversion to decide."""
+        return BadSamples(skip=True)
+
+    def open(self, destination: Path, classes: list[str] | None, *, is_split: bool = False) -> Source:
+        """List the images.
+
+        Parameters
+        ----------
+        destination : Path
+            Where they will go, which a message says.
+        classes : list of str, optional
+            Class names in the order of their ids, such as those that `classes` returns.
+        is_split : bool
+            Whether `src` is one of several splits, and so holds none itself.
+
+        Raises
+        ------
+        OptionError
+            If the options do not fit what `src` is.
+        SourceError, PackError
+            If `src` cannot be used.
+        """
+        source = self._opened(destination, classes, is_split)
+        if self.classes_from is not None:
+            with open_pack(self.classes_from) as reader:
+                fields = reader.manifest.fields
+            remedy = "Correct them, or convert the images of that pack again."
+            source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=remedy)
+        if self.file_fields:
+            source = with_files(source, self.file_fields, self.on_missing or "error", skip=self.bad_samples().skip)
+            gray = notes_on_gray_files(source, _texts("fields", self.fields, "="))
+            source = replace(source, notes=[*source.notes, *gray])
+        if source.origin is None:  # else the packs have an account of their own
+            account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
+            if classes is not None:
+                account_for_classes(source, classes)
+        self._require_no_losses(source)
+        return self._chosen(source)
+
+    def require_strict_policy(self, on_error: str) -> None:
+        """Raise OptionError where losses are errors, and bad images are to be left out."""
+        if self.strict and on_error == "skip":
+            raise OptionError("--on-error skip leaves out bad images, and --strict refuses to: say one of them")
+
+    def _require_no_losses(self, source: Source) -> None:
+        if not self.strict:
+            return
+        if source.account is None:
+            raise SourceError(
+                f"{printable(self.src)}: --strict, and this list of an older packer does not say what was left out. "
+                "Run `packer scan` again."
+            )
+        source.account.require_no_losses(str(self.src))
+
+    def _chosen(self, source: Source) -> Source:
+        """Return the images that `limit` or `sample` takes."""
+        count, option = (self.limit, "--limit") if self.limit else (self.sample, "--sample")
+        if not count or count >= len(source):
+            return source
+        chosen = source.limited(count) if self.limit else source.sampled(count)
+        account = Account.united([source.account])
+        if account is not None:
+            account.left_out("image", f"{option} {count}", count=len(source) - count, chosen=True)
+        return replace(chosen, account=account)
+
+    def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
+        listed = is_listing(self.src)
+        own = [name for name in _OF_A_DIRECTORY if getattr(self, name)]
+        own_of_all = [*own, *(["no_classes"] if self.no_classes else [])]
+        if own_of_all and (listed or is_pack(self.src)):
+            what = _OF_A_DIRECTORY.get(own_of_all[0], "labels")
+            raise OptionError(
+                f"{option(own_of_all[0])} is for a directory of images: {printable(self.src)} says its own {what}"
+            )
+        if self.where is not None and (listed or not is_pack(self.src)):
+            raise OptionError(
+                f"--where chooses samples of a pack, and {printable(self.src)} is none: convert it, and then the pack"
+            )
+        if listed:
+            if classes is not None or self.classes_from is not None:
+                raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
+            return listed_source(self.src)
+        if is_pack(self.src):
+            source = pack_source(self.src, classes=classes)
+            return source if self.where is None else source.where(self.where)
+        if (objects := source_of_objects(self, classes)) is not None:
+            return objects
+        if (container := self._of_container(own, classes)) is not None:
+            return container
+        if self.annotations:
+            return self.annotated_source(
+                self.src, self.rule, self.on_missing, self.bad_samples(), unlabeled=self.unlabeled or self.no_classes
+            )
+        try:
+            return self._of_directory(destination, classes, is_split)
+        except SourceError as error:
+            refuse_of_container(self.src, option(own[0]) if own else "", error)
+            raise
+
+    def _of_container(self, said: Sequence[str], classes: list[str] | None) -> Source | None:
+        """List the samples of a container; None where `src` is none, or options say what is a directory's."""
+        paths, keys = named_paths(self.src), self.container_keys
+        if not paths or said:
+            source = None
+        else:
+            source = container_source(
+                paths,
+                keys,
+                classes,
+                in_place=self.in_place,
+                unlabeled=self.unlabeled or self.no_classes,
+                bad=self.bad_samples(),
+            )
+        if source is None and keys and not paths:
+            raise SourceError(f"{printable(self.src)}: no such file or directory")
+        if source is None and keys:
+            raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")
+        return without_labels(source) if source is not None and self.no_classes else source
+
+    def _of_directory(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
+        files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None
+        if self.labels is not None:
+            said = {name: value for name in _READING if (value := getattr(self, name)) is not None}
+            return csv_source(
+                self.src,
+                self.labels,
+                **said,
+                unlabeled=self.unlabeled,
+                classes=classes,
+                columns=self.table_columns,
+                has_labels=not self.no_classes,
+                on_missing=self.on_missing or "error",
+                files_of=files_of,
+                has_header=not self.no_header,
+                bad=self.bad_samples(),
+            )
+        no_classes = self.unlabeled or self.no_classes
+        table = None if self.no_metadata else metadata_of(self.src, self.bad_samples())
+        if table is not None:
+            return metadata_source(
+                self.src,
+                table,
+                self.rule,
+                classes,
+                has_classes=not no_classes,
+                on_missing=self.on_missing or "error",
+                files_of=files_of,
+                allow_empty=self.allow_empty or self.allows_empty,
+            )
+        if no_classes:
+            return unlabeled_source(self.src, self.rule)
+        made = None if self.no_metadata else stylegan_source(self.src, classes, self.rule)
+        if made is not None:
+            return made
+        if not is_split:
+            refuse_splits(self.src, destination)
+        return imagefolder_source(
+            self.src, classes, self.rule, files_of, allow_empty=self.allow_empty or self.allows_empty
+        )
+
+    def described(self) -> dict[str, Any]:
+        """Return what is asked for as JSON values, for others to ask for the same."""
+        values: dict[str, Any] = {"labels": self.labels, "classes_from": self.classes_from, "limit": self.limit}
+        values |= {"path_column": self.path_column or "path", "label_column": self.label_column or "label"}
+        values |= {"delimiter": self.delimiter or default_delimiter(self.labels), "label_type": self.label_type}
+        values |= {"sample": self.sample, "where": self.where}
+        said = {name: None if value is None else str(value) for name, value in values.items()}
+        extensions = None if self.extensions is None else ",".join(self.rule.extensions)
+        which: dict[str, Any] = {
+            "extensions": extensions,
+            "unlabeled": self.unlabeled or None,
+            "any_image": self.any_image or None,
+            "skip_hidden": self.skip_hidden or None,
+            "allow_empty": self.allow_empty or None,
+            "suffix": self.suffix,
+            "no_header": self.no_header or None,
+        }
+        which |= {"field": list(_texts("fields", self.fields, "=")) or None, "on_missing": self.on_missing}
+        which |= {"column": list(_texts("columns", self.columns, ":")) or None}
+        which |= {"key": list(_texts("keys", self.keys, "=")) or None}
+        which |= {"no_classes": self.no_classes or None, "no_metadata": self.no_metadata or None}
+        which |= self.described_annotations()
+        return {**said, **which, "src": shown(src) if is_url(src := place_of(self.src).path) else src}
+
+
+def is_pack(path: Path) -> bool:
+    """Tell whether there is a pack at `path`, and not a file that another tool wrote in a format that packs have."""
+    try:
+        recognise(path)
+    except (NotAPackError, PackNotFoundError):
+        return False
+    return not os.path.isfile(path) or find_container([path]) is None
+
+
+def _texts(name: str, said: Sequence[str] | Mapping[str, str], sign: str) -> Iterator[str]:
+    """Yield fields or columns as the command line spells them; TypeError where they are none."""
+    if isinstance(said, Mapping):
+        said = [f"{key}{sign}{value}" for key, value in said.items()]
+    if isinstance(said, str) or not all(isinstance(text, str) for text in said):
+        raise TypeError(f"{name} are texts, or texts by names, not {said!r}")
+    yield from said
+
+
+def option(name: str) -> str:
+    """Return the option that sets what a request calls `name`."""
+    return {"fields": "--field", "columns": "--column", "keys": "--key"}.get(name, "--" + name.replace("_", "-"))
 
 
 @dataclass(frozen=True, kw_only=True)

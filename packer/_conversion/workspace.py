@@ -4,36 +4,84 @@ Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` wi
 
 ``pack``            what becomes the pack, a file or a directory
 ``source.list``     the source as it was when the conversion began: its list, the size and the time of every file
-``journal.jsonl``   what is done of a conversion in one piece; see `packer._conversion.unfinished`
+``journal.jsonl``   what is done of a conversion in one piece; see `packer._conversion.workspace`
 ``reserve``         room for the last line of the journal
-``parts.json``      what a conversion in parts is; see `packer._conversion.job`
+``parts.json``      what a conversion in parts is; see `packer._conversion.parts`
 ``replaced``        what stood at the destination, for the moment between taking that away and renaming ``pack``
 ``lock``            held by the process that writes, or that begins or finishes a conversion in parts
 
 and unnamed files for data that grow with the pack. They vanish when the process ends.
 
 The destination itself appears by renaming ``pack``, complete and synced.
+
+An unfinished pack that is written in one piece: what is written of it, and how much of that is durable.
+
+What becomes of the images is recorded in the journal, a line a checkpoint, after their samples' bytes were synced. A
+reserve is given up where the disk is full, so that there is room for the journal's last line.
+
+The journal of a conversion: what became of the images so far, in the order of the source.
+
+A line holds the CRC-32C of what follows, and then JSON: the first line says what is being converted and how, each other
+one is a checkpoint. A line is written when the bytes of its samples are on the disk. A last line that was not written
+whole is passed over.
+
+Checkpoints of a conversion: from time to time what was written is synced, and then recorded in the journal.
+
+The account of a conversion: what became of the images, as far as the pack, the report and the summary tell of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
 import shutil
 import socket
 import stat
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from packer._formats import recognise
-from packer._storage.files import remove, require_directory, synced_directory, writing_to
+import google_crc32c
+
+from packer._conversion.resume import compare_source, setting_differences, started_differently
+from packer._formats import Writer, recognise
+from packer._manifest import TILED
+from packer._sources import Source, let_mend, write_listing
+from packer._storage.files import (
+    Spool,
+    TableBuilder,
+    remove,
+    require_directory,
+    require_output,
+    sync_directory,
+    synced_directory,
+    writing_to,
+)
 from packer._storage.locks import SECONDS_BETWEEN_TRIES, is_at, try_lock
-from packer._storage.opening import NO_LINK, open_regular
 from packer._storage.remote import urls
-from packer.errors import DestinationError, NotAPackError, PackLockedError, ResumeError, printable
+from packer._storage.safe_open import NO_LINK, open_regular
+from packer._storage.stamps import Stamp
+from packer._table import COLUMNS, encode_name
+from packer.errors import DestinationError, NotAPackError, PackerError, PackLockedError, ResumeError, printable
 
-__all__ = ["Workspace", "WorkspacePaths", "check_destination", "check_place"]
+__all__ = [
+    "Checkpoints",
+    "Entry",
+    "Journal",
+    "Ledger",
+    "UnfinishedPack",
+    "Workspace",
+    "WorkspacePaths",
+    "check_destination",
+    "check_place",
+    "check_report",
+]
 
 
 def check_destination(destination: Path, *, overwrite: bool, source: Path | None = None) -> None:
@@ -243,3 +291,374 @@ class Workspace(WorkspacePaths):
         lock.write(f"process {os.getpid()} on {socket.gethostname()}")
         lock.flush()
         return lock
+
+
+@dataclass(slots=True)
+class Entry:
+    """What became of one image of the source: a row of the table, or, with a `reason`, nothing.
+
+    Attributes
+    ----------
+    name, label, height, width, offset, size, crc32c
+        The row; see `packer._table.Table`.
+    stamp : Stamp
+        Size and time of the file when it was read, or left out.
+    findings : tuple of str
+        What the audit found.
+    kept : bool
+        Whether the sample is the very bytes of the file.
+    more : tuple of int and float
+        The columns of the fields.
+    reason : str
+        Why the image was left out; empty where it was not.
+    """
+
+    name: str
+    label: int | float = 0
+    height: int = 0
+    width: int = 0
+    offset: int = 0
+    size: int = 0
+    crc32c: int = 0
+    stamp: Stamp = (0, 0)
+    findings: tuple[str, ...] = ()
+    kept: bool = False
+    reason: str = ""
+    more: tuple[int | float, ...] = ()
+
+    def to_json(self) -> list[Any]:
+        """Return the entry as a line of the journal holds it."""
+        if self.reason:
+            return [self.name, self.reason, list(self.stamp)]
+        numbers = [self.label, self.height, self.width, self.offset, self.size, self.crc32c]
+        return [self.name, *numbers, list(self.stamp), list(self.findings), self.kept, *self.more]
+
+    @classmethod
+    def from_json(cls, values: list[Any]) -> Entry:
+        """Return the entry that `to_json` made `values` of."""
+        if len(values) == 3:
+            return cls(values[0], reason=values[1], stamp=(values[2][0], values[2][1]))
+        name, label, height, width, offset, size, crc32c, stamp, findings, kept, *more = values
+        row = cls(name, label, height, width, offset, size, crc32c, (stamp[0], stamp[1]), tuple(findings), kept)
+        row.more = tuple(more)
+        return row
+
+    def add_to(self, rows: TableBuilder) -> None:
+        """Add the row to a table."""
+        rows.append(
+            label=self.label,
+            height=self.height,
+            width=self.width,
+            offset=self.offset,
+            size=self.size,
+            crc32c=self.crc32c,
+            name=encode_name(self.name),
+            more=self.more,
+        )
+
+
+class Journal:
+    """The journal at `path`; `resume` or `begin` before recording.
+
+    Attributes
+    ----------
+    header : dict
+        The first line of an earlier run; empty where there was no such run.
+    checkpoints : int
+        How many checkpoints that run recorded.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self.header: dict[str, Any] = {}
+        self.checkpoints = 0
+        self._valid = 0  # bytes
+        for text, end in self._lines():
+            if self._valid:
+                self.checkpoints += 1
+            else:
+                self.header = json.loads(text)
+            self._valid = end
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield what was recorded so far, in the order of the source."""
+        for text, _ in itertools.islice(self._lines(), 1, None):
+            yield from map(Entry.from_json, json.loads(text)["entries"])
+
+    def begin(self, header: Mapping[str, Any]) -> None:
+        """Start over."""
+        self._open(0)
+        self._write(header)
+
+    def resume(self) -> None:
+        """Go on after the last whole line."""
+        self._open(self._valid)
+
+    def record(self, entries: Sequence[Entry]) -> None:
+        """Write down what became of the next images, and return once that is on the disk."""
+        self._write({"entries": [entry.to_json() for entry in entries]})
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _lines(self) -> Iterator[tuple[bytes, int]]:
+        """Yield the JSON of each whole line, and where in the file the line ends."""
+        end = 0
+        try:
+            with open(self._path, "rb") as file:
+                for line in file:
+                    text = line[9:-1]
+                    if not line.endswith(b"\n") or line[:9] != b"%08x " % google_crc32c.value(text):
+                        break
+                    end += len(line)
+                    yield text, end
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise DestinationError(f"{printable(self._path)}: cannot be read: {error.strerror}") from error
+
+    def _open(self, keep: int) -> None:
+        with writing_to(self._path):
+            self._file = open(self._path, "ab")  # noqa: SIM115 - held until `close`
+            self._file.truncate(keep)
+            self._file.seek(0, os.SEEK_END)
+
+    def _write(self, value: Mapping[str, Any]) -> None:
+        assert self._file is not None
+        text = json.dumps(value, separators=(",", ":")).encode("ascii")
+        with writing_to(self._path):
+            self._file.write(b"%08x %s\n" % (google_crc32c.value(text), text))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+_RESERVE = 512 << 10  # bytes; a checkpoint of 2,000 samples takes some 200 kB
+
+
+class UnfinishedPack(Workspace):
+    """The unfinished pack of a destination: what is written of it, and its journal.
+
+    Parameters
+    ----------
+    destination : Path
+        Where the pack will be.
+    settings : mapping
+        Everything that decides the bytes of the pack, as JSON values.
+    source : Source
+        The images.
+    fresh : bool
+        Whether to drop what an earlier run left behind.
+
+    Attributes
+    ----------
+    source : Source
+        The images, which are read only where they are as they were when the conversion began.
+
+    Raises
+    ------
+    PackLockedError
+        If another process is writing this pack.
+    ResumeError
+        If an earlier run had other settings or another source.
+    """
+
+    def __init__(self, destination: Path, settings: Mapping[str, Any], source: Source, *, fresh: bool = False) -> None:
+        super().__init__(destination)
+        self._names_are_durable = False
+        with self._held:
+            self.require_kind(in_parts=False, fresh=fresh)
+            self._journal = Journal(self.journal)
+            self._held.callback(self._journal.close)
+            if self._journal.checkpoints and os.path.exists(self.pack) and not fresh:
+                self.source = self._require_same(self._journal.header, settings, source)
+                self._journal.resume()
+            else:  # nothing is lost by starting over
+                remove(self.pack)
+                self.source = source.stamped()
+                write_listing(self.source, self.listing)  # before the journal: there are no entries without it
+                described = {"source": source.describe(), "packs": source.identities()}
+                self._journal.begin({"settings": dict(settings), **described})
+                sync_directory(destination.parent)  # the directory's own name
+            with contextlib.suppress(OSError):
+                self.reserve.write_bytes(os.urandom(_RESERVE))  # which no file system makes less of
+            self._held = self._held.pop_all()
+
+    def __enter__(self) -> UnfinishedPack:
+        return self
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield what was made durable so far, by this run or an earlier one, in the order of the source."""
+        return self._journal.entries()
+
+    def record(self, entries: Sequence[Entry]) -> None:
+        """Write down what became of the next images of the source; their bytes are durable already."""
+        if not self._names_are_durable:
+            sync_directory(self.directory)
+            self._names_are_durable = True
+        self._journal.record(entries)
+
+    def make_room(self) -> None:
+        """Give up what was reserved for recording, before the last entries of a conversion that fails."""
+        with contextlib.suppress(OSError):
+            self.reserve.unlink()
+
+    def let_mend(self, index: int) -> None:
+        """Accept any replacement of image `index`, which stopped the conversion, when the conversion continues."""
+        with contextlib.suppress(PackerError):  # then a replacement is refused, as of any other image that changed
+            let_mend(self.listing, self.source, index)
+
+    def _release_files(self) -> None:
+        self._journal.close()
+
+    def _require_same(self, before: Mapping[str, Any], settings: Mapping[str, Any], source: Source) -> Source:
+        """Return the source with its files' first stamps; ResumeError where anything is not as it was then."""
+        differences = setting_differences(before["settings"], settings)
+        if not source.is_listed and not differences:
+            return source
+        done = (entry.stamp for entry in self.entries())
+        source, changes = compare_source(self.listing, before, source, done=done, files=not differences)
+        if differences or changes:
+            raise started_differently(self.directory, [*differences, *changes])
+        return source
+
+
+_CHECKPOINT_SAMPLES = 1000
+_CHECKPOINT_SECONDS = 10.0
+
+
+class Checkpoints:
+    """Makes what was written durable, and then records it, on a thread of its own while the writer goes on.
+
+    Parameters
+    ----------
+    writer : Writer
+    unfinished : UnfinishedPack
+        The pack that `writer` writes.
+    """
+
+    def __init__(self, writer: Writer, unfinished: UnfinishedPack) -> None:
+        self._writer = writer
+        self._unfinished = unfinished
+        self._pending: list[Entry] = []
+        self._last = time.monotonic()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="packer-sync")
+        self._running: Future[None] | None = None
+
+    def add(self, entries: list[Entry]) -> None:
+        """Note images that were flushed or left out, and begin a checkpoint when it is time."""
+        self._pending += entries
+        waited = time.monotonic() - self._last
+        due = len(self._pending) >= _CHECKPOINT_SAMPLES or waited > _CHECKPOINT_SECONDS
+        late = len(self._pending) >= 2 * _CHECKPOINT_SAMPLES and waited > 3 * _CHECKPOINT_SECONDS
+        if due and (late or self._running is None or self._running.done()):
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._running is not None:
+            self._running.result()
+        entries, self._pending = self._pending, []
+        self._last = time.monotonic()
+        self._running = self._thread.submit(self._checkpoint, entries)
+
+    def _checkpoint(self, entries: list[Entry]) -> None:
+        self._writer.sync()
+        self._unfinished.record(entries)
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """Wait for the running checkpoint. After an error, record what was written so far by a last one."""
+        with self._thread:
+            if kind is None:
+                if self._running is not None:
+                    self._running.result()
+            elif self._pending and (self._running is None or self._running.exception() is None):
+                self._unfinished.make_room()
+                self._begin()
+
+
+def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
+    """Raise DestinationError where a report cannot be written, or would replace what to `keep` or no report."""
+    require_output(report, "report", (b"{",))
+    path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
+    for other in keep:
+        same = path == Path(os.path.abspath(other))
+        if same or (os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(other))):
+            what = printable(other) if same else f"a file of {printable(other)}"
+            raise DestinationError(f"{shown}: the report would replace {what}. Choose another name.")
+
+
+class Ledger:
+    """Keeps account of what became of the images; what grows with their number lies in files.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the files lie; they have no names.
+    reporting : bool
+        Whether a report will be written.
+    types : mapping, optional
+        The columns of the table and their dtypes.
+
+    Attributes
+    ----------
+    rows : TableBuilder
+        The rows of the images that became samples.
+    count : int
+        How many images are accounted for.
+    bytes_in : int
+        Size in bytes of the files that became samples.
+    kept : int
+        How many samples are the very bytes of their files.
+    skipped : list of dict
+        ``{"name", "reason"}`` of every image that was left out.
+    findings : Counter
+        How often the audit found what.
+    """
+
+    def __init__(self, directory: Path, *, reporting: bool, types: Mapping[str, str] = COLUMNS) -> None:
+        self.rows = TableBuilder(directory, types)
+        self.count = 0
+        self.bytes_in = 0
+        self.kept = 0
+        self.skipped: list[dict[str, str]] = []
+        self.findings: Counter[str] = Counter()
+        self._report = Spool(directory) if reporting else None
+
+    def add(self, entry: Entry) -> None:
+        """Account for the next image of the source."""
+        self.count += 1
+        if entry.reason:
+            self.skipped.append({"name": entry.name, "reason": entry.reason})
+            self._note({"name": entry.name, "skipped": entry.reason})
+            return
+        entry.add_to(self.rows)
+        self.bytes_in += entry.stamp[0]
+        self.kept += entry.kept
+        if entry.findings:
+            self.findings.update(entry.findings)
+            noted = [finding for finding in entry.findings if finding != TILED]
+            if noted:
+                self._note({"name": entry.name, "findings": noted})
+
+    def write_report(self, path: Path, more: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Write a JSON line for every image with a finding and every one that was left out, and then `more` lines."""
+        assert self._report is not None
+        for line in more:
+            self._note(line)
+        with writing_to(path), open(path, "wb") as file:
+            file.write(self._report.array("u1").data)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.rows.close()
+        if self._report is not None:
+            self._report.close()
+
+    def _note(self, line: Mapping[str, Any]) -> None:
+        if self._report is not None:
+            self._report.append(json.dumps(line).encode("ascii") + b"\n")

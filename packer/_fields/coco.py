@@ -3,6 +3,18 @@
 An annotation of an object is a row of each field of objects, and a caption a row of each field of captions. What COCO's
 format does not know, and numbers that a field would round, stay as they are in ``members``, so nothing is lost.
 Polygons are kept as they are given, because a mask can be drawn from them and they cannot be had from a mask.
+
+Masks as run lengths and as polygons, as COCO writes them; the masks are pycocotools', pixel for pixel. No I/O.
+
+Runs go down the columns of a mask, from the left column to the right one: the first run is of zeros, the second of
+ones, and so on. A *segmentation* is what an annotation of COCO has of a mask, one of
+
+- a list of polygons, each a list x y x y ... of three points or more; the mask is where any polygon is;
+- ``{"size": [height, width], "counts": runs}``, the runs as a list of numbers, or compressed as text.
+
+The text has a run in one or more characters, the lowest 5 bits first. A character's code less 48 is 5 bits and, as the
+sixth, whether more follow. The fourth bit of the last 5 is the sign. From the fourth run on the text holds the
+difference from the run before the last one.
 """
 
 from __future__ import annotations
@@ -13,9 +25,221 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._fields.rle import mask_of, runs_of
+__all__ = [
+    "Runs",
+    "annotations_of",
+    "boxes_of",
+    "captions_of",
+    "counts_of_mask",
+    "counts_of_text",
+    "drawn",
+    "image_of",
+    "keypoints_of",
+    "mask_of",
+    "rle_of",
+    "runs_of",
+    "segmentation_problem",
+    "text_of",
+]
 
-__all__ = ["annotations_of", "boxes_of", "captions_of", "drawn", "image_of", "keypoints_of"]
+Runs = npt.NDArray[np.int64]
+"""(R,) int64 array: lengths of runs, of zeros and ones in turn."""
+
+_FINER = 5  # polygons are drawn on a grid that is so much finer than the pixels
+_FARTHEST = 1e6  # pixels: no image is so large
+_MOST_CROSSED = 1 << 22  # columns that edges cross, each of which takes some 100 bytes of memory
+_FIRST, _MORE, _SIGN, _LOW, _BITS = 48, 0x20, 0x10, 0x1F, 5
+
+
+def runs_of(segmentation: Any, height: int, width: int) -> Runs:
+    """Return the runs of a segmentation of an image; of none, and of an empty list, an empty mask's.
+
+    Raises
+    ------
+    ValueError
+        If it is no segmentation, is run lengths of another size, or would take too much memory.
+    """
+    if problem := segmentation_problem(segmentation):
+        raise ValueError(problem)
+    if isinstance(segmentation, dict):
+        if segmentation["size"] != [height, width]:
+            raise ValueError(f"its size is {segmentation['size']}, and the image's is {[height, width]}")
+        counts = segmentation["counts"]
+        return counts_of_text(counts) if isinstance(counts, str) else np.array(counts, np.int64)
+    shapes = [_on_grid(np.array(shape, np.float64).reshape(-1, 2)) for shape in segmentation or () if shape]
+    crossed = sum(int(_columns_crossed(corners, width)[1].sum()) for corners in shapes)
+    if crossed > _MOST_CROSSED:
+        raise ValueError(f"its edges cross columns of pixels {crossed:,} times, and {_MOST_CROSSED:,} are the most")
+    drawn = [_runs_of_polygon(corners, height, width) for corners in shapes]
+    return drawn[0] if len(drawn) == 1 else _union(drawn, height * width)
+
+
+def rle_of(segmentation: Any, height: int, width: int) -> dict[str, Any]:
+    """Return a segmentation as ``{"size": [height, width], "counts": text}``; ValueError as `runs_of` says."""
+    return {"size": [height, width], "counts": text_of(runs_of(segmentation, height, width))}
+
+
+def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:
+    """Return the mask of runs, (height, width) uint8 of 0 and 1; ValueError where the runs are not its pixels."""
+    if ((runs < 0) | (runs > height * width)).any() or int(runs.sum()) != height * width:  # the sum may overflow
+        raise ValueError(f"the runs are not those of {height * width} pixels")
+    pixels = np.repeat((np.arange(len(runs)) % 2).astype(np.uint8), runs)
+    return np.ascontiguousarray(pixels.reshape(width, height).T)
+
+
+def counts_of_mask(mask: npt.NDArray[Any]) -> Runs:
+    """Return the runs of a mask, (height, width): zeros, and what is not zero."""
+    pixels = np.concatenate(([False], mask.T.ravel() != 0))
+    return _between(np.flatnonzero(pixels[1:] != pixels[:-1]), mask.size)
+
+
+def counts_of_text(text: str) -> Runs:
+    """Return the runs that a compressed text has; ValueError where it is none."""
+    codes = np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int64) - _FIRST
+    if ((codes < 0) | (codes >= 2 * _MORE)).any() or (len(codes) and codes[-1] & _MORE):
+        raise ValueError("the counts are no compressed runs")
+    last = codes & _MORE == 0
+    firsts = np.flatnonzero(np.concatenate(([True], last[:-1])))[: int(last.sum())]
+    lengths = np.flatnonzero(last) + 1 - firsts
+    if (lengths > 12).any():  # of 5 bits each, in 64
+        raise ValueError("the counts are no compressed runs")
+    place = np.arange(len(codes)) - np.repeat(firsts, lengths)
+    bits = (codes & _LOW) << (_BITS * place)
+    runs = np.add.reduceat(bits, firsts) if len(codes) else bits
+    runs -= np.where(codes[last] & _SIGN, np.left_shift(np.int64(1), _BITS * lengths), 0)
+    for start in (1, 2):
+        runs[start::2] = np.cumsum(runs[start::2])
+    return runs
+
+
+def text_of(runs: Runs) -> str:
+    """Return runs as compressed text."""
+    differences = runs.copy()
+    differences[3:] -= runs[1:-2]
+    codes = bytearray()
+    for left in differences.tolist():
+        while True:
+            low, left = left & _LOW, left >> _BITS
+            if left == (-1 if low & _SIGN else 0):
+                codes.append(low + _FIRST)
+                break
+            codes.append((low | _MORE) + _FIRST)
+    return codes.decode("ascii")
+
+
+def segmentation_problem(segmentation: Any) -> str | None:
+    """Say why a value is no segmentation; None where it is one, or None, which is the segmentation of nothing."""
+    if segmentation is None:
+        return None
+    if isinstance(segmentation, dict):
+        return _rle_problem(segmentation)
+    if not isinstance(segmentation, list) or not all(isinstance(shape, list) for shape in segmentation):
+        return "a segmentation is a list of polygons x y x y ..., or run lengths"
+    if any(len(shape) % 2 or 0 < len(shape) < 6 for shape in segmentation):
+        return "a polygon has three points or more, x y x y x y ..."
+    try:
+        shapes = [np.array(shape) for shape in segmentation if shape]
+        good = all(shape.dtype.kind in "if" and np.abs(shape).max() <= _FARTHEST for shape in shapes)
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        return f"the points of a polygon are numbers, of {_FARTHEST:,.0f} at most"
+    return None
+
+
+def _rle_problem(rle: dict[str, Any]) -> str | None:
+    size, counts = rle.get("size"), rle.get("counts")
+    if not isinstance(size, list) or len(size) != 2 or any(type(side) is not int or side < 0 for side in size):
+        return "the size of run lengths is [height, width]"
+    try:
+        if isinstance(counts, str):
+            runs = counts_of_text(counts).tolist()
+        elif isinstance(counts, list) and all(type(count) is int for count in counts):
+            runs = counts
+        else:
+            return "the counts of run lengths are whole numbers, or text"
+    except ValueError as error:
+        return str(error)
+    if min(runs, default=0) < 0 or sum(runs) != size[0] * size[1]:
+        return f"the runs are of {sum(runs)} pixels, and a mask of the size {size} has {size[0] * size[1]}"
+    return None
+
+
+def _runs_of_polygon(corners: Runs, height: int, width: int) -> Runs:
+    """Draw one polygon, (P, 2) points of the finer grid.
+
+    An edge is walked on the finer grid, along the axis on which it is longer. Where it crosses the middle of a column
+    of pixels, the column changes from outside to inside, or back, at the next middle of a pixel below.
+    """
+    above, column = _crossings(corners, width)
+    row = np.ceil(np.clip((above + 0.5) / _FINER - 0.5, 0, height)).astype(np.int64)
+    changes, times = np.unique(column * height + row, return_counts=True)
+    return _between(changes[times % 2 == 1], height * width)  # two changes at one pixel are none
+
+
+def _on_grid(corners: npt.NDArray[np.float64]) -> Runs:
+    points: Runs = np.trunc(_FINER * corners + 0.5).astype(np.int64)
+    return points
+
+
+def _columns_crossed(corners: Runs, width: int) -> tuple[Runs, Runs]:
+    """Return the first column whose middle each edge of a polygon crosses, and how many columns there are."""
+    across = np.stack((corners[:, 0], np.roll(corners[:, 0], -1)))
+    middle = _FINER // 2
+    first = np.clip(-((middle - across.min(0)) // _FINER), 0, width)
+    end = np.clip((across.max(0) - 1 - middle) // _FINER + 1, 0, width)
+    return first, np.maximum(end - first, 0)
+
+
+def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
+    """Return where edges cross middles of columns: the upper y of the two points about the middle, and the column."""
+    nexts = np.roll(corners, -1, axis=0)
+    main = (np.abs(nexts - corners) @ np.array([-1, 1]) > 0).astype(np.int64)  # the axis along which an edge is longer
+    edges = np.arange(len(corners))
+    turned = corners[edges, main] > nexts[edges, main]
+    start = np.where(turned[:, None], nexts, corners)
+    end = np.where(turned[:, None], corners, nexts)
+    steps = (end - start)[edges, main]
+    slope = (end - start)[edges, 1 - main] / np.maximum(steps, 1)
+    first, count = _columns_crossed(corners, width)
+    of = np.repeat(edges, count)
+    column = np.arange(len(of)) - np.repeat(np.cumsum(count) - count - first, count)
+    fine = _FINER * column + _FINER // 2  # the middle lies between this point and the next one
+
+    def shorter(along: Runs) -> Runs:
+        points: Runs = np.trunc(start[of, 1 - main[of]] + slope[of] * along + 0.5).astype(np.int64)
+        return points
+
+    flat = main[of] == 0
+    before = np.where(flat, fine - start[of, 0], 0)  # the last step before the middle
+    after = np.where(flat, before + 1, steps[of])
+    while (after - before > 1).any():  # steep edges go to the right, or to the left, and never back
+        between = (before + after) // 2
+        passed = ~flat & np.where(slope[of] > 0, shorter(between) > fine, shorter(between) <= fine)
+        before, after = np.where(passed, before, between), np.where(passed, between, after)
+    return np.where(flat, np.minimum(shorter(before), shorter(after)), start[of, 1] + before), column
+
+
+def _union(several: Sequence[Runs], pixels: int) -> Runs:
+    """Return the runs of what any of several masks of one size has."""
+    places, turns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for runs in several:
+        ends = np.cumsum(runs)[: len(runs) // 2 * 2]  # a last run of zeros has no end that matters
+        places.append(np.concatenate((ends, [pixels] * (len(ends) % 2))).astype(np.int64))
+        turns.append(np.where(np.arange(len(places[-1])) % 2, -1, 1))
+    at, which = np.unique(np.concatenate(places), return_inverse=True)
+    depth = np.zeros(len(at), np.int64)
+    np.add.at(depth, which, np.concatenate(turns))
+    inside = np.concatenate(([False], np.cumsum(depth) > 0))
+    return _between(at[inside[1:] != inside[:-1]], pixels)
+
+
+def _between(changes: npt.NDArray[Any], pixels: int) -> Runs:
+    """Return the runs between changes, which are in ascending order."""
+    ends = np.concatenate((changes[changes < pixels], [pixels])).astype(np.int64)
+    ends[1:] -= ends[:-1].copy()
+    return ends
+
 
 _MOST_PIXELS = 178_956_970  # as an image may have
 

@@ -2,6 +2,8 @@
 
 A scalar and a class are numbers in columns of the table. A value of any other kind is a blob: some bytes after those of
 the image, whose size and checksum are in columns of the table. `formats.md` specifies both.
+
+Which fields have an entry for each box, where the tool that annotated the images tells.
 """
 
 from __future__ import annotations
@@ -10,16 +12,29 @@ import functools
 import math
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._fields import values
+from packer._fields import codec
 
-__all__ = ["DTYPES", "KINDS", "MARGIN", "MOST_FIELDS", "OF_SCALARS", "PIXELS", "RESERVED", "Field", "Stored"]
+__all__ = [
+    "BOXES",
+    "DTYPES",
+    "KINDS",
+    "MARGIN",
+    "MOST_FIELDS",
+    "OF_SCALARS",
+    "PIXELS",
+    "RESERVED",
+    "Field",
+    "Sizes",
+    "Stored",
+    "fields_of_boxes",
+]
 
 Stored = int | float | bytes | bytearray | memoryview | None
 """What a pack holds of a value: a number of a scalar or a class, bytes of any other kind; None where there is none."""
@@ -199,16 +214,16 @@ class Field:
             return None
         try:
             if self.kind == "scalar":
-                return values.scalar(value, self.dtype)
+                return codec.scalar(value, self.dtype)
             if self.kind == "class":
                 return self._id(value)
             if self.kind == "labels":
                 return np.array([self._id(one) for one in value], "<i8").tobytes()
             if self.kind == "array":
-                return values.array_bytes(values.of_dtype(value, DTYPES[self.dtype], self.dtype), self.rank)
-            return values.ENCODERS[self.kind](value)
+                return codec.array_bytes(codec.of_dtype(value, DTYPES[self.dtype], self.dtype), self.rank)
+            return codec.ENCODERS[self.kind](value)
         except (TypeError, OverflowError) as error:
-            raise ValueError(f"{values.short(value)} is no value of the kind {self.kind}: {error}") from error
+            raise ValueError(f"{codec.short(value)} is no value of the kind {self.kind}: {error}") from error
 
     def decode(self, stored: Stored) -> Any:
         """Return the value that a pack holds, as the class's table says; None stays None.
@@ -225,8 +240,8 @@ class Field:
         assert not isinstance(stored, (int, float))
         data = bytes(stored)
         if self.kind == "array":
-            return values.array_of(data, self.rank, DTYPES[self.dtype]).astype(self.dtype, copy=False)
-        return values.DECODERS[self.kind](data)
+            return codec.array_of(data, self.rank, DTYPES[self.dtype]).astype(self.dtype, copy=False)
+        return codec.DECODERS[self.kind](data)
 
     def misfit(self, stored: Stored) -> str | None:
         """Say why no `encode` gives what a pack holds; None where one does. Encoded images are not looked at."""
@@ -273,14 +288,80 @@ class Field:
             if not self.classes:
                 said = f"{{{self.name!r}: packer.Field({self.name!r}, {self.kind!r}, classes=(...))}}"
                 raise ValueError(
-                    f"{values.short(value)} is no id, and the classes have no names: fields={said} says them"
+                    f"{codec.short(value)} is no id, and the classes have no names: fields={said} says them"
                 )
             number = self._ids_of_classes.get(value)
             if number is None:
                 count = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
-                raise ValueError(f"{values.short(value)} is none of its {count}")
+                raise ValueError(f"{codec.short(value)} is none of its {count}")
             return number
         number = operator.index(value)
         if not self.knows(number).all():
             raise ValueError(f"{number} is no id of its classes")
         return number
+
+
+Sizes = Callable[[str], npt.NDArray[np.int64]]
+"""Returns the sizes of a field's blobs in bytes, one a sample; -1 where a sample has no value."""
+
+BOXES = "boxes"
+
+_COCO = {
+    "annotation_id": ("array", "int64", 1),
+    "area": ("array", "float64", 1),
+    "bbox": ("array", "float64", 2),
+    "category": ("labels", "", 0),
+    "iscrowd": ("array", "uint8", 1),
+    "iscrowd_given": ("array", "uint8", 1),
+    "keypoint_count": ("array", "int64", 1),
+    "keypoints": ("keypoints", "", 0),
+    "members": ("json", "", 0),
+    "segmentation": ("segmentation", "", 0),
+}
+_VOC = {
+    "category": ("labels", "", 0),
+    "difficult": ("array", "int8", 1),
+    "occluded": ("array", "int8", 1),
+    "truncated": ("array", "int8", 1),
+}
+_YOLO = {"category": ("labels", "", 0), "keypoints": ("keypoints", "", 0), "segmentation": ("segmentation", "", 0)}
+_CAFFE = {
+    "category": ("labels", "", 0),
+    "difficult": ("array", "uint8", 1),
+    "instance": ("array", "int64", 1),
+}
+_LAYOUTS = (
+    ({"image_info": "json", "annotation_id": "array", "bbox": "array"}, _COCO),
+    ({"annotation": "json", "category": "labels"}, _VOC),
+    ({"yolo": "text", "category": "labels"}, _YOLO),
+    ({"category": "labels", "instance": "array", "difficult": "array"}, _CAFFE),
+)
+"""The fields, with their kinds, by which packer's conversion of a tool's annotations is known; what is of the boxes."""
+
+_HUB = "labels"  # the categories of the Hub's `objects`, whose table is checked to have one for each bbox
+
+
+def fields_of_boxes(known: Mapping[str, Field], sizes: Sizes) -> tuple[str, ...] | None:
+    """Return the names of the fields that have an entry for each of the ``boxes`` of a pack; None where none tells.
+
+    The pack does not record them: they follow from the fields that ``--coco``, ``--voc``, ``--yolo`` and Caffe's
+    annotated Datum become. The ``labels`` of the Hub's ``objects`` follow from the table: every sample has as many as
+    it has boxes, and one has several.
+
+    Parameters
+    ----------
+    known : mapping of str to Field
+    sizes : callable
+    """
+    if BOXES not in known or [name for name, field in known.items() if field.kind == "boxes"] != [BOXES]:
+        return None
+    for marks, of_boxes in _LAYOUTS:
+        if all(name in known and known[name].kind == kind for name, kind in marks.items()):
+            found = {name: (field.kind, field.dtype, field.rank) for name, field in known.items()}
+            return tuple(name for name in known if of_boxes.get(name) == found[name])
+    if _HUB in known and known[_HUB].kind == "labels":
+        boxes, labels = sizes(BOXES), sizes(_HUB)
+        counts = np.where(boxes < 0, -1, boxes // 16)
+        if (counts == np.where(labels < 0, -1, labels // 8)).all() and counts.max(initial=0) > 1:
+            return (_HUB,)
+    return None

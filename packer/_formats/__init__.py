@@ -10,9 +10,9 @@ from typing import Any
 from packer._formats.contract import Writer
 from packer._formats.reader import Reader
 from packer._manifest import Manifest
-from packer._storage.opening import StrangeFileError
 from packer._storage.place import Place, choose_reading, place_of
-from packer._storage.urlpath import user_path
+from packer._storage.remote.urls import user_path
+from packer._storage.safe_open import StrangeFileError
 from packer.errors import (
     CorruptPackError,
     DestinationError,
@@ -103,8 +103,8 @@ def _foreign(name: str, suffix: str, writer: str, *, shards: bool = True) -> For
     return Format(
         name,
         (suffix,),
-        f"packer._formats.{writer}",
-        "packer._formats.framing:FramedReader",
+        writer,
+        "packer._formats.foreign:FramedReader",
         signs=(".packer.index/files.bin",),
         shards=shards,
         parts=False,
@@ -141,13 +141,13 @@ FORMATS: dict[str, Format] = {
             dataset="PthImageDataset",
             shards=True,
         ),
-        _foreign("wds", ".wds", "wds:WebDatasetWriter"),
-        _foreign("tfrecord", ".tfrecord", "tfrecord:TFRecordWriter"),
-        _foreign("rec", ".rec", "recordio:RecordIOWriter", shards=False),
-        _foreign("mds", ".mds", "mds:MDSWriter"),
-        _foreign("caffe", ".caffe", "caffe:CaffeWriter", shards=False),
-        _foreign("n5", ".n5", "n5:N5Writer"),
-        _foreign("parquet", ".parquet", "parquet:ParquetWriter"),
+        _foreign("wds", ".wds", "packer._formats.wds:WebDatasetWriter"),
+        _foreign("tfrecord", ".tfrecord", "packer._formats.tfrecord:TFRecordWriter"),
+        _foreign("rec", ".rec", "packer._formats.recordio:RecordIOWriter", shards=False),
+        _foreign("mds", ".mds", "packer._formats.mds:MDSWriter"),
+        _foreign("caffe", ".caffe", "packer.contrib.caffe:CaffeWriter", shards=False),
+        _foreign("n5", ".n5", "packer.contrib.n5:N5Writer"),
+        _foreign("parquet", ".parquet", "packer._formats.parquet:ParquetWriter"),
     ]
 }
 
@@ -156,11 +156,11 @@ PARTS = Format(
     "parts",
     (),
     "",
-    "packer._formats.joined:PartsReader",
+    "packer._formats.parts:PartsReader",
     signs=("table.bin",),
     files=("manifest.json", "table.bin"),
 )
-"""Packs with parts, which are of one of `FORMATS`; `packer._conversion.job` writes them."""
+"""Packs with parts, which are of one of `FORMATS`; `packer._conversion.parts` writes them."""
 
 INDEX = Format(
     "index",

@@ -13,6 +13,10 @@ a conversion is::
     writer.close()
 
 `path` is never the pack's final name; moving a complete pack there is the business of `packer._conversion.workspace`.
+
+Files of a pack that grow, and which of them are durable.
+
+One sample in the layout of another tool.
 """
 
 from __future__ import annotations
@@ -27,12 +31,12 @@ import numpy as np
 
 from packer._fields import Field
 from packer._manifest import Manifest
-from packer._storage.locations import NOWHERE
-from packer._storage.packfile import Descriptor
+from packer._storage.files import AppendFile, sync_directory
+from packer._storage.packfile import NOWHERE, Descriptor
 from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Ints, Names, Row, Sample, Table
 
-__all__ = ["NOTHING", "Contents", "PackAccess", "Placed", "Places", "Writer"]
+__all__ = ["NOTHING", "Contents", "Frame", "GrowingFiles", "PackAccess", "Placed", "Places", "Writer"]
 
 
 class Places(NamedTuple):
@@ -161,7 +165,7 @@ class Writer(abc.ABC):
     def commit(self, manifest: Manifest, table: Table) -> None:
         """Write the table and then the manifest, and return once the whole pack is on the disk.
 
-        Columns are written in `packer._table.pieces`: however long they are, that takes no more memory.
+        Columns are written in `packer._table`: however long they are, that takes no more memory.
         """
 
     @abc.abstractmethod
@@ -290,3 +294,133 @@ class PackAccess(abc.ABC):
     def check_structure(self) -> Iterable[str]:
         """Yield what is wrong with the parts of the pack that neither the table nor the samples' checksums cover."""
         return ()
+
+
+class GrowingFiles:
+    """The files of directories, of which some grow and the others are complete.
+
+    `sync` may run on another thread while `grow`, `finish` and `flush` go on.
+
+    Parameters
+    ----------
+    *directories : Path
+        Where their names are, or the names of the directories that they lie in.
+    """
+
+    def __init__(self, *directories: Path) -> None:
+        self._directories = dict.fromkeys(directories)
+        self._open: list[AppendFile] = []
+        self._finished: list[AppendFile] = []  # complete since the last `flush`
+        self._flushed: list[AppendFile] = []  # complete, for `sync` to sync and close
+        self._growing: list[AppendFile] = []  # what was open at the last `flush`
+
+    def grow(self, file: AppendFile) -> None:
+        """Say that a file grows from now on."""
+        self._directories[file.path.parent] = None
+        self._open.append(file)
+
+    def finish(self, file: AppendFile) -> None:
+        """Say that a file is complete, whether it was one that grew or not."""
+        self._directories[file.path.parent] = None
+        self._finished.append(file)
+        if file in self._open:
+            self._open.remove(file)
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        for file in [*self._finished, *self._open]:
+            file.flush()
+        self._flushed += self._finished
+        self._finished = []
+        self._growing = list(self._open)
+
+    def sync(self) -> None:
+        """Return once what was flushed is on the disk; close what is complete."""
+        growing, done = self._growing, []  # `flush` may go on: what grew then may be among the complete ones below
+        while self._flushed:
+            done.append(self._flushed.pop(0))
+            done[-1].sync()
+        for file in growing:
+            if file not in done:
+                file.sync()
+        for file in done:
+            file.close()
+        for directory in list(self._directories):
+            sync_directory(directory)
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in [*self._flushed, *self._finished, *self._open]:
+            file.close()
+
+
+class Frame:
+    """The bytes that a layout makes of one sample, and where in them the image and the blobs of the fields begin.
+
+    What does not lie there in one piece, or not at all, is copied into packer's index.
+
+    Parameters
+    ----------
+    blobs : int
+        How many fields have blobs.
+
+    Attributes
+    ----------
+    pieces : list of bytes-like
+        One after the other.
+    size : int
+    image : int
+        Negative where it is copied: -1 where it is the first byte that is copied.
+    blobs : list of int, or None
+        As `image`; None where there is no value.
+    framing : list of bytes
+        The pieces that are neither the image nor a blob.
+    copies : list of bytes-like
+        What is copied.
+    copied : int
+        Bytes of it.
+    """
+
+    def __init__(self, blobs: int) -> None:
+        self.pieces: list[Buffer] = []
+        self.size = 0
+        self.image = 0
+        self.blobs: list[int | None] = [None] * blobs
+        self.framing: list[bytes] = []
+        self.copies: list[Buffer] = []
+        self.copied = 0
+
+    def add(self, piece: bytes) -> int:
+        """Add bytes of the layout; return where they begin."""
+        self.framing.append(piece)
+        return self._add(piece)
+
+    def add_image(self, data: Buffer) -> int:
+        """Add the image; return where it begins."""
+        self.image = self._add(data)
+        return self.image
+
+    def add_blob(self, number: int, data: Buffer) -> int:
+        """Add the blob of the field that is so many among those that have blobs; return where it begins."""
+        self.blobs[number] = begin = self._add(data)
+        return begin
+
+    def copy_image(self, data: Buffer) -> None:
+        """Have the image copied."""
+        self.image = self._copy(data)
+
+    def copy_blob(self, number: int, data: Buffer) -> None:
+        """Have a blob copied; `number` is as of `add_blob`."""
+        self.blobs[number] = self._copy(data)
+
+    def _add(self, piece: Buffer) -> int:
+        begin = self.size
+        self.pieces.append(piece)
+        self.size += len(piece)
+        return begin
+
+    def _copy(self, piece: Buffer) -> int:
+        begin = self.copied
+        self.copies.append(piece)
+        self.copied += len(piece)
+        return ~begin

@@ -5,29 +5,56 @@ it, whose base is the pack. A layout is a `ForeignWriter`: it completes its file
 
 What is no sample's, such as the headers between the images, has a checksum for each file: packer reads none of it, but
 other tools do.
+
+Packs in the layout of another tool whose samples lie in shards, one after the other.
+
+A layout is a `ShardWriter`: it says how a sample is framed, and this module places frames in shards, and continues what
+was interrupted. A shard may have an index of its own, which the other tool knows, and a head that is known when the
+shard is complete.
+
+What lies around the samples in files of another tool's layout: its checksums, and the reader that compares them.
 """
 
 from __future__ import annotations
 
 import abc
+import itertools
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import google_crc32c
 import numpy as np
 
-from packer._formats.contract import Contents, Writer
-from packer._formats.growing import GrowingFiles
-from packer._formats.index import DATA_FILE, INDEX_DIRECTORY, file_columns, write_files
+from packer._fields import Field, Stored
+from packer._formats.contract import NOTHING, Contents, Frame, GrowingFiles, Placed, Writer
+from packer._formats.index import DATA_FILE, INDEX_DIRECTORY, IndexReader, file_columns, write_files
 from packer._manifest import Manifest
-from packer._storage.files import AppendFile, remove, writing_to
+from packer._storage.files import AppendFile, Spool, remove, writing_to
+from packer._storage.packfile import PackFile
 from packer._storage.stamps import ANY_TIME
-from packer._table import Names, Table, column_checksum, encode_name
-from packer.errors import DestinationError
+from packer._table import NO_VALUE, Ints, Names, Sample, Table, column_checksum, encode_name
+from packer.errors import CorruptPackError, DestinationError, PackError, printable
 
-__all__ = ["AGAIN", "COPIED_FROM", "MAX_SHARD_SIZE", "ForeignWriter", "Listed", "one_file"]
+__all__ = [
+    "AGAIN",
+    "COPIED_FROM",
+    "DEFAULT_SHARD_SIZE",
+    "MAX_SHARD_SIZE",
+    "ForeignWriter",
+    "FramedReader",
+    "Listed",
+    "ShardWriter",
+    "end_of",
+    "framing_checksum",
+    "joined_checksum",
+    "lying_in",
+    "one_file",
+    "stored_value",
+]
 
 AGAIN = "Start again with --fresh."
 COPIED_FROM = 1 << 60
@@ -164,3 +191,332 @@ def one_file(suffix: str, options: Mapping[str, Any]) -> None:
     """Raise DestinationError where options choose the size of the one file that a pack of this suffix has."""
     if options.keys() - {"shard_size"} or options.get("shard_size", MAX_SHARD_SIZE) != MAX_SHARD_SIZE:
         raise DestinationError(f"a {suffix} pack is one file, whose size cannot be chosen")
+
+
+_PIECE = 1 << 20
+
+
+def framing_checksum(file: PackFile, ranges: Iterable[tuple[int, int]]) -> int:
+    """Return the CRC-32C of what lies in a file outside of some ranges.
+
+    Parameters
+    ----------
+    file : PackFile
+    ranges : iterable of (int, int)
+        Where each begins and ends, ascending.
+    """
+    checksum = at = 0
+    for begin, end in [*ranges, (file.size, file.size)]:
+        while at < min(begin, file.size):
+            piece = file.read(at, min(_PIECE, begin - at, file.size - at))
+            checksum = google_crc32c.extend(checksum, piece)
+            at += len(piece)
+        at = max(at, end)
+    return checksum
+
+
+def joined_checksum(first: int, second: int, size: int) -> int:
+    """Return the CRC-32C of bytes that have the checksum `first`, and after them `size` bytes that have `second`."""
+    if not first:  # of no bytes
+        return second
+    zeros = 0
+    for at in range(0, size, _PIECE):  # a CRC is linear: what goes before adds what it becomes over zeros
+        piece = bytes(min(_PIECE, size - at))
+        first, zeros = google_crc32c.extend(first, piece), google_crc32c.extend(zeros, piece)
+    return first ^ zeros ^ second
+
+
+def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
+    """Return where the images and the blobs lie whose offsets are `start` or more and below `stop`, from `start` on."""
+    begins, ends = list[Ints](), list[Ints]()
+    for offset, size in _places(table):
+        inside = (offset >= start) & (offset < stop) & (size > 0)
+        begins.append(offset[inside] - start)
+        ends.append(begins[-1] + size[inside])
+    begin, end = np.concatenate(begins), np.concatenate(ends)
+    order = np.argsort(begin, kind="stable")
+    return list(zip(begin[order].tolist(), end[order].tolist(), strict=True))
+
+
+def end_of(table: Table, rows: int, start: int) -> int:
+    """Return where the images and blobs of the first rows end that lie at `start` or behind; without any `start`."""
+    ends = [start]
+    for offset, size in _places(table):
+        inside = (offset[:rows] >= start) & (size[:rows] > 0)
+        ends.append(int((offset[:rows] + size[:rows])[inside].max(initial=start)))
+    return max(ends)
+
+
+def _places(table: Table) -> Iterator[tuple[Ints, Ints]]:
+    """Yield where the images begin and their bytes, and then those of the blobs of each field."""
+    yield table.offset, table.size
+    for name, offset in table.more.items():
+        if name.endswith(".offset"):
+            yield offset, table.more[f"{name.removesuffix('.offset')}.size"]
+
+
+def stored_value(written: Table, one: Field, index: int, read: Callable[[int, int], bytes]) -> Stored:
+    """Return what the pack holds of a field of a row."""
+    column = f"field.{one.name}"
+    if one.is_blob:
+        size, offset = (int(written.more[f"{column}.{what}"][index]) for what in ("size", "offset"))
+        return None if size == NO_VALUE else read(offset, size)
+    value: int | float = written.more[column][index].item()
+    missing = value == NO_VALUE if one.kind == "class" else written.more[f"{column}.null"][index]
+    return None if missing else value
+
+
+class FramedReader(IndexReader):
+    """Reads a pack in the layout of another tool through the index in it."""
+
+    def check_structure(self) -> Iterable[str]:
+        """Compare the files with the list of them, and what lies around the samples with its checksums."""
+        damaged = False
+        for problem in super().check_structure():
+            damaged = True
+            yield problem
+        framing = self.manifest.layout.get("framing")
+        starts = self._data.starts.tolist()
+        if not isinstance(framing, list) or len(framing) != len(starts) - 2:
+            yield "the manifest does not have a checksum of each file"
+        elif not damaged:
+            for number, expected in enumerate(framing):
+                yield from self._check_framing(number, expected, starts[number], starts[number + 1])
+
+    def _check_framing(self, number: int, expected: object, start: int, stop: int) -> Iterable[str]:
+        name = self._data.name(number)
+        try:
+            file, _ = self._data.open_file(number)
+            with file:
+                if framing_checksum(file, lying_in(self.table, start, stop)) != expected:
+                    yield f"{name}: what lies around the samples does not fit its checksum, and other tools read it"
+        except CorruptPackError as error:
+            yield f"{name}: {error.reason}"
+
+
+DEFAULT_SHARD_SIZE = 512 << 20
+
+
+@dataclass
+class _Shard:
+    """The shard that grows; `framing` is the checksum of `framed` bytes that follow its head and are no sample's."""
+
+    lines: Spool
+    size: int
+    count: int = 0
+    framing: int = 0
+    framed: int = 0
+    file: AppendFile | None = field(default=None, repr=False)
+
+    def take(self, frame: Frame, gap: bytes, line: bytes) -> None:
+        self.size += len(gap) + frame.size
+        self.count += 1
+        self.lines.append(line)
+        self.frame(gap, *frame.framing)
+
+    def frame(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            self.framing = google_crc32c.extend(self.framing, piece)
+            self.framed += len(piece)
+
+
+class ShardWriter(ForeignWriter):
+    """Fills one shard after the other with frames.
+
+    Options: ``shard_size``, the most bytes of a shard; a larger sample has a shard of its own.
+
+    An interrupted pack continues after the last of its rows. The shards before that row's are complete, and as they
+    are on the disk. The samples of its own shard are read back and framed again, which gives what is known of them.
+    """
+
+    shard_name: ClassVar[str]
+    """The name of a shard, with a place for its number."""
+
+    index_name: ClassVar[str] = ""
+    """The name of a shard's index; empty where shards have none."""
+
+    shard_sizes: ClassVar[tuple[int, int]] = DEFAULT_SHARD_SIZE, MAX_SHARD_SIZE
+    """The most bytes of a shard after its head where nobody chose them, and the most that may be chosen."""
+
+    head_size: int = 0
+    """How many bytes stand before the first frame of a shard; known before `__init__` of this class."""
+
+    most_samples: int = sys.maxsize
+    """How many samples a shard has room for; as `head_size`."""
+
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
+        self.check_options(options)
+        super().__init__(path, int(options.get("shard_size", self.shard_sizes[0])), written, contents)
+        self._shards: list[Listed] = []
+        self._indexes: list[Listed] = []
+        self._shard: _Shard | None = None
+        self._start = 0  # of the open shard, in the data of all
+        self._resume(written)
+        shards = len(self._shards) + (self._shard is not None)
+        names = {self.shard_name.format(number) for number in range(shards)}
+        self._open_copies(names | {file.name for file in self._indexes})
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        default, most = cls.shard_sizes
+        size = options.get("shard_size", default)
+        if not 1 <= size <= most:
+            raise DestinationError(f"a shard has 1 to {most} bytes, not {size}")
+
+    @abc.abstractmethod
+    def frame(self, sample: Sample) -> Frame:
+        """Return what a sample becomes, by nothing but the sample and what holds of all."""
+
+    def gap(self) -> bytes:
+        """Return what stands before the next frame of a shard that has some already."""
+        return b""
+
+    def index_line(self, frame: Frame, at: int) -> bytes:
+        """Return what the shard's index, or its head, says of the last `frame`, which begins at byte `at`.
+
+        It is asked for once of each.
+        """
+        return b""
+
+    def index_head(self, count: int) -> bytes:
+        """Return what the index of a shard with so many samples begins with."""
+        return b""
+
+    def head(self, lines: bytes, size: int) -> bytes:
+        """Return the `head_size` bytes before the first frame, by all that `index_line` said, and the shard's size."""
+        return b""
+
+    def trailer(self, size: int, *, last: bool) -> bytes:
+        """Return what follows the last frame of a shard that has so many bytes; `last` is the last shard."""
+        return b""
+
+    def append(self, sample: Sample) -> Placed:
+        frame, gap = self.frame(sample), self._gap(self._shard)
+        if self._shard is None or not self._has_room(self._shard, len(gap) + frame.size):
+            self._finish_shard(last=False)
+            self._open_shard(self._new_shard())
+            gap = b""
+        assert self._shard is not None
+        assert self._shard.file is not None
+        placed = self._place(frame, gap, self._shard)
+        self._shard.file.append(gap, *frame.pieces)
+        self._copies.append(*frame.copies)
+        self._names += len(encode_name(sample.name))
+        return placed
+
+    def complete(self) -> list[Listed]:
+        if self._shard is None and not self._shards:
+            self._open_shard(self._new_shard())  # an empty one, so that there is a set of theirs
+        self._finish_shard(last=True)
+        return [*self._shards, *self._indexes]
+
+    def close(self) -> None:
+        super().close()
+        if self._shard is not None:
+            self._shard.lines.close()
+
+    def _new_shard(self) -> _Shard:
+        return _Shard(Spool(self._path.parent), self.head_size)
+
+    def _has_room(self, shard: _Shard, size: int) -> bool:
+        fits = shard.size - self.head_size + size <= self._shard_size and shard.count < self.most_samples
+        return fits or not shard.count
+
+    def _gap(self, shard: _Shard | None) -> bytes:
+        return self.gap() if shard is not None and shard.count else b""
+
+    def _place(self, frame: Frame, gap: bytes, shard: _Shard) -> Placed:
+        """Count a frame into a shard; return where its image and its blobs lie in the data of all shards."""
+        at = shard.size + len(gap)
+        begin, copied = self._start + at, COPIED_FROM + self._copied
+        shard.take(frame, gap, self.index_line(frame, at))
+        self._copied += frame.copied
+
+        def offset(place: int | None) -> int:
+            return 0 if place is None else begin + place if place >= 0 else copied + ~place
+
+        return Placed(offset(frame.image), tuple(map(offset, frame.blobs)))
+
+    def _open_shard(self, shard: _Shard) -> None:
+        """Open the file of a shard, which lies there already where the shard has frames."""
+        file = self._open(self.shard_name.format(len(self._shards)), shard.size if shard.count else 0)
+        if not shard.count:
+            file.append(bytes(self.head_size))  # until it is known
+        self._files.grow(file)
+        self._shard, shard.file = shard, file
+
+    def _finish_shard(self, *, last: bool) -> None:
+        if self._shard is None:
+            return
+        shard, number, trailer = self._shard, len(self._shards), self.trailer(self._shard.size, last=last)
+        assert shard.file is not None
+        shard.file.append(trailer)
+        shard.frame(trailer)
+        size, lines, head = shard.size + len(trailer), shard.lines.array(np.uint8), b""
+        if self.head_size:
+            head = self.head(lines.tobytes(), size)
+            shard.file.write_at(0, head)
+        self._files.finish(shard.file)
+        framing = joined_checksum(google_crc32c.value(head), shard.framing, shard.framed)
+        self._shards.append(Listed(self.shard_name.format(number), size, framing, shard.count))
+        if self.index_name:
+            pieces = (lines[start : start + _PIECE].tobytes() for start in range(0, len(lines), _PIECE))
+            index = itertools.chain([self.index_head(shard.count)], pieces)
+            self._indexes.append(self._write(self.index_name.format(number), index))
+        shard.lines.close()
+        self._start += size
+        self._shard = None
+
+    def _resume(self, written: Table) -> None:
+        """Find the shard of the last row, and frame its samples again."""
+        if not len(written):
+            return
+        try:
+            self._find_shards(written)
+            shard = self._new_shard()
+            rows = np.flatnonzero(written.offset >= self._start)
+            self._copied = end_of(written, int(rows[0]), COPIED_FROM) - COPIED_FROM
+            for row, sample in zip(rows.tolist(), self._read_back(written, rows.tolist()), strict=True):
+                if self._place(self.frame(sample), self._gap(shard), shard).offset != int(written.offset[row]):
+                    raise DestinationError(f"{printable(self._path)}: does not fit its journal. {AGAIN}")
+        except PackError as error:
+            raise DestinationError(f"{error}. {AGAIN}") from error
+        self._open_shard(shard)
+
+    def _find_shards(self, written: Table) -> None:
+        """List the complete shards, and find where the last one begins."""
+        last = int(written.offset[written.offset < COPIED_FROM].max(initial=0))
+        while True:
+            number = len(self._shards)
+            name = self.shard_name.format(number)
+            with PackFile(self._path, name) as file:
+                end = self._start + file.size
+                if last < end:
+                    return
+                framing = framing_checksum(file, lying_in(written, self._start, end))
+                samples = int(np.count_nonzero((written.offset >= self._start) & (written.offset < end)))
+                self._shards.append(Listed(name, file.size, framing, samples))
+                self._start = end
+            if self.index_name:
+                with PackFile(self._path, self.index_name.format(number)) as file:
+                    listed = Listed(self.index_name.format(number), file.size, framing_checksum(file, []))
+                self._indexes.append(listed)
+
+    def _read_back(self, written: Table, rows: Iterable[int]) -> Iterator[Sample]:
+        """Yield the samples of rows, which lie in the last shard and among the copies."""
+        names, start = written.sample_names(), self._start
+        shard = PackFile(self._path, self.shard_name.format(len(self._shards)))
+        with shard, PackFile(self._index, DATA_FILE) as copies:
+
+            def read(offset: int, size: int) -> bytes:
+                return (
+                    copies.read(offset - COPIED_FROM, size)
+                    if offset >= COPIED_FROM
+                    else shard.read(offset - start, size)
+                )
+
+            for index in rows:
+                row = written.row(index)
+                fields = tuple(stored_value(written, one, index, read) for one in self._contents.fields)
+                data = read(row.offset, row.size)
+                yield Sample(names[index], row.label, data, row.height, row.width, fields)

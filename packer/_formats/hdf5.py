@@ -20,8 +20,7 @@ from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
-from packer._storage.locations import NOWHERE
-from packer._storage.packfile import Descriptor
+from packer._storage.packfile import NOWHERE, Descriptor
 from packer._table import Buffer, Ints, Sample, Table, blocks
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 

@@ -1,33 +1,268 @@
 """LMDB: one file, a B-tree of 8-byte big-endian keys, the value of key i being the data of sample i.
 
-The pages are laid out here rather than by liblmdb, see `packer._formats.treewriter`. That makes writing as fast as
+The pages are laid out here rather than by liblmdb, see `packer._formats.lmdb`. That makes writing as fast as
 appending to a file, the same input give the same bytes, an interrupted conversion continue by cutting the file, and
 network disks safe to write to. Reading goes by the table's offsets, so a damaged page is an error, where liblmdb, which
 trusts its file, would crash; and a pack can be opened twice, across forks, and by any number of threads.
 
 Any LMDB 0.9 (data version 1) opens the file.
+
+LMDB files, written from left to right.
+
+Values come in the order of their keys and are never changed, which needs a small part of what LMDB can do: values are
+appended as overflow pages, leaf pages fill up beside them, and the branch pages and the meta page are written once, at
+the end. So the same input gives the same bytes, and an interrupted file is continued by cutting it.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from packer._containers.lmdbs.lmdbpages import MOST_BYTES
-from packer._containers.lmdbs.lmdbtree import Tree
+from packer._containers.lmdb import (
+    DB,
+    F_BIGDATA,
+    INTEGERKEY,
+    MAGIC,
+    META,
+    META_END,
+    MOST_BYTES,
+    NO_PAGE,
+    NODE_HEADER,
+    NODE_MAX,
+    OVERFLOW_HEADER,
+    P_BRANCH,
+    P_LEAF,
+    P_META,
+    P_OVERFLOW,
+    PAGE,
+    PAGE_HEADER,
+    VERSION,
+    Page,
+    Tree,
+    even,
+)
 from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
 from packer._formats.reader import Reader, table_from
-from packer._formats.treewriter import TreeWriter
 from packer._manifest import Manifest
+from packer._storage.files import AppendFile, Spool
 from packer._storage.packfile import Descriptor
 from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks, spans
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
-__all__ = ["LMDBReader", "LMDBWriter"]
+__all__ = ["LMDBReader", "LMDBWriter", "TreeWriter"]
+
+_LEAF = struct.Struct("<HQ")  # of a leaf page, in the spool: the length of its first key, which follows, and its number
+
+_ZEROS = memoryview(bytes(PAGE))
+
+_Child = tuple[bytes, int]
+"""A page below another: its first key and its number."""
+
+
+class TreeWriter:
+    """Writes the B-tree of an LMDB file.
+
+    What is `put` before `open` is in the file already: so a file is continued.
+
+    Parameters
+    ----------
+    scratch : Path
+        The directory for what the memory shall not hold.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        self._file: AppendFile | None = None
+        self._pages = 2  # the two meta pages come first
+        self._overflow_pages = 0
+        self._entries = 0
+        self._leaf: Page | None = None
+        self._leaves = Spool(scratch)
+
+    def open(self, path: Path, *, cached: bool = True) -> None:
+        """Open the file, and drop what is in it beyond the values so far; `cached` is as of `AppendFile`."""
+        self._file = AppendFile(path, keep=self._pages * PAGE if self._entries else 0, cached=cached)
+        if self._leaf is None:
+            self._file.append(bytes(2 * PAGE))
+        else:
+            self._leaf.restore(self._file.read_at(self._leaf.number * PAGE, PAGE))
+
+    def put(self, key: bytes, size: int, data: Iterable[Buffer] = ()) -> int:
+        """Place a value, and write it, part after part, where the file is open; return where in it the value begins.
+
+        Parameters
+        ----------
+        key : bytes
+            Comes after those before, and has at most 511 bytes.
+        size : int
+            How many bytes the value has.
+        data : iterable of bytes-like
+            Its parts.
+        """
+        inline = _is_inline(key, size)
+        leaf = self._leaf_for(key, NODE_HEADER.size + len(key) + (size if inline else 8))
+        if not inline:
+            self._add_node(leaf, key, size, self._pages)
+            return self._put_overflow(size, data)
+        return self._add_inline(leaf, key, size, data)
+
+    def put_last(self, prefix: bytes, values: Sequence[tuple[bytes, int, Iterable[Buffer]]]) -> None:
+        """Place the last values in the order given, and after them leaves with their keys: near the branches.
+
+        So the end of the file has all that leads to these values, however large they are, and one request fetches it.
+
+        Parameters
+        ----------
+        prefix : bytes
+            What all of their keys begin with, and none before: the branch has it in place of the first of them, so that
+            who looks for what begins with it need not look at the leaf before.
+        values : sequence of (bytes, int, iterable of bytes-like)
+            As for `put`; their keys come after those before, and may be in any order.
+        """
+        placed = {}
+        for key, size, data in values:
+            if not _is_inline(key, size):
+                placed[key] = self._pages
+                self._put_overflow(size, data)
+        self._begin_leaf(prefix)
+        for key, size, data in sorted(values, key=lambda value: value[0]):
+            if key in placed:
+                self._add_node(self._leaf_for(key, NODE_HEADER.size + len(key) + 8), key, size, placed[key])
+            else:
+                self._add_inline(self._leaf_for(key, NODE_HEADER.size + len(key) + size), key, size, data)
+
+    def _add_inline(self, leaf: Page, key: bytes, size: int, data: Iterable[Buffer]) -> int:
+        """Add a node with its value; return where the value begins."""
+        self._entries += 1
+        header = NODE_HEADER.pack(size & 0xFFFF, size >> 16, 0, len(key))
+        at = leaf.add(header, key, *([bytes(size)] if self._file is None else data))
+        return leaf.number * PAGE + at + len(header) + len(key)
+
+    def _add_node(self, leaf: Page, key: bytes, size: int, page: int) -> None:
+        """Add a node of a value that lies on pages of its own, from `page` on."""
+        self._entries += 1
+        leaf.add(NODE_HEADER.pack(size & 0xFFFF, size >> 16, F_BIGDATA, len(key)), key, struct.pack("<Q", page))
+
+    def _put_overflow(self, size: int, data: Iterable[Buffer]) -> int:
+        """Put a value on pages of its own; return where it begins."""
+        page, count = self._pages, -(-(OVERFLOW_HEADER.size + size) // PAGE)
+        self._pages += count
+        self._overflow_pages += count
+        if self._file is not None:
+            self._file.append(OVERFLOW_HEADER.pack(page, 0, P_OVERFLOW, count))
+            for part in data:
+                self._file.append(part)
+            self._file.append(_ZEROS[: count * PAGE - OVERFLOW_HEADER.size - size])
+        return page * PAGE + OVERFLOW_HEADER.size
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        if self._file is not None:
+            self._file.flush()
+            if self._leaf is not None:
+                self._file.write_at(self._leaf.number * PAGE, self._leaf.to_bytes())
+
+    def sync(self) -> None:
+        """Return once what was flushed is on the disk."""
+        if self._file is not None:
+            self._file.sync()
+
+    def finish(self) -> int:
+        """Complete the file; return its size once it is on the disk."""
+        assert self._file is not None
+        self.flush()
+        leaves = self._leaves.array(np.uint8).tobytes()
+        root, depth, leaf_pages, branch_pages = self._write_branches(self._file, leaves)
+        tree = DB.pack(0, 0, depth, branch_pages, leaf_pages, self._overflow_pages, self._entries, root)
+        empty = DB.pack(0, 0, 0, 0, 0, 0, 0, NO_PAGE)
+        self._file.flush()
+        self._file.sync()  # the tree is on the disk before the page that makes it valid
+        # As liblmdb leaves a file after its first transaction: an empty tree in page 0, the real one in page 1.
+        for number, (database, last_page) in enumerate([(empty, 1), (tree, self._pages - 1)]):
+            self._file.write_at(
+                number * PAGE,
+                PAGE_HEADER.pack(number, 0, P_META, 0, 0)
+                + META.pack(MAGIC, VERSION, 0, self._pages * PAGE)
+                + DB.pack(PAGE, INTEGERKEY, 0, 0, 0, 0, 0, NO_PAGE)  # the free pages: none
+                + database
+                + META_END.pack(last_page, number),
+            )
+        self._file.sync()
+        return self._file.size
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+        self._leaves.close()
+
+    def _leaf_for(self, key: bytes, size: int) -> Page:
+        """Return a leaf that has room for a node of this size: the last one, or another after it."""
+        if self._leaf is None or not self._leaf.has_room_for(size):
+            return self._begin_leaf(key)
+        return self._leaf
+
+    def _begin_leaf(self, key: bytes) -> Page:
+        """Return a new leaf; `key` comes before its keys, or is the first, and comes after those of other leaves."""
+        self.flush()
+        self._leaf = Page(self._pages, P_LEAF)
+        self._leaves.append(_LEAF.pack(len(key), self._pages) + key)
+        self._pages += 1
+        if self._file is not None:
+            self._file.append(bytes(PAGE))  # the leaf's place, until it is full
+        return self._leaf
+
+    def _write_branches(self, file: AppendFile, leaves: bytes) -> tuple[int, int, int, int]:
+        """Write the levels above the leaves; return the root's page, the depth, and how many leaves and branches."""
+        leaf_pages = count = sum(1 for _ in _children(leaves))
+        if not count:
+            return NO_PAGE, 0, 0, 0
+        depth, written, level, longest = 1, 0, _children(leaves), _longest_key(_children(leaves))
+        while count > 1:
+            # A branch page must hold two nodes or more, so the children are spread evenly.
+            parents = -(-count // ((PAGE - PAGE_HEADER.size) // even(NODE_HEADER.size + longest + 2)))
+            bounds = [i * count // parents for i in range(parents + 1)]
+            above = [
+                self._write_branch(file, itertools.islice(level, end - start))
+                for start, end in itertools.pairwise(bounds)
+            ]
+            level, longest = iter(above), _longest_key(above)
+            count, depth, written = parents, depth + 1, written + parents
+        return next(level)[1], depth, leaf_pages, written
+
+    def _write_branch(self, file: AppendFile, children: Iterable[_Child]) -> _Child:
+        """Write the page above some pages; return its own first key and number."""
+        page, first = Page(self._pages, P_BRANCH), b""
+        for key, child in children:
+            first = first or key
+            node_key = key if page.pointers else b""  # the first is less than every key
+            lo, hi, top = child & 0xFFFF, child >> 16 & 0xFFFF, child >> 32
+            page.add(NODE_HEADER.pack(lo, hi, top, len(node_key)), node_key)
+        file.append(page.to_bytes())
+        self._pages += 1
+        return first, page.number
+
+
+def _is_inline(key: bytes, size: int) -> bool:
+    return NODE_HEADER.size + len(key) + size <= NODE_MAX
+
+
+def _children(leaves: bytes) -> Iterator[_Child]:
+    at = 0
+    while at < len(leaves):
+        size, page = _LEAF.unpack_from(leaves, at)
+        at += _LEAF.size + size
+        yield leaves[at - size : at], page
+
+
+def _longest_key(children: Iterable[_Child]) -> int:
+    return max(len(key) for key, _ in children)
+
 
 _PREFIX = b"packer/"
 _MANIFEST_KEY = _PREFIX + b"manifest"

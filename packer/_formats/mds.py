@@ -28,9 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from packer._fields import Field, Stored
-from packer._formats.contract import NOTHING, Contents
-from packer._formats.frame import Frame
-from packer._formats.shards import DEFAULT_SHARD_SIZE, ShardWriter
+from packer._formats.contract import NOTHING, Contents, Frame
+from packer._formats.foreign import DEFAULT_SHARD_SIZE, ShardWriter
 from packer._table import NO_VALUE, Buffer, Sample, Table, encode_name
 from packer.errors import DestinationError, printable
 

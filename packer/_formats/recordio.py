@@ -22,10 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from packer._formats.contract import NOTHING, Contents
-from packer._formats.foreign import MAX_SHARD_SIZE, one_file
-from packer._formats.frame import Frame
-from packer._formats.shards import ShardWriter
+from packer._formats.contract import NOTHING, Contents, Frame
+from packer._formats.foreign import MAX_SHARD_SIZE, ShardWriter, one_file
 from packer._table import Buffer, Sample, Table
 from packer.errors import DestinationError, printable
 

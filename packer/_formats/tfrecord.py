@@ -21,12 +21,12 @@ from collections.abc import Iterator
 import google_crc32c
 import numpy as np
 
-from packer._containers.imagenames import suffix_of
-from packer._containers.records.message import varint
-from packer._containers.records.tfrecord import masked, masked_crc32c
+from packer._containers.contract import suffix_of
+from packer._containers.protobuf import varint
+from packer._containers.tfrecord import masked, masked_crc32c
 from packer._fields import Field, Stored
-from packer._formats.frame import Frame
-from packer._formats.shards import ShardWriter
+from packer._formats.contract import Frame
+from packer._formats.foreign import ShardWriter
 from packer._table import Buffer, Sample, encode_name
 from packer.errors import DestinationError, printable
 

@@ -11,6 +11,8 @@ webdataset takes for the key what stands before the first dot of a path's last p
 ``__x__``, and ``wds2idx`` parts what it writes by blanks. So a key is the sample's name without the suffix of an image,
 in which those characters, and all that are no printable ASCII, are written as in a URL: ``a.b.jpg`` has the key
 ``a%2Eb``, and `urllib.parse.unquote` gives back ``a.b``. Every field of a header that speaks of the writer is zero.
+
+Headers of tar members, the same for the same name and size.
 """
 
 from __future__ import annotations
@@ -24,18 +26,63 @@ from urllib.parse import quote
 
 import numpy as np
 
-from packer._containers.imagenames import suffix_of
+from packer._codecs import IMAGE_SUFFIXES
+from packer._containers.contract import suffix_of
 from packer._fields import Field
-from packer._formats.contract import NOTHING, Contents
-from packer._formats.frame import Frame
-from packer._formats.shards import ShardWriter
-from packer._formats.ustar import BLOCK, RECORD, header
-from packer._sample import IMAGE_SUFFIXES
-from packer._storage.paths import name_problem
+from packer._formats.contract import NOTHING, Contents, Frame
+from packer._formats.foreign import ShardWriter
+from packer._storage.safe_open import name_problem
 from packer._table import Buffer, Names, Sample, Table, encode_name
 from packer.errors import DestinationError, printable
 
-__all__ = ["WebDatasetWriter", "key_of"]
+__all__ = ["BLOCK", "RECORD", "WebDatasetWriter", "header", "key_of"]
+
+BLOCK = 512
+RECORD = 10_240
+"""A tar's length is a multiple of this."""
+
+_NAME, _PREFIX = 100, 155
+
+
+def header(name: str, size: int) -> bytes:
+    """Return what stands before a member's data.
+
+    A name that does not fit into a ustar header stands in a PAX header before it.
+
+    Parameters
+    ----------
+    name : str
+        Printable ASCII.
+    size : int
+        Bytes of the member, below 8 GiB.
+    """
+    path = name.encode("ascii")
+    if len(path) <= _NAME:
+        return _header(path, b"", size, b"0")
+    cut = path.find(b"/", len(path) - _NAME - 1)
+    if 0 < cut <= _PREFIX:
+        return _header(path[cut + 1 :], path[:cut], size, b"0")
+    text = _pax(b"path", path)
+    extended = _header(b"PaxHeaders/" + path[: _NAME - 11], b"", len(text), b"x")
+    return extended + text + bytes(-len(text) % BLOCK) + _header(path[:_NAME], b"", size, b"0")
+
+
+def _header(path: bytes, prefix: bytes, size: int, kind: bytes) -> bytes:
+    numbers = b"0000444\0" + b"0000000\0" * 2 + b"%011o\0" % size + b"00000000000\0"
+    before, after = path.ljust(_NAME, b"\0") + numbers, kind + bytes(100) + b"ustar\x0000" + bytes(64 + 16)
+    after += prefix.ljust(_PREFIX, b"\0") + bytes(12)
+    checksum = sum(before) + sum(after) + 8 * ord(" ")
+    return before + b"%06o\0 " % checksum + after
+
+
+def _pax(keyword: bytes, value: bytes) -> bytes:
+    """Return a record of a PAX header, which begins with its own length."""
+    rest = b" %s=%s\n" % (keyword, value)
+    length = len(rest) + 1
+    while length != len(rest) + len(b"%d" % length):
+        length = len(rest) + len(b"%d" % length)
+    return b"%d" % length + rest
+
 
 _PLAIN = "!#$&'()*+,-/:;=@[]^_{}~"
 _NETPBM = re.compile(rb"P[1-6]\s")

@@ -16,9 +16,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._images import bmp, compiled, native, pillow, png
+from packer._images import extension, jpeg, native, pillow, pillow as bmp, png
 from packer._images.geometry import MAX_PIXELS
-from packer._images.jpeg import header as jpeg
 from packer._images.probe import require_affordable
 from packer._table import Buffer
 from packer.errors import ImageError, MissingDependencyError, pip_install, warn
@@ -88,7 +87,7 @@ def installed_decoders() -> tuple[str, ...]:
 def decoder_advice() -> str | None:
     """Return one line that says how to decode faster on this machine, or None where nothing can be done."""
     name, _ = fast_decoder()
-    short = compiled.shortcoming()
+    short = extension.shortcoming()
     if short is None or (name in LIBJPEG_TURBO and not short.cure):
         return None
     if native.PREFERRED:

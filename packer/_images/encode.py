@@ -54,11 +54,11 @@ def encode_png(image: Image.Image) -> bytes:
 
 def encode_tiled(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
     """Encode (height, width, 3) uint8 RGB pixels as a tiled JPEG, which decodes as the one that `encode` makes."""
-    from packer._images.jpeg import tiles
+    from packer._images import jpeg_tiles
 
     mcus = -(-pixels.shape[1] // _MCU)
-    interval = mcus // tiles.choose_columns(mcus, _MOST_COLUMNS, 1)
-    return tiles.annotate(_encode_jpeg(pixels, quality, interval))
+    interval = mcus // jpeg_tiles.choose_columns(mcus, _MOST_COLUMNS, 1)
+    return jpeg_tiles.annotate(_encode_jpeg(pixels, quality, interval))
 
 
 def _encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0) -> bytes:

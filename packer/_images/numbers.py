@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from packer._images.compiled import _native
+from packer._images.extension import _native
 from packer._images.native import CodedNumbers
 
 __all__ = ["TYPES", "UNMIXED", "Mixture", "Numbers", "write", "writer"]

@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.jpeg import header as jpeg
-from packer._images.scratch import scratch
+from packer._images import jpeg
+from packer._images.geometry import scratch
 from packer._table import Buffer
 from packer.errors import ImageError
 

@@ -3,6 +3,11 @@
 Pillow tells a file's format by its content, and knows some forty. For EPS it starts Ghostscript, and for WMF, on
 Windows, the system: programs that run code which a stranger wrote into an image. So only the formats that training sets
 hold are opened, and here only.
+
+Plain BMPs: 24 bits a pixel, not compressed, as most programs write them. Pillow reads all others.
+
+A header of 54 bytes, and then the rows from the bottom, each filled up to a multiple of 4 bytes; a pixel is blue, green
+and red. (Microsoft: BITMAPFILEHEADER, BITMAPINFOHEADER.)
 """
 
 from __future__ import annotations
@@ -10,22 +15,33 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import struct
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from packer._images import libtiff
-from packer._images.depths import require_few_bands, unreadable
-from packer._images.directories import require_modest, require_modest_exif
-from packer._storage.lfs import IS_POINTER, is_pointer
+from packer._images import tiff
+from packer._images.tiff import require_few_bands, require_modest, require_modest_exif, unreadable
+from packer._storage.foreign_files import IS_POINTER, is_pointer
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = ["FORMATS", "decode", "in_machine_order", "opened", "orientation", "require_pixels", "upright"]
+__all__ = [
+    "FORMATS",
+    "SIGNATURE",
+    "PlainBMP",
+    "decode",
+    "in_machine_order",
+    "opened",
+    "orientation",
+    "read",
+    "require_pixels",
+    "upright",
+]
 
 FORMATS = (
     *("BMP", "DIB", "GIF", "JPEG", "MPO", "PPM", "PNG"),
@@ -67,7 +83,7 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
     ImageTooLargeError
         If its header announces more than `max_pixels`, or more than Pillow's own limit.
     ImageError
-        If it is of another format, if its metadata would cost too much (see `packer._images.directories`), or if Pillow
+        If it is of another format, if its metadata would cost too much (see `packer._images.tiff`), or if Pillow
         complains about it here or in the body of the ``with`` statement.
     """
     with _listening(data) as said:
@@ -88,7 +104,7 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
 
 def _listening(data: Buffer) -> contextlib.AbstractContextManager[list[str]]:
     """Keep what libtiff says of a TIFF."""
-    return libtiff.listening() if bytes(data[:2]) in (b"II", b"MM") else contextlib.nullcontext([])
+    return tiff.listening() if bytes(data[:2]) in (b"II", b"MM") else contextlib.nullcontext([])
 
 
 def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None) -> npt.NDArray[np.uint8]:
@@ -179,3 +195,55 @@ def _refused(head: bytes) -> str | None:
             if name not in FORMATS and accepts is not None and accepts(head):
                 return name
     return None
+
+
+SIGNATURE = b"BM"
+
+_HEADER = struct.Struct("<2s4x4xIIiiHHI")
+_SIZE = 54  # bytes of both headers
+_INFO = 40  # bytes of the second one
+_UNCOMPRESSED = 0
+
+
+class PlainBMP(NamedTuple):
+    """A whole plain BMP.
+
+    Attributes
+    ----------
+    data : bytes-like
+    height, width : int
+        Pixels.
+    """
+
+    data: Buffer
+    height: int
+    width: int
+
+    def decode(self, top: int = 0, left: int = 0, height: int | None = None, width: int | None = None) -> PixelArray:
+        """Return the (height, width, 3) uint8 RGB pixels of a rectangle that lies inside of the image; writable."""
+        bottom = self.height if height is None else top + height
+        right = self.width if width is None else left + width
+        rows = np.frombuffer(self.data, np.uint8, self.height * _row(self.width), _SIZE).reshape(self.height, -1)
+        part = rows[self.height - bottom : self.height - top][::-1, 3 * left : 3 * right]
+        pixels = np.empty((bottom - top, right - left, 3), np.uint8)
+        for channel in range(3):  # three times as fast as to copy them in reverse
+            pixels[..., channel] = part[:, 2 - channel :: 3]
+        return pixels
+
+
+PixelArray = npt.NDArray[np.uint8]
+
+
+def read(data: Buffer) -> PlainBMP | None:
+    """Read the header of a BMP; None where the file is no plain one, or is cut short."""
+    if len(data) < _SIZE or bytes(data[:2]) != SIGNATURE:
+        return None
+    _, begin, info, width, height, _, bits, compression = _HEADER.unpack_from(data)
+    if (begin, info, bits, compression) != (_SIZE, _INFO, 24, _UNCOMPRESSED) or width < 1 or height < 1:
+        return None
+    return PlainBMP(data, height, width) if len(data) >= _SIZE + height * _row(width) else None
+
+
+def _row(width: int) -> int:
+    """Return how many bytes a row has."""
+    return (3 * width + 3) // 4 * 4

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.compiled import _native
+from packer._images.extension import _native
 from packer._table import Buffer
 
 __all__ = ["PNG", "SIGNATURE", "Samples", "decode", "encode_deep", "read", "size_of", "unfiltered_in_python"]

@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from PIL import Image
 
-from packer._images import bmp, libtiff, png
-from packer._images.depths import Depth, depth_of
-from packer._images.directories import pictures_in, require_modest
+from packer._images import jpeg, pillow, png, tiff
 from packer._images.geometry import MAX_PIXELS
-from packer._images.jpeg import header as jpeg
 from packer._images.pillow import opened, orientation, require_pixels
+from packer._images.tiff import Depth, depth_of, pictures_in, require_modest
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
@@ -111,7 +109,7 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
         info = _inspect_jpeg(data, max_pixels)
     elif head.startswith(png.SIGNATURE):
         info = _inspect_png(data)
-    elif (plain := bmp.read(data)) is not None:
+    elif (plain := pillow.read(data)) is not None:
         info = ImageInfo("bmp", plain.height, plain.width)
     elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         info = _inspect_webp(data)
@@ -177,7 +175,7 @@ def _inspect_webp(data: Buffer) -> ImageInfo | None:
 
 def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageInfo:
     """Open and decode with Pillow."""
-    with libtiff.listening() as said, opened(data, max_pixels) as image:
+    with tiff.listening() as said, opened(data, max_pixels) as image:
         width, height = image.size
         depth = depth_of(image, data)
         image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded

@@ -16,7 +16,7 @@ import turbojpeg
 from PIL import Image
 
 from packer._images import pillow
-from packer._images.jpeg.header import JPEGHeader, read_header
+from packer._images.jpeg import JPEGHeader, read_header
 from packer._table import Buffer
 from packer.errors import ImageError
 

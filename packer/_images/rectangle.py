@@ -7,6 +7,10 @@ In a tiled JPEG only the tiles that the rectangle touches are decoded. In anothe
 rectangle are left out, by giving the decoder a header with a smaller height.
 Where the rectangle is at least twice as large as its resized size, and the caller allows it, the decoder halves the
 image while decoding (libjpeg's scaled DCT), which changes the pixels a little.
+
+Windows that reach outside of what they are cut out of, as numpy.pad and torchvision's functional.pad fill them.
+
+The C of `packer._images.native` pads for itself. The code below is for images that are decoded in another way.
 """
 
 from __future__ import annotations
@@ -20,30 +24,71 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._images import bmp, decode, native, png
+from packer._images import decode, jpeg, native, pillow, png
 from packer._images.geometry import (
     INTERPOLATIONS,
     MAX_PIXELS,
+    PADDINGS,
     Box,
     Rectangle,
     allowed_halvings,
     from_corner,
     is_padded,
     require_affordable,
+    scratch,
     shown,
+    sources,
     touched,
 )
-from packer._images.jpeg import header as jpeg
-from packer._images.jpeg.cutting import cut_out, first_rows
-from packer._images.padding import pad_into
+from packer._images.jpeg_tiles import cut_out, first_rows
 from packer._images.resize import resize_batch
-from packer._images.scratch import scratch
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = ["RectangleDecoder", "require_channels_last", "resize_by_torch", "resize_into"]
+__all__ = ["RectangleDecoder", "pad_into", "require_channels_last", "resize_by_torch", "resize_into"]
 
 Pixels = npt.NDArray[np.uint8]
+
+_BLOCK = 1 << 18  # pixels at a time: the places that pixels come from take far more memory than the pixels
+
+
+def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
+    """Make the window of a box of the pixels that it shows of the resized rectangle.
+
+    Parameters
+    ----------
+    pixels : (part.out_height, part.out_width, 3) uint8 array
+        Not mirrored.
+    part : Box
+        What `packer._images.geometry.shown` says of the box.
+    out : (box.out_height, box.out_width, 3) uint8 array
+        The window, mirrored where the box says so.
+    """
+    unmirrored = out[:, ::-1] if box.flip else out
+    across = max(1, min(box.out_width, _BLOCK))
+    down = _BLOCK // across
+    for top in range(0, box.out_height, down):
+        for left in range(0, box.out_width, across):
+            _pad_block(pixels, part, box, unmirrored, (top, left, down, across))
+
+
+def _pad_block(pixels: Pixels, part: Box, box: Box, window: Pixels, rectangle: Rectangle) -> None:
+    """Make the pixels in a rectangle of the window, which may end beyond the window."""
+    top, left, height, width = rectangle
+    block = window[top : top + height, left : left + width]
+    first, count = (box.cut_top + top, box.cut_left + left), block.shape
+    rows, columns = sources(box._replace(cut_top=first[0], cut_left=first[1], out_height=count[0], out_width=count[1]))
+    block[:] = pixels[(rows - part.cut_top)[:, None], columns - part.cut_left]
+    if PADDINGS[box.padding] == "constant":
+        colour = [box.fill >> shift & 0xFF for shift in (0, 8, 16)]
+        block[_outside(first[0], count[0], box.scaled_height)] = colour
+        block[:, _outside(first[1], count[1], box.scaled_width)] = colour
+
+
+def _outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
+    """Tell which of `count` places from `first` on lie outside of `side` pixels."""
+    places = np.arange(first, first + count)
+    return (places < 0) | (places >= side)
 
 
 @functools.cache
@@ -186,7 +231,7 @@ class RectangleDecoder:
 
     def _cut_bmp(self, data: Buffer, rectangle: Rectangle, size: tuple[int, int]) -> _Around | None:
         """Take the rectangle out of a plain BMP; None for other images."""
-        found = bmp.read(data) if self._reads_bmp else None
+        found = pillow.read(data) if self._reads_bmp else None
         if found is None or found.height * found.width > self._max_pixels:
             return None
         _require_size((found.height, found.width), size)

@@ -2,17 +2,57 @@
 
 Pillow tells of such numbers only what it reads itself. It shows three of four bands and reads 8 of 16 bits in colour,
 and calls a TIFF of thirteen bands no image.
+
+What libtiff says of a damaged TIFF.
+
+Pillow lets libtiff write to the error output, where nobody knows which file is meant; and of some damage nothing else
+tells. So the lines of the thread that decodes are kept here.
+
+The directories of EXIF and TIFF: which of them Pillow may read.
+
+A directory lists values, each by the place of its bytes. Pillow copies the bytes of every value, so a directory whose
+values share their bytes makes gigabytes of a small file. Pillow warns of each value that it leaves out, and joins the
+EXIF segments of a JPEG one by one, which takes time by the square of their number. So images are looked through first.
+
+How many bands an image has, of how many bits; and images of which Pillow reads fewer than there are.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
+import os
+import re
 import struct
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import PIL
+from PIL import Image
 
 from packer._table import Buffer
+from packer.errors import ImageError
 
-__all__ = ["TIFF", "grey_copy", "read"]
+__all__ = [
+    "TIFF",
+    "UNITS",
+    "Depth",
+    "depth_of",
+    "grey_copy",
+    "is_whole",
+    "listening",
+    "pictures_in",
+    "read",
+    "require_all_bits",
+    "require_few_bands",
+    "require_modest",
+    "require_modest_exif",
+    "unreadable",
+]
 
 WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC = 256, 257, 258, 259, 262
 STRIP_OFFSETS, ORIENTATION, SAMPLES, ROWS_PER_STRIP, STRIP_SIZES = 273, 274, 277, 278, 279
@@ -182,3 +222,358 @@ def _structs(order: str, long: bool) -> tuple[struct.Struct, struct.Struct, stru
     codes = ("Q", "Q", "HHQQ") if long else ("I", "H", "HHII")
     place, number, entry = (struct.Struct(order + code) for code in codes)
     return place, number, entry
+
+
+_MOST = 16  # lines of an image
+_LONGEST = 400  # bytes of a line
+_OF_PILLOW = "tempfile.tif"  # how Pillow calls all files
+
+_lines = threading.local()
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[list[str]]:
+    """Keep what libtiff says on this thread in the ``with`` block; a block inside of another one has the same list."""
+    _listen()
+    outer: list[str] | None = getattr(_lines, "now", None)
+    _lines.now = [] if outer is None else outer
+    try:
+        yield _lines.now
+    finally:
+        _lines.now = outer
+
+
+@functools.cache
+def _listen() -> object:
+    """Give libtiff a function that takes its lines; return what has to live as long as libtiff."""
+    library = _library()
+    if library is None:
+        return None
+    try:
+        opened, c = ctypes.CDLL(str(library)), ctypes.CDLL(None)
+        install, write = opened.TIFFSetErrorHandler, c.vsnprintf
+    except (OSError, AttributeError):
+        return None
+    write.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p]
+
+    def take(module: bytes | None, format: bytes, arguments: int) -> None:
+        line = ctypes.create_string_buffer(_LONGEST)
+        write(line, _LONGEST, format, arguments)
+        where, said = (module or b"").decode("utf-8", "replace"), line.value.decode("utf-8", "replace")
+        _take(said if where in ("", _OF_PILLOW) else f"{where}: {said}")
+
+    taking = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)(take)
+    install.argtypes, install.restype = [type(taking)], ctypes.c_void_p
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(taking))  # a thread may decode until the very end of the process
+    install(taking)
+    return taking
+
+
+def _take(line: str) -> None:
+    lines: list[str] | None = getattr(_lines, "now", None)
+    if lines is None:  # somebody else's image
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(f"{line.rstrip('.')}.\n")
+    elif len(lines) < _MOST:
+        lines.append(line.rstrip("."))
+
+
+def _library() -> Path | None:
+    """Return the libtiff that this process has loaded for Pillow; None where Pillow has it inside of itself."""
+    if os.name == "nt":
+        return None
+    own = Path(PIL.__file__).parent
+    for directory in (own.parent / "pillow.libs", own / ".dylibs"):
+        for path in sorted(directory.glob("libtiff*")):
+            return path
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/maps").read_text("utf-8", "replace").splitlines():
+            if "/libtiff" in line:
+                return Path(line[line.index("/") :])
+    return None
+
+
+UNITS = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
+"""How many bytes a value takes, by its type."""
+
+_MOST_COPIED = 4  # times the bytes that there are
+_MOST_LEFT_OUT = 64  # values of a directory
+_MOST_SEGMENTS = 64  # of EXIF in a JPEG: 4 MB
+_MOST_STARTS = 64  # of a TIFF in an AVIF: by chance a start stands in one of 10 files of 100 MB
+
+_TIFF = re.compile(rb"II\*\0|MM\0\*|II\0\*|MM\*\0|II\+\0|MM\0\+")  # as Pillow takes them
+_EXIF = re.compile(rb"(?:Exif\0\0){0,2}")
+_MARKER = re.compile(rb"\xff([^\0\xff])")
+_BARE_MARKERS = frozenset({0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)})  # RSTn, SOI, EOI, JPG, JPGn
+_NUMBER_OF_PICTURES = 0xB001
+_SOS, _APP1, _APP2 = 0xDA, 0xE1, 0xE2
+
+
+def require_modest(data: Buffer, pages: int = 1) -> None:
+    """Raise ImageError where Pillow should not open an image, for what its metadata would cost.
+
+    The directories of the first `pages` pages of a TIFF are looked at.
+    The EXIF of a PNG and of a WebP are read later: `require_modest_exif` is for them. In an AVIF they may be scattered,
+    and are found where they are in one piece, as programs write them.
+    """
+    view = memoryview(data)
+    head = bytes(view[:16])
+    if head.startswith(b"\xff\xd8\xff"):
+        for tiff in _in_jpeg(view):
+            _require_modest_tiff(memoryview(tiff))
+    elif _TIFF.match(head):
+        _require_modest_tiff(view, pages)
+    elif head[4:8] == b"ftyp":
+        for number, start in enumerate(_TIFF.finditer(view)):
+            if number == _MOST_STARTS:
+                raise ImageError(f"its metadata begin at more than {_MOST_STARTS} places")
+            _require_modest_tiff(view[start.start() :])
+
+
+def require_modest_exif(info: dict[Any, Any]) -> None:
+    """Raise ImageError where Pillow should not read the EXIF in the `info` of an image that it opened."""
+    exif = info.get("exif")
+    if exif is None and "Raw profile type exif" in info:
+        exif = bytes.fromhex("".join(info["Raw profile type exif"].split("\n")[3:]))
+    if exif is not None:
+        _require_modest_tiff(_without_prefix(exif))
+
+
+def pictures_in(jpeg: Buffer) -> int:
+    """Return how many pictures the index of a JPEG lists, as phones and stereo cameras write it; 1 without one.
+
+    The index is the Multi-Picture Format's of CIPA DC-007: a directory of TIFF with the number under 0xB001.
+    """
+    _, index = _in_jpeg(memoryview(jpeg))
+    try:
+        order = {b"II": "<", b"MM": ">"}[index[:2]]
+        (at,) = struct.unpack_from(f"{order}I", index, 4)
+        (count,) = struct.unpack_from(f"{order}H", index, at)
+        for entry in range(at + 2, at + 2 + 12 * count, 12):
+            tag, _, _, number = struct.unpack_from(f"{order}HHII", index, entry)
+            if tag == _NUMBER_OF_PICTURES:
+                return max(1, int(number))
+    except (KeyError, struct.error):
+        pass
+    return 1
+
+
+def _in_jpeg(view: memoryview) -> Iterator[bytes]:
+    """Yield the EXIF of a JPEG, joined, and its index of pictures, found as Pillow finds them, between whatever."""
+    exif: list[bytes] = []
+    pictures = b""
+    at = 2
+    while found := _MARKER.search(view, at):
+        marker, at = found[1][0], found.end()
+        if marker == _SOS or marker < 0xC0:
+            break
+        if marker in _BARE_MARKERS:
+            continue
+        end = at + max(2, int.from_bytes(view[at : at + 2], "big"))
+        content = bytes(view[at + 2 : end]) if marker in (_APP1, _APP2) else b""
+        if marker == _APP1 and content.startswith(b"Exif\0\0"):
+            exif.append(content[6:])
+        elif marker == _APP2 and content.startswith(b"MPF\0"):
+            pictures = content[4:]
+        at = end
+    if len(exif) > _MOST_SEGMENTS:
+        raise ImageError(f"its EXIF come in {len(exif)} segments, which are more than {_MOST_SEGMENTS}")
+    yield bytes(_without_prefix(b"".join(exif)))
+    yield pictures
+
+
+def _without_prefix(exif: bytes) -> memoryview:
+    start = _EXIF.match(exif)
+    return memoryview(exif)[start.end() if start else 0 :]
+
+
+def _require_modest_tiff(tiff: memoryview, pages: int = 1) -> None:
+    """Walk the first directories of a TIFF."""
+    order = "<" if tiff[:1].tobytes() == b"I" else ">"
+    long = tiff[2:3].tobytes() == b"+"
+    place = struct.Struct(order + "Q" if long else order + "I")
+    number = struct.Struct(order + "Q" if long else order + "H")
+    entry = struct.Struct(order + "HHQQ" if long else order + "HHII")
+    try:
+        (at,) = place.unpack_from(tiff, place.size)
+        for _ in range(pages):
+            (count,) = number.unpack_from(tiff, at)
+            at += number.size
+            end = min(at + count * entry.size, len(tiff))
+            whole = end - (end - at) % entry.size
+            _require_modest_values(entry.iter_unpack(tiff[at:whole]), len(tiff), place.size)
+            (at,) = place.unpack_from(tiff, end)
+    except (struct.error, OverflowError):  # it ends there
+        return
+
+
+def _require_modest_values(entries: Iterator[tuple[int, ...]], size: int, inline: int) -> None:
+    """Add up what the values of a directory take; those of at most `inline` bytes stand in the directory itself."""
+    claimed = copied = left_out = 0
+    for _, kind, count, begin in entries:
+        taken = count * UNITS.get(kind, 0)
+        if taken <= inline:
+            continue
+        claimed += taken
+        fits = begin + taken <= size
+        copied += taken if fits else 0
+        left_out += not fits or claimed > size
+    if copied > _MOST_COPIED * size or left_out > _MOST_LEFT_OUT:
+        raise ImageError(f"its metadata claim {claimed} bytes of {size}")
+
+
+_PILLOW_BITS = {
+    "I": 32,
+    "F": 32,
+}  # bits that Pillow reads of a sample, by the first letter of the mode; else 8, or 16 of I;16
+_SIZ = re.compile(rb"\xff\x4f\xff\x51.{38}", re.DOTALL)  # of a JPEG 2000, up to the parameters of the components
+_AV1C = re.compile(rb"av1C\x81.(.)", re.DOTALL)
+_HIGH_BITDEPTH = 0x40
+_BYTE = 8
+_MOST_BANDS = 6  # of a TIFF that Pillow opens; of others it complains to whoever listens to its log
+
+
+class Depth(NamedTuple):
+    """What a pixel of a file has.
+
+    Attributes
+    ----------
+    bands : int
+        How many numbers; those of a palette's index are 1.
+    bits : int
+        Of the largest number.
+    kind : {"u", "i", "f"}
+        The kind of the numbers, as NumPy calls kinds.
+    hidden : int
+        How many of the bands Pillow leaves out.
+    """
+
+    bands: int = 3
+    bits: int = 8
+    kind: str = "u"
+    hidden: int = 0
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether the numbers are others than levels of 0 to 255."""
+        return self.bits > _BYTE or self.kind != "u"
+
+    @property
+    def excess(self) -> str:
+        """What 8-bit RGB does not hold of an image, in words; empty where it holds all but alpha."""
+        what = {"u": "", "i": "signed numbers of ", "f": "floats of "}[self.kind]
+        bits = f"{what}{self.bits} bits a channel" if self.is_deep else ""
+        if not self.hidden:
+            return bits
+        return f"{self.bands} bands" + (f" ({bits})" if bits else "")
+
+
+def depth_of(image: Image.Image, data: Buffer) -> Depth:
+    """Return what a pixel of an image has that Pillow opened and did not load yet.
+
+    Parameters
+    ----------
+    image : PIL.Image.Image
+        Opened, of `data`.
+    data : bytes-like
+    """
+    bands, bits, kind = len(image.getbands()), _BYTE, "u"
+    directory = read(data) if image.format == "TIFF" else None
+    if directory is not None:
+        return Depth(directory.bands, directory.bits, directory.kind, max(0, directory.bands - bands))
+    if image.mode == "F":
+        bits, kind = 32, "f"
+    elif image.format == "PNG":
+        bits = int(data[24])
+    elif image.mode.startswith("I"):
+        bits = 16
+    elif image.format == "PPM":
+        bits = _bits_of_ppm(image)
+    elif image.format == "JPEG2000":
+        bits = max(_bits_of_jpeg2000(data), default=_BYTE)
+    elif image.format == "AVIF":
+        found = _AV1C.search(data)
+        bits = 10 if found is not None and found[1][0] & _HIGH_BITDEPTH else _BYTE
+    return Depth(bands, bits, kind)
+
+
+def is_whole(image: Image.Image, depth: Depth) -> bool:
+    """Tell whether Pillow's numbers of an image are all those that there are, with all their bits."""
+    return not depth.hidden and depth.bits <= _read(image)
+
+
+def require_all_bits(image: Image.Image, depth: Depth) -> None:
+    """Raise ImageError where Pillow's pixels of an image have fewer bits or bands than the image, or other numbers."""
+    if depth.hidden:
+        raise ImageError(
+            f"it has {depth.bands} bands, of which Pillow reads {depth.bands - depth.hidden}: all of them are read of "
+            "TIFFs in grey, RGB or CMYK of 8, 16 or 32 bits that are not compressed as JPEG is. "
+            "mode='RGB' shows such an image as ImageFolder does"
+        )
+    if not is_whole(image, depth):
+        raise ImageError(
+            f"it has {depth.bits} bits a sample, of which Pillow reads {_read(image)}: such a {image.format} is "
+            "decoded as RGB only"
+        )
+    if image.mode == "L" and depth.kind == "i":
+        raise ImageError("it has signed numbers of 8 bits, of which Pillow reads negative ones as 128 to 255")
+    if image.mode == "I" and image.format == "TIFF" and depth.kind == "u":
+        low, _ = image.getextrema()
+        if isinstance(low, (int, float)) and low < 0:
+            raise ImageError("it has unsigned numbers above 2147483647, which Pillow reads as negative ones")
+
+
+def unreadable(data: Buffer) -> str | None:
+    """Say of which bands and bits an image is that Pillow cannot read; None where that is not the reason."""
+    components = _bits_of_jpeg2000(data)
+    if len(components) > 4:
+        return _not_read("JPEG 2000", Depth(len(components), max(components)))
+    directory = read(data)
+    if directory is None or not {WIDTH, HEIGHT} <= directory.tags.keys():
+        return None
+    depth = Depth(directory.bands, directory.bits, directory.kind)
+    return _not_read("TIFF", depth) if depth.is_deep or depth.bands not in (1, 3) else None
+
+
+def require_few_bands(data: Buffer) -> None:
+    """Raise ImageError of a TIFF with more bands than Pillow opens, before it writes a line to its log."""
+    directory = read(data)
+    if directory is not None and directory.seen_by_pillow > _MOST_BANDS:
+        raise ImageError(str(unreadable(data)))
+
+
+def _not_read(format: str, depth: Depth) -> str:
+    what = {"u": "", "i": "signed numbers of ", "f": "floats of "}[depth.kind]
+    bands = f"{depth.bands} band{'s' * (depth.bands != 1)} (channel{'s' * (depth.bands != 1)})"
+    remedy = "Save it with numbers of 8 or 16 bits, or floats of 32"
+    if depth.bands > 1:
+        remedy = "Make an image of one, three or four bands of it"
+    return (
+        f"it is a {format} of {bands} of {what}{depth.bits} bits, which Pillow does not read. {remedy}; all that it "
+        "has can go along as a field: of numbers (`array`), or of the file's bytes (`bytes`)"
+    )
+
+
+def _read(image: Image.Image) -> int:
+    return 16 if image.mode.startswith("I;16") else _PILLOW_BITS.get(image.mode[0], _BYTE)
+
+
+def _bits_of_ppm(image: Image.Image) -> int:
+    for tile in image.tile:  # type: ignore[attr-defined]
+        arguments = tile[3]
+        if isinstance(arguments, tuple) and len(arguments) == 2 and isinstance(arguments[1], int):
+            return arguments[1].bit_length()
+    return 1
+
+
+def _bits_of_jpeg2000(data: Buffer) -> list[int]:
+    """Return the bits of each component of a JPEG 2000; nothing of other files."""
+    head = bytes(data[:12])
+    if not head.startswith((b"\xff\x4f\xff\x51", b"\0\0\0\x0cjP  \r\n\x87\n")):
+        return []
+    found = _SIZ.search(data)
+    if found is None:
+        return []
+    count = int.from_bytes(found[0][40:42], "big")
+    parameters = bytes(data[found.end() : found.end() + 3 * count])
+    return [1 + (depth & 0x7F) for depth in parameters[::3]]

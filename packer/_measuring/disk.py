@@ -2,6 +2,13 @@
 
 Nothing is written. Files are read past the page cache (O_DIRECT) where the system and the file system can do that.
 Otherwise the cache is asked to forget what is read (``posix_fadvise``), and what the figures say may be the memory's.
+
+A directory for what is made to be measured, which goes whatever becomes of this process.
+
+The random numbers of the program that asks: measuring draws none of them.
+
+How much is measured depends on the time that it takes. If the program's generators moved on meanwhile, no two of its
+runs would be the same, whatever seeds they set.
 """
 
 from __future__ import annotations
@@ -10,6 +17,10 @@ import contextlib
 import mmap
 import os
 import random
+import shutil
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +28,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packer._storage.opening import open_regular
+from packer._storage.safe_open import open_regular
 from packer.errors import SourceError, printable
 
-__all__ = ["THREADS", "DiskReadings", "FileSystem", "file_system", "read_disk"]
+__all__ = [
+    "THREADS",
+    "DiskReadings",
+    "FileSystem",
+    "file_system",
+    "keeping_random_states",
+    "read_disk",
+    "scratch_directory",
+]
 
 _ALIGNED = 4096
 _PIECE = 8 << 20
@@ -327,3 +346,52 @@ class _Reader:
             if count < wanted:
                 break
         return got
+
+
+_WATCH = """
+import shutil, signal, sys
+for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    if hasattr(signal, name):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+sys.stdin.buffer.read()
+shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
+"""What a process of its own does: it waits until its pipe is closed, which the system does for whoever is killed."""
+
+
+@contextlib.contextmanager
+def scratch_directory(what: str, inside: Path) -> Iterator[Path]:
+    """Make a directory, named after what it is for, in `inside`; where nothing can be written there, in the system's.
+
+    A process of its own removes the directory where this one is killed.
+    """
+    writable = os.path.isdir(inside) and os.access(inside, os.W_OK | os.X_OK)
+    made = Path(tempfile.mkdtemp(prefix=f"packer-{what}-", dir=inside if writable else None))
+    line = [sys.executable, "-I", "-S", "-c", _WATCH, str(made)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": os.name != "nt"}
+    watcher = None
+    try:
+        with contextlib.suppress(OSError):  # no process is left: then this one alone removes the directory
+            watcher = subprocess.Popen(line, stdin=subprocess.PIPE, **quiet)  # type: ignore[call-overload]
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        if watcher is not None:
+            watcher.kill()  # a fork of this process may hold the pipe open
+            watcher.stdin.close()
+            watcher.wait()
+
+
+@contextlib.contextmanager
+def keeping_random_states() -> Iterator[None]:
+    """Let the program draw the random numbers after this block that it would have drawn without the block."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    states = random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        if numpy is not None and states[1] is not None:
+            numpy.random.set_state(states[1])
+        if torch is not None and states[2] is not None:
+            torch.set_rng_state(states[2])

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from packer._measuring.disk import THREADS, DiskReadings, FileSystem, file_system, read_disk
-from packer._measuring.findings import Finding
-from packer._measuring.machine import available_now, describe_machine
+from packer._measuring.machine import Finding, available_now, describe_machine
 from packer._storage.files import disk_size
-from packer._storage.limits import in_units, require_seconds
-from packer._storage.urlpath import local_path
+from packer._storage.remote.urls import local_path
+from packer._storage.system import in_units, require_seconds
 from packer.errors import SourceError, printable
 
 __all__ = ["Diagnosis", "doctor"]

@@ -1,40 +1,195 @@
-"""The ways in which training code reads a pack or a tree: what `packer bench` measures, in processes of their own."""
+"""The ways in which training code reads a pack or a tree: what `packer bench` measures, in processes of their own.
+
+What no loader can exceed: the calls alone that decode and resize, on plain threads, over images that lie in memory.
+
+Choosing crops, reading, checking, queues and batches are left out.
+
+Recipes of training that have a name, step by step, by packer and by torchvision.
+
+A recipe: a Python file in which a person says how their training reads.
+
+Any of these names may be defined in it:
+
+``loader(path, threads)``
+    Returns an iterable of batches, such as a DataLoader with `threads` workers. Each batch is a tuple or list of which
+    the last has a `len()`, the labels; or a dict of which the first value has one. It is measured as a side of its own.
+``transform``
+    A transform of a PIL image to a tensor, as ImageFolder takes it; instead of the usual one of a training.
+``crop``
+    One of packer's crops, for the sides that decode with ``crop=``.
+
+A pack at a URL as a first epoch reads it, with nothing of it in a cache: blocks of neighbours, or at random.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 import os
+import sys
+import tempfile
+import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Subset, default_collate
 
-from packer._loading.dataset import open_dataset
-from packer._loading.imagedataset import ImageDataset
-from packer._loading.loader import Loader
-from packer._measuring.limit import Limit
-from packer._measuring.recipe import Recipe, read_recipe
+from packer import augment
+from packer._datasets.image_dataset import ImageDataset
+from packer._datasets.open import open_dataset
+from packer._images import native
+from packer._images.geometry import CROP, Box
+from packer._images.operations import parted
+from packer._images.rectangle import RectangleDecoder
+from packer._loader.loader import Loader
 from packer._table import Ints
 from packer.crops import RandomResizedCrop
-from packer.errors import OptionError, SourceError
+from packer.errors import OptionError, SourceError, printable
+from packer.samplers import BlockShuffleSampler
 
 __all__ = [
+    "AT_A_TIME",
+    "BLOCKS",
     "OUTPUT",
     "PROCESSES",
+    "RANDOM",
+    "SIDES",
     "WAYS_OF_PACKS",
     "WAYS_OF_TREES",
+    "Call",
+    "Fetching",
+    "Limit",
     "Reading",
+    "Recipe",
     "Shuffled",
+    "Steps",
+    "drawing",
     "endless",
     "read_for",
+    "read_recipe",
     "spread",
+    "steps_of",
     "torchvision",
 ]
+
+AT_A_TIME = 8  # images that a thread takes in turn
+
+Call = Callable[[torch.Tensor], None]
+"""Draws images, into the (N, 3, H, W) places that it is given."""
+
+
+class Limit:
+    """packer's own calls over some images of a dataset whose crops have one size; crops are those of epoch 0, seed 0.
+
+    Parameters
+    ----------
+    dataset : ImageDataset
+        With a `crop`.
+    indices : (N,) int64 array
+        Which images; their bytes are held in memory.
+    """
+
+    def __init__(self, dataset: ImageDataset, indices: Ints) -> None:
+        crops, _ = parted(dataset._choose_crops(indices, 0, 0))
+        self._tasks: list[tuple[Call, int]] = []
+        self._shape = 3, int(crops["out_height"][0]), int(crops["out_width"][0])
+        table, raw = dataset.reader.table, dataset.reader.manifest.codec == "raw"
+        for start in range(0, len(indices), AT_A_TIME):
+            some = indices[start : start + AT_A_TIME]
+            stored = [bytes(dataset.reader.read(int(index))) for index in some]
+            sizes = list(zip(table.height[some].tolist(), table.width[some].tolist(), strict=True))
+            boxes = [Box(*numbers) for numbers in crops[start : start + AT_A_TIME].tolist()]
+            self._tasks.append((drawing(raw, stored, sizes, boxes), len(some)))
+
+    def read(self, threads: int, seconds: float) -> tuple[int, float]:
+        """Draw images on so many threads for about so long, again and again; return how many, and how long it took."""
+        tasks = itertools.cycle(self._tasks)
+        counts, errors = [0] * threads, []
+        begin = time.perf_counter()
+
+        def work(number: int) -> None:
+            _, height, width = self._shape
+            place = torch.empty((AT_A_TIME, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+            try:
+                while not counts[number] or time.perf_counter() - begin < seconds:
+                    call, count = next(tasks)
+                    call(place[:count])
+                    counts[number] += count
+            except BaseException as error:
+                errors.append(error)
+
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        if errors:
+            raise errors[0]
+        return sum(counts), time.perf_counter() - begin
+
+
+def drawing(raw: bool, stored: Sequence[bytes], sizes: Sequence[tuple[int, int]], boxes: Sequence[Box]) -> Call:
+    """Return packer's call that draws some images, each by its size and its crop; raw pixels are only resized."""
+    images = native.in_memory(stored, sizes)
+    images["raw"] = raw
+    tasks = native.tasks(images, np.array(boxes, CROP), np.zeros(len(boxes), np.int64))
+
+    def call(places: Any) -> None:
+        _, channels, height, width = places.shape
+        own = tasks.copy()
+        own["out"] = places.data_ptr() + channels * height * width * np.arange(len(places))
+        for number in native.decode_into(own):  # what is left to libraries
+            RectangleDecoder().decode_into(stored[number], sizes[number], boxes[number], places[number][None])
+
+    return call
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a recipe defines; None where it does not."""
+
+    loader: Callable[[str, int], Any] | None = None
+    transform: Callable[[Any], Any] | None = None
+    crop: Any = None
+
+
+def read_recipe(path: str | os.PathLike[str] | None) -> Recipe:
+    """Run a recipe, as a module of its own name, so that other processes can import what it defines.
+
+    Raises
+    ------
+    OptionError
+        If the file cannot be read or run, or defines nothing of what a recipe has.
+    """
+    if path is None:
+        return Recipe()
+    path = Path(path).absolute()
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise OptionError(f"{printable(path)}: a recipe is a Python file, NAME.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is the command's, and may be JSON
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # of a script that does its work when it is imported
+        raise OptionError(f"the recipe {printable(path)}: {type(error).__name__}: {printable(error)}") from error
+    found = {name: getattr(module, name, None) for name in ("loader", "transform", "crop")}
+    if all(value is None for value in found.values()):
+        raise OptionError(
+            f"{printable(path)} defines none of what a recipe has: loader(path, threads), transform, crop"
+        )
+    return Recipe(**found)
+
 
 OUTPUT = 224
 PROCESSES = "Loader, processes"
@@ -198,3 +353,186 @@ def torchvision() -> Any:
     except RuntimeError as error:
         raise ImportError(f"torchvision does not go with this torch: {error}") from error
     return found
+
+
+SIDES = ("packer", "torchvision")
+
+_NORMALIZE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_CLASSES = 1000
+
+
+class _Step(NamedTuple):
+    """A step of a recipe, after those before it.
+
+    Attributes
+    ----------
+    name : str
+    make : callable, optional
+        Makes what is done to an image, of `packer.augment` or of torchvision's ``transforms.v2``, which it is given.
+    """
+
+    name: str
+    make: Callable[[Any], Any] | None = None
+
+
+_CROP, _NORMALISE, _MIX = _Step("crop and flip"), _Step("normalise"), _Step("MixUp or CutMix")
+_RECIPES = {
+    "trivial": (
+        _CROP,
+        _Step("TrivialAugmentWide", lambda of: of.TrivialAugmentWide()),
+        _Step("RandomErasing", lambda of: of.RandomErasing(0.1)),
+        _NORMALISE,
+        _MIX,
+    ),
+    "rand": (_CROP, _Step("RandAugment", lambda of: of.RandAugment(2, 9)), _NORMALISE, _MIX),
+    "three": (
+        _CROP,
+        _Step(
+            "three-augment",
+            lambda of: of.RandomChoice([of.Grayscale(3), of.RandomSolarize(128, 1), of.GaussianBlur(9)]),
+        ),
+        _Step("ColorJitter", lambda of: of.ColorJitter(0.3, 0.3, 0.3)),
+        _NORMALISE,
+        _MIX,
+    ),
+    "dino": (
+        _CROP,
+        _Step("ColorJitter", lambda of: of.RandomApply([of.ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8)),
+        _Step("grayscale", lambda of: of.RandomGrayscale(0.2)),
+        _Step("blur", lambda of: of.RandomApply([of.GaussianBlur(23)], 0.5)),
+        _Step("solarize", lambda of: of.RandomSolarize(128, 0.2)),
+        _NORMALISE,
+    ),
+}
+
+
+def steps_of(recipe: str) -> list[str]:
+    """Return the names of a recipe's steps."""
+    return [step.name for step in _RECIPES[recipe]]
+
+
+class Steps:
+    """A recipe's steps by one side, each with those before it, over some samples of one pack or tree.
+
+    Parameters
+    ----------
+    side : str
+        One of `SIDES`: a `Loader` with packer's augmentations, or torchvision's v2 transforms in a DataLoader over the
+        same samples, of PIL images up to the crop, and of tensors after it.
+    path : str
+    batch : int
+        Samples of a batch.
+    images : int
+        How many samples at most; they are spread over all.
+    recipe : str
+    """
+
+    def __init__(self, side: str, path: str, batch: int, images: int, recipe: str) -> None:
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")  # what is said of seeds and epochs is beside the point
+        self._side, self._path, self._batch = side, path, batch
+        self._steps = _RECIPES[recipe]
+        self._indices = spread(len(self._dataset(0)), images)
+
+    def describe(self) -> tuple[int, int]:
+        """Read the bytes of all samples once, so that they lie in memory; return how many, and how many bytes."""
+        with open_dataset(self._path) as dataset:
+            return len(self._indices), sum(len(dataset.reader.read(index)) for index in self._indices.tolist())
+
+    def read(self, threads: int, seconds: float, step: int) -> tuple[int, float]:
+        """Read for about so long with so many threads or workers, down to a step; return how many, and how long."""
+        dataset: Any = Subset(self._dataset(step), self._indices.tolist())
+        order = Shuffled(len(self._indices))
+        done = self._steps[: step + 1]
+        if self._side == SIDES[0]:
+            normalize = _NORMALIZE if _NORMALISE in done else None
+            mix = _either(augment) if _MIX in done else None
+            loader = Loader(dataset, self._batch, sampler=order, threads=threads, mix=mix, normalize=normalize)
+            return read_for(loader, loader.prefetch + 1, seconds)
+        collate = _Mixed() if _MIX in done else default_collate
+        batches: Any = DataLoader(dataset, self._batch, sampler=order, num_workers=threads, collate_fn=collate)
+        return read_for(batches, threads + 1, seconds)
+
+    def _dataset(self, step: int) -> Any:
+        done = self._steps[: step + 1]
+        if self._side == SIDES[0]:
+            chain = [one.make(augment) for one in done if one.make is not None]
+            return open_dataset(self._path, crop=RandomResizedCrop(OUTPUT, flip=0.5), augment=chain or None)
+        v2 = torchvision().transforms.v2
+        chain = [v2.RandomResizedCrop(OUTPUT), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+        chain += [one.make(v2) for one in done if one.make is not None]
+        if _NORMALISE in done:
+            chain += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(*_NORMALIZE)]
+        return open_dataset(self._path, v2.Compose(chain))
+
+
+def _either(of: Any) -> Any:
+    return of.RandomChoice([of.MixUp(num_classes=_CLASSES), of.CutMix(num_classes=_CLASSES)])
+
+
+class _Mixed:
+    """Collates, and mixes as torchvision's references do."""
+
+    def __init__(self) -> None:
+        self._mix = _either(torchvision().transforms.v2)
+
+    def __call__(self, items: list[Any]) -> Any:
+        return self._mix(*default_collate(items))
+
+
+BLOCKS, RANDOM = "block shuffle, first epoch", "random order, first epoch"
+
+_FETCH_CROP = RandomResizedCrop(OUTPUT, flip=0.5)
+_BLOCK = 256  # samples, as of `BlockShuffleSampler` by default
+_LONGEST = 10  # times what a measurement shall take, and then it ends
+
+
+class Fetching:
+    """The first samples of an epoch in one order, fetched anew each time.
+
+    Parameters
+    ----------
+    way : {BLOCKS, RANDOM}
+    url : str
+    batch : int
+        Samples of a batch.
+    images : int
+        How many samples at most. Those of a block shuffle are whole blocks, as in an epoch, where all that lies
+        between two samples is wanted soon.
+    directory : str
+        On the disk that keeps what is fetched. Who says so removes it at the end.
+    """
+
+    def __init__(self, way: str, url: str, batch: int, images: int, directory: str) -> None:
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")  # that a random order fetches each sample by itself is what is measured
+        self._way, self._url, self._batch, self._images = way, url, batch, images
+        self._epoch, self._directory = 0, directory
+
+    def describe(self) -> tuple[int, int]:
+        """Return how many samples are read, and how many bytes."""
+        dataset = open_dataset(self._url, crop=_FETCH_CROP)
+        order = self._order(len(dataset))
+        return len(order), int(dataset.reader.table.size[order].sum())
+
+    def read(self, threads: int, seconds: float) -> tuple[int, float]:
+        """Read the samples once with so many threads; return how many, and how long that took from the beginning."""
+        with tempfile.TemporaryDirectory(dir=self._directory, ignore_cleanup_errors=True) as directory:
+            dataset = open_dataset(self._url, crop=_FETCH_CROP, cache_dir=directory)
+            self._epoch += 1
+            order = self._order(len(dataset)).tolist()
+            count, begin = 0, time.perf_counter()
+            with Loader(dataset, self._batch, sampler=order, threads=threads) as loader:
+                for batch in loader:
+                    count += len(batch[-1])
+                    if time.perf_counter() - begin > _LONGEST * seconds:
+                        break
+            return count, time.perf_counter() - begin
+
+    def _order(self, length: int) -> Ints:
+        if self._way == RANDOM:
+            return np.random.default_rng(self._epoch).permutation(length)[: self._images].astype(np.int64)
+        block = min(_BLOCK, self._images)
+        window = max(1, self._images // block)
+        order = BlockShuffleSampler(length, block, window, seed=self._epoch, rank=0, world=1)
+        return order.order(np.arange(min(block * window, length), dtype=np.int64))

@@ -1,8 +1,10 @@
 """With how many threads, processes and batches ahead, and in which order, this machine reads a dataset best.
 
-Settings are found one after the other, each by a race (`packer._loading.racing`): first the number of threads, then
+Settings are found one after the other, each by a race (`packer._loader.autotune`): first the number of threads, then
 whether processes are faster, then how many batches ahead, then the order. A setting that is not surely better than the
 simpler one is not taken.
+
+The dataset that `packer tune` measures: a pack with the crop or the transform of a recipe.
 """
 
 from __future__ import annotations
@@ -19,17 +21,50 @@ from typing import Any
 
 import torch
 
-from packer._loading.loader import Loader
-from packer._loading.racing import TOLERANCE, Race, median_error, thread_counts
-from packer._measuring.randomness import keeping_random_states
-from packer._measuring.tuned import dataset_of
-from packer._storage.limits import available_cpus, available_memory, require_count, require_seconds
+from packer._datasets.open import open_dataset
+from packer._loader.autotune import TOLERANCE, Race, median_error, thread_counts
+from packer._loader.loader import Loader
+from packer._measuring.disk import keeping_random_states
+from packer._measuring.loaders import read_recipe
 from packer._storage.progress import shown_progress
-from packer.errors import WorkerError
+from packer._storage.system import available_cpus, available_memory, require_count, require_seconds
+from packer.crops import RandomResizedCrop
+from packer.errors import OptionError, WorkerError, printable
 from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
-from packer.samplers._ranks import rank_and_world
+from packer.samplers._base import rank_and_world
 
-__all__ = ["ORDERS", "LoaderSettings", "Trial", "Tuning", "TuningProgress", "loader_with", "measure", "tune"]
+__all__ = [
+    "ORDERS",
+    "LoaderSettings",
+    "Trial",
+    "Tuning",
+    "TuningProgress",
+    "dataset_of",
+    "loader_with",
+    "measure",
+    "tune",
+]
+
+
+def dataset_of(pack: str | os.PathLike[str], recipe: str | os.PathLike[str] | None = None) -> Any:
+    """Open a pack with what a recipe defines, or else with ``RandomResizedCrop(224, flip=0.5)``.
+
+    Raises
+    ------
+    OptionError
+        If the recipe cannot be read, or defines neither a crop nor a transform.
+    PackError
+        If the pack cannot be read.
+    """
+    if recipe is None:
+        return open_dataset(pack, crop=RandomResizedCrop(224, flip=0.5))
+    own = read_recipe(recipe)
+    if own.crop is not None:
+        return open_dataset(pack, own.transform, crop=own.crop)
+    if own.transform is None:
+        raise OptionError(f"{printable(recipe)} defines neither transform nor crop, with which the pack is to be read")
+    return open_dataset(pack, own.transform, fuse=True)
+
 
 ORDERS = ("shuffle", "blocks")
 

@@ -1,12 +1,23 @@
-"""The way back: a pack as an ImageFolder tree of files."""
+"""The way back: a pack as an ImageFolder tree of files.
+
+What files of images do not say of an export: labels as CSV, and values of fields as a line of JSON a sample.
+
+The command that makes a pack again of its export.
+
+The way back to annotations in COCO's format: what a pack's fields say, as the document that they came from.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import itertools
+import json
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,25 +26,185 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import CODECS, UNLABELED
+from packer._fields import PIXELS, Field
+from packer._fields.coco import annotations_of, captions_of, image_of
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
-from packer._packs.again import command_again
-from packer._packs.filenames import FileNames, below_files, known
-from packer._packs.layout import FieldFiles, Files, Folded, Layout, layout_of
-from packer._packs.metadata import labels_as_csv, metadata_lines
-from packer._packs.tree import Tree
-from packer._sample import CODECS, UNLABELED
-from packer._sources.repeats import repeats
-from packer._storage.ahead import in_order
+from packer._packs.export_layout import FieldFiles, FileNames, Files, Folded, Layout, below_files, known, layout_of
+from packer._packs.safe_tree import Tree
+from packer._packs.verify import blobs_or_errors, over_samples
+from packer._sources.scan_list import repeats
 from packer._storage.files import sync_directory, writing_to
-from packer._storage.limits import require_count
 from packer._storage.locks import held
-from packer._storage.paths import folded, longest_path, name_problem, path_problem
 from packer._storage.progress import shown_progress
+from packer._storage.safe_open import folded, longest_path, name_problem, path_problem
+from packer._storage.system import require_count
+from packer._storage.threads import in_order
 from packer._table import Buffer, Ints, are_pixels, blocks, encode_name, spans
-from packer.errors import CorruptPackError, DestinationError, PackLockedError, printable
+from packer.errors import CorruptPackError, DestinationError, OptionError, PackError, PackLockedError, printable
 
-__all__ = ["export", "export_and_say"]
+__all__ = ["coco_document", "command_again", "export", "export_and_say", "labels_as_csv", "metadata_lines"]
+
+
+def labels_as_csv(reader: Reader, names: FileNames) -> Iterator[bytes]:
+    """Yield the lines of ``labels.csv``, many at a time."""
+    rest = iter(names)
+    yield b"path,label\r\n"
+    for part in spans(len(names)):
+        labels = ["" if label is None else label for label in _labels(reader, range(part.start, part.stop))]
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(zip(itertools.islice(rest, len(labels)), labels, strict=True))
+        yield encode_name(text.getvalue())
+
+
+def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels: bool) -> Iterator[bytes]:
+    """Yield the lines of ``metadata.jsonl``, many at a time.
+
+    Each has the image's `file_name`, where `labels` its `label`, the paths of those further images and masks that no
+    template leads to, as ``NAME_file_name``, and the values of the fields that are no files. A value that is not there
+    is null. A number that is infinite is 1e999.
+    """
+    are_files = {one.field.name for one in files.fields}
+    fields = [field for field in reader.fields.values() if field.name not in are_files]
+    beside = [one for one in files.fields if one.field.kind in PIXELS and not one.followed]
+
+    def lines(indices: range) -> bytes:
+        columns: dict[str, Sequence[Any]] = {"file_name": [files.images[index] for index in indices]}
+        if labels:
+            columns["label"] = _labels(reader, indices)
+        columns |= {f"{one.field.name}_file_name": _paths(files, one, indices) for one in beside}
+        columns |= {field.name: [*_field_values(reader, field, indices)] for field in fields}
+        rows = zip(*columns.values(), strict=True)
+        text = "".join(_line(dict(zip(columns, row, strict=True))) for row in rows)
+        return text.encode("utf-8", "backslashreplace")  # of a surrogate, that is its escape in JSON
+
+    yield from over_samples(lines, len(reader), workers=workers)
+
+
+def _labels(reader: Reader, indices: range) -> list[Any]:
+    """Return the classes of samples, None where there is none, or their numbers."""
+    labels = reader.table.label[indices.start : indices.stop].tolist()
+    classes = reader.manifest.classes
+    if reader.manifest.label_type != "class":
+        return list(labels)
+    return [None if label == UNLABELED else classes[label] for label in labels]
+
+
+def _paths(files: Files, one: FieldFiles, indices: range) -> list[str | None]:
+    """Return where the files of a field lie, seen from the images."""
+    out = "../" * files.folder.count("/")
+    places = np.searchsorted(one.samples, np.arange(indices.start, indices.stop)).tolist()
+    return [
+        out + one.names[place] if place < len(one.samples) and one.samples[place] == index else None
+        for place, index in zip(places, indices, strict=True)
+    ]
+
+
+def _field_values(reader: Reader, field: Field, indices: range) -> Iterator[Any]:
+    """Yield the values of a field as JSON has them."""
+    named = dict(zip(field.ids or range(len(field.classes)), field.classes, strict=False))
+    if not field.is_blob:
+        values, present = reader.column(field.name)
+        for index in indices:
+            yield _said(field, field.decode(values[index].item()), named) if present[index] else None
+        return
+    for index, blob in blobs_or_errors(reader, indices, field.name):
+        if isinstance(blob, PackError):
+            raise blob
+        try:
+            yield None if blob is None else _said(field, field.decode(blob), named)
+        except ValueError as error:
+            reason = f"field {field.name!r}: {error}"
+            raise CorruptPackError(reason, reader.path, index, reader._name_in_error(index)) from error
+
+
+def _said(field: Field, value: Any, named: Mapping[int, str]) -> Any:
+    """Return a value as JSON has it; an id by the name of its class, where it has one."""
+    if field.kind == "class":
+        return named.get(value, value)
+    if field.kind == "labels":
+        return [named.get(label, label) for label in value.tolist()]
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{json.dumps(name)}: {_as_json(value)}" for name, value in row.items()) + "}\n"
+
+
+def _as_json(value: Any) -> str:
+    if isinstance(value, float) and math.isinf(value):
+        return "1e999" if value > 0 else "-1e999"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def command_again(reader: Reader, layout: Layout, root: Path) -> str | None:
+    """Return the `packer convert` line that makes a pack with the same values of an export.
+
+    None where no line does: the images became PNG, or got other names; or a field of files has no value at all.
+
+    Parameters
+    ----------
+    reader : Reader
+        The pack, whose classes the new pack takes.
+    layout : Layout
+        What lies where.
+    root : Path
+        The directory of the export.
+    """
+    files = layout.files
+    renamed = any(name != file for name, file in zip(reader.names, files.images, strict=True))
+    if renamed or reader.manifest.codec == "raw" or any(not len(one.samples) for one in files.fields):
+        return None
+    images = root / files.folder
+    pack = Path(reader.path)
+    words = ["packer", "convert", str(images), str(root.with_name(f"{root.name}-again{pack.suffix}"))]
+    words += _of_labels(reader, layout, root)
+    words += [word for column in _columns(reader, layout) for word in ("--column", column)]
+    words += [word for field in _templates(layout) for word in ("--field", field)]
+    if any(len(one.samples) < len(reader) for one in files.fields):
+        words += ["--on-missing", "null"]
+    if reader.manifest.exif == "apply":
+        words += ["--exif", "apply"]
+    return " ".join(shlex.quote(printable(word)) for word in words)
+
+
+def _of_labels(reader: Reader, layout: Layout, root: Path) -> Iterator[str]:
+    manifest = reader.manifest
+    if layout.metadata is not None:
+        yield from ("--labels", str(root / layout.metadata), "--path-column", "file_name")
+    elif layout.labels is not None:
+        yield from ("--labels", str(root / layout.labels))
+    if layout.labels is None and not manifest.classes:
+        yield "--no-classes"
+    elif manifest.label_type != "class":
+        yield from ("--label-type", manifest.label_type)
+    elif layout.labels is not None and (reader.table.label == UNLABELED).any():
+        yield "--unlabeled"
+    if (manifest.label_type == "class" and manifest.classes) or any(field.classes for field in manifest.fields):
+        yield from ("--classes-from", str(Path(reader.path).absolute()))
+
+
+def _columns(reader: Reader, layout: Layout) -> Iterator[str]:
+    """Yield the fields that the lines of metadata have."""
+    files = {one.field.name: one for one in layout.files.fields}
+    for field in reader.fields.values():
+        if field.name not in files:
+            yield f"{field.name}:{field.dtype if field.kind == 'scalar' else field.kind}"
+        elif field.kind in PIXELS and not files[field.name].followed:
+            yield f"{field.name}={field.name}_file_name:{field.kind}"
+
+
+def _templates(layout: Layout) -> Iterator[str]:
+    """Yield the fields that are files by a template: their own, or that of their directory in the export."""
+    out = "../" * layout.files.folder.count("/")
+    for one in layout.files.fields:
+        name, kind = one.field.name, one.field.kind
+        if one.followed:
+            yield f"{name}:{kind}={one.field.file}"
+        elif kind not in PIXELS:
+            yield f"{name}:{kind}={out}{name}/{{path}}{'.npy' if kind == 'array' else '.bin'}"
+
 
 _SHOWN_EVERY = 100  # files
 _BATCH, _BATCH_BYTES = 64, 2 << 20  # the most samples, and bytes, that a thread reads at a time, beside one sample
@@ -344,3 +515,96 @@ def _content(reader: Reader, index: int) -> Buffer:
     if not are_pixels(len(data), height, width):
         raise CorruptPackError(f"{len(data)} bytes are not {width} x {height} pixels", reader.path, index)
     return encode(np.frombuffer(data, np.uint8).reshape(height, width, 3), "png", 0)
+
+
+_OF_IMAGES = ("image_id", "image_info")
+_OF_OBJECTS = (
+    *("annotation_id", "category", "iscrowd", "iscrowd_given", "boxes", "bbox", "area", "segmentation"),
+    *("keypoints", "keypoint_count", "members"),
+)
+_OF_CAPTIONS = ("captions", "caption_id", "caption_members")
+
+
+def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the annotations of a pack that was made of files in COCO's format, equal to those of the files.
+
+    Images and annotations come in the order of the pack, that of the images' ids. What was moved by a resizing is where
+    it is in the pack's images, and images have the pack's heights and widths; ``area`` stays the file's number.
+
+    Parameters
+    ----------
+    reader : Reader
+        A pack, open.
+    captions : bool
+        Whether the annotations are the captions, which have ids of their own; else those of objects.
+    names : sequence of str, optional
+        A file name for each sample; by default the sample's name, or ``file_name`` as the file spelled it.
+
+    Returns
+    -------
+    dict
+        ``images``, those of which the files spoke; ``annotations``, where the pack has such; ``categories`` and all
+        other members of the files, such as ``info`` and ``licenses``. Where there are several files, the
+        first one's count.
+
+    Raises
+    ------
+    OptionError
+        If the pack was not made of such files.
+    CorruptPackError, PackError
+        If the pack is damaged, or its fields contradict each other.
+    """
+    if not set(_OF_IMAGES) <= reader.fields.keys():
+        raise OptionError(f"{printable(reader.path)}: it was not made of annotations in COCO's format (--coco)")
+    wanted, id = (_OF_CAPTIONS, "caption_id") if captions else (_OF_OBJECTS, "annotation_id")
+    fields = [name for name in (*_OF_IMAGES, *wanted) if name in reader.fields]
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for index in range(len(reader)):
+        try:
+            values = {name: reader.fields[name].decode(reader.value(index, name)) for name in fields}
+            if id in fields and values[id] is None:
+                continue
+            images.append(_image(reader, index, values, names))
+            annotations += (captions_of if captions else annotations_of)(values)
+        except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
+            reason = f"its fields are no annotations in COCO's format: {error}"
+            raise CorruptPackError(reason, reader.path, index, reader._name_in_error(index)) from error
+    document: dict[str, Any] = {**_members(reader, captions), "images": images}
+    return {**document, "annotations": annotations} if id in fields else document
+
+
+def _image(reader: Reader, index: int, values: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
+    image = image_of(values, reader.names[index])
+    sides = {"height": int(reader.table.height[index]), "width": int(reader.table.width[index])}
+    image |= {name: side for name, side in sides.items() if image.get(name) is not None}
+    return image if names is None else {**image, "file_name": names[index]}
+
+
+def _members(reader: Reader, captions: bool) -> dict[str, Any]:
+    """Return what files said of no image: those with categories of objects, those without of captions."""
+    said = [entry["members"] for entry in reader.manifest.about]
+    about = [members for members in said if bool(members.get("categories")) != captions] or said
+    found: dict[str, Any] = {}
+    for members in about:
+        found = {**members, **found}
+    if not captions and "category" in reader.fields:
+        found["categories"] = _categories(reader, about)
+    return found
+
+
+def _categories(reader: Reader, about: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the categories with the members that files gave them; at least their ids and names."""
+    field = reader.fields["category"]
+    known: dict[int, dict[str, Any]] = {
+        id: {"id": id, "name": name} for id, name in zip(field.ids, field.classes, strict=True)
+    }
+    numbers: dict[str, int] = {}  # of ids that are texts, in the order of the files
+    for category in (one for members in about for one in members.get("categories") or ()):
+        id = category.get("id") if isinstance(category, dict) else None
+        number = numbers.setdefault(id, len(numbers) + 1) if isinstance(id, str) else id
+        if number in known:
+            own = known[number]
+            own["id"] = id
+            own.update({name: value for name, value in category.items() if name not in own})
+    return list(known.values())

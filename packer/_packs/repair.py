@@ -16,26 +16,22 @@ from pathlib import Path
 
 import numpy as np
 
-from packer._conversion.prepare import prepare
+from packer._conversion.field_values import prepare_values
+from packer._conversion.pipeline import prepare, prepare_sample
 from packer._conversion.recipe import Recipe
-from packer._conversion.repack import prepare_sample
-from packer._conversion.values import prepare_values
 from packer._fields import Field
 from packer._formats import Reader, open_pack
-from packer._packs.damage import Damage
-from packer._packs.verify import verify
+from packer._packs.verify import Damage, verify
 from packer._sources import Source, pack_source
-from packer._sources.beside import FileField
-from packer._sources.fieldvalues import Files
+from packer._sources.base import Files, ReadBuffer
 from packer._sources.pack import PackSource
-from packer._sources.readbuffer import ReadBuffer
-from packer._storage.ahead import in_order
+from packer._sources.sidecar_files import FileField
 from packer._storage.files import PatchFile
-from packer._storage.limits import require_count
-from packer._storage.opening import cause_of
-from packer._storage.paths import name_problem
+from packer._storage.remote.urls import local_path
+from packer._storage.safe_open import cause_of, name_problem
 from packer._storage.stamps import ABOUT_THE_FILE
-from packer._storage.urlpath import local_path
+from packer._storage.system import require_count
+from packer._storage.threads import in_order
 from packer._table import Buffer, value_checksum
 from packer.errors import (
     CorruptPackError,

@@ -1,31 +1,32 @@
 """Where images come from: an ordered list of what to read."""
 
 from packer._sources.base import Source
-from packer._sources.beside import ON_MISSING, FileField, files_among, with_files
-from packer._sources.container import ContainerSource, container_source, listed_container, require_whole
-from packer._sources.csv import csv_source
-from packer._sources.derived import refuse_derived
-from packer._sources.givenclasses import with_given_classes
-from packer._sources.grayfiles import notes_on_gray_files
+from packer._sources.container import ContainerSource, container_source, listed_container, refuse_derived, require_whole
+from packer._sources.hf_metadata import metadata_of, metadata_source
 from packer._sources.imagefolder import (
+    ImageRule,
     class_directories,
     imagefolder_source,
     refuse_splits,
     require_images_in_classes,
     split_directories,
+    unlabeled_source,
 )
-from packer._sources.indexed import build_index
-from packer._sources.labels import account_for_classes, account_for_labels, without_labels
-from packer._sources.listing import ListedSource, is_listing, let_mend, listed_source, write_listing
-from packer._sources.metadata import metadata_of, metadata_source
+from packer._sources.index import build_index
+from packer._sources.labels import (
+    account_for_classes,
+    account_for_labels,
+    notes_on_gray_files,
+    with_given_classes,
+    without_labels,
+)
 from packer._sources.objects import ObjectSource, prefix_source
-from packer._sources.packs import CLASS_MAPS, pack_source
+from packer._sources.pack import CLASS_MAPS, pack_source
+from packer._sources.scan_list import ListedSource, is_listing, let_mend, listed_source, write_listing
+from packer._sources.sidecar_files import ON_MISSING, FileField, files_among, with_files
 from packer._sources.stylegan import stylegan_source
-from packer._sources.tablecolumns import ColumnSpec
-from packer._sources.tables import default_delimiter
-from packer._sources.unlabeled import unlabeled_source
-from packer._sources.urltable import url_table_source
-from packer._sources.walking import ImageRule
+from packer._sources.table_source import csv_source, url_table_source
+from packer._sources.tables import ColumnSpec, default_delimiter
 
 __all__ = [
     "CLASS_MAPS",

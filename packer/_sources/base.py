@@ -1,26 +1,35 @@
-"""An ordered list of image files with their labels, and reading them."""
+"""An ordered list of image files with their labels, and reading them.
+
+The files of a tree that were not looked at, because their suffixes are none of an image: how many, and which.
+
+Reading the files of a source, many into one piece of memory.
+
+The values of fields, a column a field: in memory, or in files that are read when they are asked for.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from packer._account import Account
-from packer._fields import Field, Stored
+from packer._codecs import LABEL_TYPES
+from packer._containers import ForeignFiles, Ranges
+from packer._fields import DTYPES, Field, Stored
+from packer._images.signatures import SUFFIXES
 from packer._manifest import Manifest
-from packer._sample import LABEL_TYPES
-from packer._sources.fieldvalues import Blobs, Column, Files
-from packer._sources.others import OtherFiles
-from packer._sources.readbuffer import ReadBuffer
-from packer._storage.limits import available_memory
-from packer._storage.opening import cause_of
+from packer._storage.packfile import LARGEST_READ
+from packer._storage.safe_open import cause_of
 from packer._storage.stamps import (
     ABOUT_THE_FILE,
     NO_STAMP,
@@ -29,14 +38,391 @@ from packer._storage.stamps import (
     same_stamp,
     stamp_at,
     stamp_in,
+    stamp_of,
     take_stamps,
     together,
     what_changed,
 )
-from packer._table import Ints, Labels, Names, blocks
+from packer._storage.system import available_memory
+from packer._table import Ints, Labels, Names, blocks, decode_name, encode_name
 from packer.errors import ImageChangedError, ImageError, SourceError, printable
 
-__all__ = ["ReadBuffer", "Source", "StoredSample", "listing_digest", "some", "spread"]
+__all__ = [
+    "Blobs",
+    "Column",
+    "Files",
+    "InContainer",
+    "Numbers",
+    "OtherFiles",
+    "ReadBuffer",
+    "Source",
+    "StoredSample",
+    "joined",
+    "listing_digest",
+    "npy_array",
+    "read_range",
+    "some",
+    "spread",
+]
+
+_NAMED = 2000  # files: a listing and a report hold their names
+_KINDS = 1000  # suffixes: names such as scan.0001 have one each
+_SHOWN = 10
+_WITHOUT, _MORE = "(none)", "(more)"
+
+
+@dataclass
+class OtherFiles:
+    """The files of a tree that were not looked at.
+
+    Attributes
+    ----------
+    counts : dict of str to int
+        How many files have each suffix, in lower case; ``"(none)"`` where a name has no suffix.
+    names : list of str, optional
+        Paths relative to the source, in no order; None where the files are more than a report lists.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    names: list[str] | None = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(self.counts.values())
+
+    def add(self, name: str) -> None:
+        """Count a file."""
+        suffix = _suffix(name)
+        if suffix not in self.counts and len(self.counts) >= _KINDS:
+            suffix = _MORE
+        self.counts[suffix] = self.counts.get(suffix, 0) + 1
+        if self.names is not None:
+            self.names.append(name)
+            if len(self.names) > _NAMED:
+                self.names = None
+
+    def without(self, name: str) -> OtherFiles:
+        """Return the files but one that was read after all."""
+        if self.names is not None and name not in self.names:
+            return self
+        counts = dict(self.counts)
+        counts[_suffix(name)] = counts.get(_suffix(name), 0) - 1
+        names = None if self.names is None else [other for other in self.names if other != name]
+        return OtherFiles({suffix: number for suffix, number in counts.items() if number > 0}, names)
+
+    def note(self) -> str:
+        """Say how many there are with which suffixes, and how images among them are taken; nothing where none are."""
+        if not self.counts:
+            return ""
+        ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
+        listed = ", ".join(f"{printable(suffix)} {number:,}" for suffix, number in ordered[:_SHOWN])
+        more = f", … ({len(ordered)} suffixes)" if len(ordered) > _SHOWN else ""
+        files = "1 file of another type was" if len(self) == 1 else f"{len(self):,} files of other types were"
+        advice = ". --any-image takes the images among them; --extensions says which suffixes count"
+        return f"{files} not looked at: {listed}{more}{advice if self._may_be_images() else ''}"
+
+    def report(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what a report says: each file, or the counts where the files are too many."""
+        if self.names is None:
+            yield {"not_looked_at": self.counts}
+        for name in sorted(self.names or ()):
+            yield {"name": name, "not_looked_at": _suffix(name)}
+
+    def _may_be_images(self) -> bool:
+        return any(suffix in SUFFIXES or suffix == _WITHOUT for suffix in self.counts)
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower() or _WITHOUT
+
+
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO must not block
+
+
+class ReadBuffer:
+    """Memory that a batch of files is read into, again and again: fresh memory costs more than the reading."""
+
+    def __init__(self, size: int = 1 << 20) -> None:
+        self._memory = np.empty(size, np.uint8).data
+        self._used = 0
+
+    def reset(self) -> None:
+        """Forget what was read; all that `read` returned before is overwritten from now on."""
+        self._used = 0
+
+    def read(self, path: str) -> tuple[memoryview, Stamp]:
+        """Read a whole regular file; OSError where that fails. The view is read-only and valid until `reset`."""
+        fd = os.open(path, _OPEN_FLAGS)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(0, "not a regular file")
+            if status.st_size > LARGEST_READ:
+                raise OSError(0, f"has {status.st_size} bytes, and a sample has {LARGEST_READ} at most")
+            room = self._free(status.st_size + 1)  # one byte more tells whether the file grew
+            count = 0
+            while count < len(room):
+                got = _read_some(fd, room[count:], status.st_size)
+                if not got:
+                    break
+                count += got
+            changed = os.fstat(fd).st_mtime_ns != status.st_mtime_ns
+        finally:
+            os.close(fd)
+        if changed or count != status.st_size:
+            raise OSError(0, "the file changed while it was read")
+        self._used += count
+        return room[:count].toreadonly(), stamp_of(status)
+
+    def room(self, size: int) -> memoryview:
+        """Return memory for so many bytes, valid until `reset`."""
+        room = self._free(size)
+        self._used += size
+        return room
+
+    def _free(self, size: int) -> memoryview:
+        if self._used + size > len(self._memory):
+            # Views of the old memory keep it alive.
+            self._memory = np.empty(max(size, 2 * len(self._memory)), np.uint8).data
+            self._used = 0
+        return self._memory[self._used : self._used + size]
+
+
+def _read_some(fd: int, room: memoryview, size: int) -> int:
+    """Read what comes at once of a file of `size` bytes; OSError where that fails."""
+    try:
+        return _read_into(fd, room)
+    except OSError as error:
+        if size:
+            raise
+        # No disk holds any of the file, so none fails: the system makes the file up, as it does those of /proc.
+        raise OSError(0, f"it has 0 bytes, and reading fails: {error.strerror}") from error
+
+
+def _read_into(fd: int, room: memoryview) -> int:
+    if hasattr(os, "readv"):
+        return os.readv(fd, [room])
+    data = os.read(fd, len(room))
+    room[: len(data)] = data
+    return len(data)
+
+
+Rows = slice | Ints
+_NO_BYTES = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """The values of a scalar or a class.
+
+    Attributes
+    ----------
+    field : Field
+    values : (N,) array
+        The numbers, of the field's dtype; int64 ids of a class. Zero where there is no value.
+    null : (N,) bool array
+        Where there is none.
+    """
+
+    field: Field
+    values: npt.NDArray[Any]
+    null: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def taken(self, rows: Rows) -> Numbers:
+        """Return the column of some rows."""
+        return replace(self, values=self.values[rows], null=self.null[rows])
+
+    def get(self, index: int) -> Stored:
+        """Return a value as a pack holds it."""
+        return None if self.null[index] else self.values[index].item()
+
+    def content(self, start: int, stop: int) -> Iterator[bytes]:
+        """Yield the values of rows `start` to `stop` - 1 as bytes, which tell any other values."""
+        yield self.values[start:stop].astype(DTYPES.get(self.field.dtype, "<i8"), copy=False).tobytes()
+        yield self.null[start:stop].tobytes()
+
+
+@dataclass(frozen=True, eq=False)
+class Blobs:
+    """The values of a field whose values are bytes.
+
+    Attributes
+    ----------
+    field : Field
+    blob : (B,) uint8 array
+    starts, sizes : (N,) int64 arrays
+        Where each value lies in `blob`. The size is -1 where there is no value.
+    """
+
+    field: Field
+    blob: npt.NDArray[np.uint8]
+    starts: Ints
+    sizes: Ints
+
+    @classmethod
+    def of(cls, field: Field, values: Iterable[bytes | None]) -> Blobs:
+        """Store values as a pack holds them."""
+        blob, sizes = bytearray(), []
+        for value in values:
+            blob += value or b""
+            sizes.append(_NO_BYTES if value is None else len(value))
+        return cls.packed(field, np.frombuffer(blob, np.uint8), np.array(sizes, np.int64))
+
+    @classmethod
+    def packed(cls, field: Field, blob: npt.NDArray[np.uint8], sizes: Ints) -> Blobs:
+        """Return the column of values that lie one after the other."""
+        ends = np.cumsum(np.maximum(sizes, 0), dtype=np.int64)
+        return cls(field, blob, ends - np.maximum(sizes, 0), sizes)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def taken(self, rows: Rows) -> Blobs:
+        """Return the column of some rows."""
+        return replace(self, starts=self.starts[rows], sizes=self.sizes[rows])
+
+    def get(self, index: int) -> bytes | None:
+        """Return a value as a pack holds it."""
+        start, size = int(self.starts[index]), int(self.sizes[index])
+        return None if size < 0 else self.blob[start : start + size].tobytes()
+
+    def content(self, start: int, stop: int) -> Iterator[bytes]:
+        """Yield the values of rows `start` to `stop` - 1 as bytes, which tell any other values."""
+        yield self.sizes[start:stop].astype("<i8", copy=False).tobytes()
+        yield b"".join(self.get(index) or b"" for index in range(start, stop))
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """The values of a field that lie in files.
+
+    Attributes
+    ----------
+    field : Field
+    root : Path
+        What the paths are relative to.
+    paths : Blobs
+        A path of each value, with forward slashes.
+    """
+
+    field: Field
+    root: Path
+    paths: Blobs
+
+    @classmethod
+    def of(cls, field: Field, root: Path, paths: Iterable[str | None]) -> Files:
+        """Store paths relative to `root`; None where there is no file."""
+        return cls(field, root, Blobs.of(field, (None if path is None else encode_name(path) for path in paths)))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def taken(self, rows: Rows) -> Files:
+        """Return the column of some rows."""
+        return replace(self, paths=self.paths.taken(rows))
+
+    def get(self, index: int) -> str | None:
+        """Return the path of a value, relative to the root; None where there is no value."""
+        path = self.paths.get(index)
+        return None if path is None else decode_name(path)
+
+    def path(self, index: int) -> str | None:
+        """Return where a value lies; None where there is no value."""
+        path = self.get(index)
+        return None if path is None else os.path.join(self.root, path)
+
+    def names(self) -> Names:
+        """Return all paths relative to the root; empty ones where there is no value."""
+        return Names.of(self.get(index) or "" for index in range(len(self)))
+
+    def stored(self, data: memoryview) -> Stored:
+        """Return what a pack holds of a file's bytes; ValueError where they are no value of the field."""
+        if self.field.kind == "array":
+            array = npy_array(data)
+            if array.dtype.name != self.field.dtype:
+                raise ValueError(f"it is an array of {array.dtype}, and the first file's is of {self.field.dtype}")
+            return self.field.encode(array)
+        if self.field.kind in ("text", "json"):
+            self.field.decode(data)
+        return data
+
+    def content(self, start: int, stop: int) -> Iterator[bytes]:
+        """Yield the paths of rows `start` to `stop` - 1 as bytes."""
+        return self.paths.content(start, stop)
+
+
+@dataclass(frozen=True, eq=False)
+class InContainer:
+    """The values of a field that lie in files of a container.
+
+    Attributes
+    ----------
+    field : Field
+    files : ForeignFiles
+    ranges : Ranges
+    copied : (B,) uint8 array
+        The values that are no range of a file.
+    """
+
+    field: Field
+    files: ForeignFiles
+    ranges: Ranges
+    copied: npt.NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def taken(self, rows: Rows) -> InContainer:
+        """Return the column of some rows."""
+        return replace(self, ranges=self.ranges.taken(rows))
+
+    def get(self, index: int) -> bytes | None:
+        """Return a value as a pack holds it; CorruptPackError where its file was changed, PackError where it fails."""
+        return read_range(self.files, self.ranges, self.copied, index)
+
+    def content(self, start: int, stop: int) -> Iterator[bytes]:
+        """Yield where the values of rows `start` to `stop` - 1 lie, as bytes."""
+        part = self.ranges.taken(slice(start, stop))
+        yield np.stack([part.file, part.offset, part.size]).astype("<i8", copy=False).tobytes()
+
+
+def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8], index: int) -> bytes | None:
+    """Return the bytes of a range; None where it is none. Errors as `ForeignFiles.read`."""
+    file, offset, size = int(ranges.file[index]), int(ranges.offset[index]), int(ranges.size[index])
+    if size < 0:
+        return None
+    return copied[offset : offset + size].tobytes() if file < 0 else files.read(file, offset, size)
+
+
+Column = Numbers | Blobs | Files | InContainer
+"""The values of one field, a row an image."""
+
+
+def joined(column: Column, rows: Ints) -> Column:
+    """Return the values of some rows; none where a row is -1."""
+    if not (rows < 0).any():
+        return column.taken(rows)
+    there = column.taken(np.maximum(rows, 0))
+    if isinstance(there, Numbers):
+        return replace(there, null=there.null | (rows < 0))
+    if isinstance(there, InContainer):
+        sizes = np.where(rows < 0, _NO_BYTES, there.ranges.size)
+        return replace(there, ranges=replace(there.ranges, size=sizes))
+    blobs = there.paths if isinstance(there, Files) else there
+    blobs = replace(blobs, sizes=np.where(rows < 0, _NO_BYTES, blobs.sizes))
+    return replace(there, paths=blobs) if isinstance(there, Files) else blobs
+
+
+def npy_array(data: memoryview) -> npt.NDArray[Any]:
+    """Return the array in the bytes of a ``.npy`` file; ValueError where there is none."""
+    try:
+        array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    except Exception as error:  # NumPy parses the header as Python, and says in many ways that it is none
+        raise ValueError(f"it is no .npy file of numbers: {error}") from error
+    return array
+
 
 _BLOCK = 65536  # rows of a digest at a time
 
@@ -48,7 +434,7 @@ class StoredSample:
     Attributes
     ----------
     codec : str
-        One of `packer._sample.CODECS`.
+        One of `packer._codecs.CODECS`.
     height, width : int
         Size in pixels of what decoding gives.
     exif : {"ignore", "apply"}
@@ -80,7 +466,7 @@ class Source:
     stamps : (N, 2) int64 array, optional
         Size and time of every file when it was listed. A file that has changed since is not read.
     label_type : str
-        One of `packer._sample.LABEL_TYPES`.
+        One of `packer._codecs.LABEL_TYPES`.
     others : OtherFiles
         The files that were not looked at.
     fields : tuple of Field

@@ -2,6 +2,12 @@
 
 A number is never replaced by another number without a word. Where all labels are whole numbers, they are the ids. Where
 it cannot be known what is meant, the person is asked, by an error that says what to say.
+
+A list of classes: the id of each, and classes that it lacks.
+
+Fields of a source with the class ids of a pack's fields, so that one id means one class in both.
+
+Files of images that may hold ids: said, as an image is smoothed by a crop, and a mask is not.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,21 +25,47 @@ import numpy.typing as npt
 
 from packer import _account
 from packer._account import REPORTED, BadSamples
-from packer._sample import LABEL_TYPES, UNLABELED
-from packer._sources.base import Source, some
-from packer._sources.classlist import class_ids, unknown_classes
-from packer._table import Labels, blocks
+from packer._codecs import LABEL_TYPES, UNLABELED
+from packer._fields import Field
+from packer._images.png import SIGNATURE
+from packer._sources.base import Blobs, Column, Files, Numbers, Source, some
+from packer._storage.safe_open import open_regular
+from packer._table import Ints, Labels, blocks
 from packer.errors import SourceError, printable
 
 __all__ = [
     "Meaning",
     "account_for_classes",
     "account_for_labels",
+    "class_ids",
     "meaning_of",
+    "notes_on_gray_files",
     "quoted",
+    "unknown_classes",
     "unusable_labels",
+    "with_given_classes",
     "without_labels",
 ]
+
+
+def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
+    """Return the end of a message on classes that a given class list lacks; printable already."""
+    shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
+    are = "is" if len(unknown) == 1 else "are"
+    return (
+        f"{len(unknown)} of its {what} {are} unknown to the given class list: {shown}. "
+        "Correct them, or leave out --classes-from"
+    )
+
+
+def class_ids(classes: Sequence[str]) -> dict[str, int]:
+    """Return the id of each class, its place in a list of classes; SourceError where a name is listed twice."""
+    ids: dict[str, int] = {}
+    for label, name in enumerate(classes):
+        if ids.setdefault(name, label) != label:
+            raise SourceError(f"the class list names {printable(name)} twice, so that its label is not known")
+    return ids
+
 
 _S = TypeVar("_S", bound=Source)
 
@@ -66,7 +99,7 @@ class Meaning:
     labels : (N,) int64 or float64 array
         Class ids, -1 for rows without a label; or numbers.
     label_type : str
-        One of `packer._sample.LABEL_TYPES`.
+        One of `packer._codecs.LABEL_TYPES`.
     classes : list of str
         The classes' names by their ids.
     notes : list of str
@@ -359,3 +392,126 @@ def _some(names: Sequence[str]) -> str:
 def quoted(text: str) -> str:
     """Return a label as a message shows it."""
     return f"'{printable(text[:_SHOWN])}{'…' if len(text) > _SHOWN else ''}'"
+
+
+_UNKNOWN = -1
+
+
+def with_given_classes(
+    source: Source, fields: Sequence[Field], pack: Path, table: Path | None = None, *, remedy: str
+) -> Source:
+    """Return a source whose classes and labels have the ids of a pack's fields of the same name and kind.
+
+    Parameters
+    ----------
+    source : Source
+    fields : sequence of Field
+        Those of the pack.
+    pack, table : Path
+        The pack, and the table whose lines `source` knows; for messages.
+    remedy : str
+        The end of the message on classes that the pack has not.
+
+    Raises
+    ------
+    SourceError
+        If a field has a class that the pack's has not, or has other classes and its ids are in a pack already.
+    """
+    known = {(field.name, field.kind): field for field in fields if field.kind in ("class", "labels")}
+    columns = {}
+    for column in source.columns:
+        own = column.field
+        given = known.get((own.name, own.kind))
+        if given is not None and (own.classes, own.ids) != (given.classes, given.ids):
+            columns[own.name] = _classed(column, given, source, pack, table, remedy)
+    for own in source.fields:
+        given = known.get((own.name, own.kind), own)
+        if own.name not in columns and (own.classes, own.ids) != (given.classes, given.ids):
+            raise SourceError(
+                f"{printable(source.root)}: field {own.name!r} has other classes than {printable(pack)} gives it, and "
+                f"the ids of a pack's fields stay. {remedy}"
+            )
+    if not columns:
+        return source
+    return replace(
+        source,
+        columns=tuple(columns.get(column.field.name, column) for column in source.columns),
+        fields=tuple(columns[field.name].field if field.name in columns else field for field in source.fields),
+    )
+
+
+def _classed(  # noqa: PLR0917
+    column: Column, given: Field, source: Source, pack: Path, table: Path | None, remedy: str
+) -> Column:
+    """Return a column with the ids of `given`; SourceError where it has a class that `given` has not."""
+    assert isinstance(column, (Numbers, Blobs))
+    ids, rows = _column_ids(column)
+    used, places = np.unique(ids, return_inverse=True)
+    own = column.field
+    names = [_name(own, number) for number in used.tolist()]
+    known = dict(zip(given.classes, given.ids or range(len(given.classes)), strict=False))
+    if own.classes or known.keys() >= set(names):  # whole numbers are names where the pack has these names
+        new = np.array([known.get(name, _UNKNOWN) for name in names], np.int64)
+    else:
+        new = np.where(given.knows(used), used, _UNKNOWN)
+    if len(lacking := np.flatnonzero(new == _UNKNOWN)):
+        first = int(np.flatnonzero(new[places] == _UNKNOWN)[0])
+        row = int(rows[first])
+        by_line = table is not None and source.lines is not None
+        where = f"{table}, line {source.lines[row]}" if by_line else source.names[row]  # type: ignore[index]
+        raise SourceError(
+            f"{printable(where)}: field {own.name!r}: {printable(names[places[first]])} is no class that "
+            f"{printable(pack)} knows; unknown are {some([names[place] for place in lacking.tolist()])}. {remedy}"
+        )
+    field = replace(given, file=own.file)
+    if isinstance(column, Numbers):
+        values = np.zeros(len(column), np.int64)
+        values[rows] = new[places]
+        return Numbers(field, values, column.null)
+    blob = np.frombuffer(new[places].astype("<i8").tobytes(), np.uint8)
+    return Blobs.packed(field, blob, column.sizes)
+
+
+def _column_ids(column: Numbers | Blobs) -> tuple[Ints, Ints]:
+    """Return all ids of a column, and the row of each."""
+    if isinstance(column, Numbers):
+        rows = np.flatnonzero(~column.null)
+        return column.values[rows], rows
+    values: list[npt.NDArray[np.int64]] = [
+        np.frombuffer(column.get(row) or b"", "<i8").astype(np.int64) for row in range(len(column))
+    ]
+    return np.concatenate([np.empty(0, np.int64), *values]), np.repeat(np.arange(len(values)), list(map(len, values)))
+
+
+def _name(field: Field, number: int) -> str:
+    """Return the name of an id, or its digits where nobody named the classes."""
+    if not field.classes:
+        return str(number)
+    return field.classes[field.ids.index(number) if field.ids else number]
+
+
+_GRAY, _PALETTE = 0, 3
+"""What byte 25 of a PNG says of its pixels."""
+
+
+def notes_on_gray_files(source: Source, said: Iterable[str]) -> Iterator[str]:
+    """Yield a note on each field of ``NAME=TEMPLATE`` that became an image, and whose first file may be a mask."""
+    columns = {column.field.name: column for column in source.columns}
+    for text in said:
+        name, _, template = text.partition("=")
+        column = columns.get(name)
+        if isinstance(column, Files) and column.field.kind == "image" and _is_gray(column):
+            yield f"{name} is an image, which crops smooth; for ids say --field {name}:mask={printable(template)}"
+
+
+def _is_gray(column: Files) -> bool:
+    """Tell whether the first file is a PNG of one channel of 8 bits at most, or of a palette."""
+    path = next((path for path in map(column.path, range(len(column))) if path is not None), None)
+    if path is None:
+        return False
+    try:
+        with open(open_regular(path), "rb") as file:
+            head = file.read(26)
+    except OSError:  # which reading the value says
+        return False
+    return len(head) == 26 and head.startswith(SIGNATURE) and head[24] <= 8 and head[25] in (_GRAY, _PALETTE)

@@ -16,22 +16,19 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from packer._account import Account
-from packer._containers.classdirectories import SPLITS
+from packer._codecs import UNLABELED
+from packer._containers.discovery import SPLITS
 from packer._fields import Stored
-from packer._sample import UNLABELED
-from packer._sources.base import ReadBuffer, Source
-from packer._sources.classlist import class_ids, unknown_classes
-from packer._sources.imagefolder import HIDDEN_CLASS
-from packer._sources.others import OtherFiles
-from packer._sources.walking import HIDDEN_IMAGES, ImageRule, is_hidden
+from packer._sources.base import OtherFiles, ReadBuffer, Source
+from packer._sources.imagefolder import HIDDEN_CLASS, HIDDEN_IMAGES, ImageRule, is_hidden
+from packer._sources.labels import class_ids, unknown_classes
+from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file, may_be_system_file
 from packer._storage.packfile import LARGEST_READ
-from packer._storage.paths import name_problem
 from packer._storage.remote.client import Version, get, head
 from packer._storage.remote.folders import listed_in_parallel
-from packer._storage.remote.urls import join, shown
+from packer._storage.remote.urls import join, shown, user_path
+from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
-from packer._storage.systemfiles import LEFT_BY_SYSTEM, is_system_file, may_be_system_file
-from packer._storage.urlpath import user_path
 from packer._table import Ints, Names
 from packer.errors import ImageError, RemoteError, SourceError, printable
 

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from packer._account import Account
-from packer._containers.zips.stylegan import DATASET_JSON, VECTOR, are_parts, dataset_labels, label_vector
-from packer._sample import UNLABELED
-from packer._sources.base import Source
-from packer._sources.classlist import unknown_classes
-from packer._sources.fieldvalues import Blobs
-from packer._sources.walking import ImageRule, Walk
-from packer._storage.opening import open_regular
+from packer._codecs import UNLABELED
+from packer._containers.zip import DATASET_JSON, VECTOR, are_parts, dataset_labels, label_vector
+from packer._sources.base import Blobs, Source
+from packer._sources.imagefolder import ImageRule, Walk
+from packer._sources.labels import unknown_classes
+from packer._storage.safe_open import open_regular
 from packer._table import Names
 from packer.errors import SourceError, printable
 

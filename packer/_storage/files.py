@@ -1,34 +1,94 @@
-"""Files that packer writes: appends, corrections, whole files that say why they failed; sizes; synced directories."""
+"""Files that packer writes: appends, corrections, whole files that say why they failed; sizes; synced directories.
+
+Writing past the system's cache of files, where Linux can do that.
+
+What a person asked for beside a pack, such as a report or a picture: refused early, or written as a whole.
+
+Data that grow with a pack while it is made, on the disk, so that the memory does not grow with the pack.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import platform
 import shutil
 import socket
 import stat
+import struct
+import sys
+import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
-from packer._storage.opening import NO_LINK, open_regular
+import numpy as np
+import numpy.typing as npt
+
 from packer._storage.packfile import pread
-from packer._storage.uncached import write_uncached
-from packer._table import Buffer
+from packer._storage.safe_open import NO_LINK, open_regular
+from packer._table import COLUMNS, Buffer, Names, Table
 from packer.errors import DestinationError, printable
 
 __all__ = [
+    "PICTURES",
     "AppendFile",
     "PatchFile",
+    "Spool",
+    "TableBuilder",
     "disk_size",
     "remove",
     "replacing",
     "require_directory",
+    "require_output",
     "sync_directory",
     "synced_directory",
+    "write_output",
+    "write_uncached",
     "writing_to",
 ]
+
+_DONTCACHE = 0x80  # RWF_DONTCACHE of pwritev2(2)
+_OLDEST = (6, 16)  # Linux has the flag since 6.14, and faults in it were mended until this version
+_UNABLE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
+
+def _is_known() -> bool:
+    """Tell whether the system may know the flag; of a file system, writing tells."""
+    if sys.platform != "linux" or not hasattr(os, "pwritev"):
+        return False
+    numbers = platform.release().split(".")[:2]
+    return all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) >= _OLDEST
+
+
+_KNOWN = _is_known()
+
+
+def write_uncached(fd: int, parts: Sequence[Buffer]) -> int | None:
+    """Write at the file's position as `os.writev` does, but have the system drop the bytes when they are on the disk.
+
+    The system begins at once to bring the bytes to the disk. When they are there, their memory is used again for what
+    is written next. A file that was synced is as durable as any other.
+
+    Returns
+    -------
+    int or None
+        How many bytes were written. None where system or file system cannot do it, and nothing was written.
+    """
+    if not _KNOWN:
+        return None
+    try:
+        return os.pwritev(fd, parts, -1, _DONTCACHE)
+    except NotImplementedError:  # of a C library that does not pass flags on
+        return None
+    except OSError as error:
+        if error.errno not in _UNABLE:
+            raise
+        return None
+
 
 _COLLECT = 512 << 10  # bytes of one write; see `_pieces`
 _COLLECT_PARTS = 500  # a system takes 1024 in one write
@@ -329,3 +389,165 @@ def _sync(fd: int) -> None:
     except (ImportError, OSError):
         pass
     os.fsync(fd)
+
+
+PICTURES = {".png": (b"\x89png\r\n\x1a\n",), ".svg": (b"<?xml", b"<svg")}
+"""The kinds of pictures, and how their files begin; in lower case."""
+
+
+def require_output(path: str | os.PathLike[str], what: str, begins: tuple[bytes, ...]) -> None:
+    """Refuse a path at which a file, such as a report, cannot be written, or would replace a file that is none.
+
+    A slip of the hand, such as ``--html train.lmdb``, would cost a pack whose originals may be gone.
+
+    Raises
+    ------
+    DestinationError
+        Also where a file is there that is not empty, and begins with none of `begins` (in lower case) as files of
+        its kind do.
+    """
+    shown = printable(os.fspath(path))
+    parent = os.path.dirname(os.path.abspath(path))
+    require_directory(parent, path)
+    if os.path.isdir(path):
+        raise DestinationError(f"{shown}: is a directory. Say the name of a file for the {what}.")
+    if not os.access(path if os.path.exists(path) else parent, os.W_OK):
+        raise DestinationError(f"{shown}: the {what} cannot be written: Permission denied")
+    if os.path.isfile(path):  # reading anything else, such as a FIFO, may not end
+        with writing_to(path), open(path, "rb") as file:
+            start = file.read(max(map(len, begins)))
+        if start and not start.lower().startswith(begins):
+            message = f"the {what} would replace a file that is not a {what}. Choose another name."
+            raise DestinationError(f"{shown}: {message}")
+
+
+def write_output(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write all of it, or else what stood there stays.
+
+    Raises
+    ------
+    DestinationError
+        If it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    if os.path.exists(target) and not os.path.isfile(target):  # such as a FIFO, or a terminal
+        with writing_to(path), open(target, "wb") as file:
+            file.write(content)
+        return
+    with replacing(target, shown=Path(path)) as new:
+        new.append(content)
+
+
+_SPOOL_BUFFER = 1 << 16  # bytes
+_CODES = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b", "<u4": "I", "|u1": "B", "<f8": "d", "<f4": "f"}
+"""How `struct` calls the dtypes of columns."""
+
+
+class Spool:
+    """Bytes in a file that has no name, and is gone when it is closed.
+
+    Parameters
+    ----------
+    directory : Path, optional
+        Where the file lies; by default where the system keeps temporary files.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory or Path(tempfile.gettempdir())
+        with writing_to(self._directory):
+            self._file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - held until `close`
+        self._close = weakref.finalize(self, _close, self._file)
+        self._collected = bytearray()
+        self._size = 0
+
+    def append(self, data: Buffer) -> None:
+        """Add bytes at the end."""
+        self._collected += data
+        if len(self._collected) >= _SPOOL_BUFFER:
+            self._write()
+
+    def array(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return all bytes so far as a vector, which stays valid; it is a mapping of the file."""
+        self._write()
+        if not self._size:  # which cannot be mapped
+            return np.empty(0, dtype)
+        return np.asarray(np.memmap(self._file, dtype, "r"))
+
+    def close(self) -> None:
+        """Close the file; vectors that were handed out stay valid."""
+        self._close()
+
+    def _write(self) -> None:
+        with writing_to(self._directory):
+            self._file.write(self._collected)
+            self._file.flush()
+        self._size += len(self._collected)
+        self._collected.clear()
+
+
+def _close(file: IO[bytes]) -> None:
+    with contextlib.suppress(OSError):  # the error of a full disk, which was reported when the file was written to
+        file.close()
+
+
+class TableBuilder:
+    """Collects the rows of a table in spools.
+
+    Parameters
+    ----------
+    directory : Path, optional
+        Where their files lie.
+    types : mapping, optional
+        The columns and their dtypes; see `packer._table.column_types`.
+    """
+
+    def __init__(self, directory: Path | None = None, types: Mapping[str, str] = COLUMNS) -> None:
+        self._types = types
+        of_a_row = {name: dtype for name, dtype in types.items() if name != "names"}
+        self._row = struct.Struct("<" + "".join(map(_CODES.__getitem__, of_a_row.values())))
+        self._row_type = np.dtype(list(of_a_row.items()))
+        self._rows, self._names = Spool(directory), Spool(directory)
+        self._count = 0
+        self._name_end = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(
+        self,
+        *,
+        label: int | float,
+        height: int,
+        width: int,
+        offset: int,
+        size: int,
+        crc32c: int,
+        name: bytes,
+        more: Sequence[int | float] = (),
+    ) -> None:
+        """Add one row; `more` are the columns of the fields, in their order."""
+        self._count += 1
+        self._name_end += len(name)
+        self._rows.append(self._row.pack(label, height, width, offset, size, crc32c, self._name_end, *more))
+        self._names.append(name)
+
+    def extend(self, columns: Mapping[str, npt.NDArray[Any]], names: Names) -> None:
+        """Add rows; `columns` are all but the two of the names, which may be of wider numbers than the table's."""
+        rows = np.empty(len(names), self._row_type)
+        for name in rows.dtype.names or ():
+            rows[name] = names.ends + self._name_end if name == "name_end" else columns[name]
+        self._count += len(names)
+        self._name_end += len(names.blob)
+        self._rows.append(rows.tobytes())
+        self._names.append(names.blob.tobytes())
+
+    def build(self) -> Table:
+        """Return the table of the rows so far, which stays valid."""
+        rows = self._rows.array(self._row_type)
+        columns = {name: rows[name] for name in self._types if name != "names"}
+        return Table.of({**columns, "names": self._names.array(np.uint8)}, self._types)
+
+    def close(self) -> None:
+        """Close the files; tables that were built stay valid."""
+        self._rows.close()
+        self._names.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from packer._storage.files import writing_to
-from packer._storage.opening import NO_LINK, open_regular
+from packer._storage.safe_open import NO_LINK, open_regular
 from packer.errors import DestinationError, printable
 
 __all__ = ["SECONDS_BETWEEN_TRIES", "held", "is_at", "try_lock"]

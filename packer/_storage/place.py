@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from packer._storage.files import disk_size
-from packer._storage.opening import open_regular, require_no_link
 from packer._storage.packfile import PackFile
-from packer._storage.remote.settings import Settings, choose
-from packer._storage.remote.urls import is_url
+from packer._storage.remote.urls import Settings, choose, is_url
+from packer._storage.safe_open import open_regular, require_no_link
 from packer._storage.stamps import Stamp, stamp_at
 from packer.errors import CorruptPackError, OptionError, PackError, printable
 

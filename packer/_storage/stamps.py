@@ -21,7 +21,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from packer._storage.opening import cause_of, open_regular
+from packer._storage.safe_open import cause_of, open_regular
 from packer._table import Names, decode_name
 from packer.errors import SourceError, printable
 

@@ -1,9 +1,25 @@
-"""The samples of one pack, or of several in a row, as a person looks at them: by number, with columns of all."""
+"""The samples of one pack, or of several in a row, as a person looks at them: by number, with columns of all.
+
+Which samples are looked at, and in which order: by class, name, a range of sizes, or a condition.
+
+Samples whose images are the same bytes, found by the checksums in the table: only candidates are read.
+
+A sample's checksum is the CRC-32C of its image, and then of its label, height, width and name (`packer._table`). The
+name differs where the same image lies in a pack twice. What follows the image is known from the table, and a CRC can be
+undone byte by byte from its end, so the CRC of the image alone is had without reading the image.
+
+Which samples were seen to be damaged, and why: of all how many, of the first ones the reasons.
+
+Names and reasons of a stranger's pack, as a page shows them.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,21 +27,49 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._datasets.concat import ConcatImageDataset
+from packer._datasets.image_dataset import ImageDataset
+from packer._datasets.open import open_dataset
 from packer._fields import Condition, Field
 from packer._formats import Reader
-from packer._formats.columns import PackColumns
-from packer._loading.concat import ConcatImageDataset
-from packer._loading.dataset import open_dataset
-from packer._loading.imagedataset import ImageDataset
+from packer._formats.reader import PackColumns
 from packer._manifest import TILED
-from packer._storage.limits import in_units
 from packer._storage.place import place_of
-from packer._storage.urlpath import user_path
-from packer._table import Ints, Labels
-from packer._viewing.names import legible
-from packer.errors import OptionError
+from packer._storage.remote.urls import user_path
+from packer._storage.system import in_units
+from packer._table import Ints, Labels, Names, Table
+from packer.errors import OptionError, PackError, printable
 
-__all__ = ["UNLABELED", "Catalog", "Share", "open_catalog"]
+__all__ = [
+    "MEASURES",
+    "ORDERS",
+    "UNLABELED",
+    "Catalog",
+    "Damage",
+    "Duplicates",
+    "Finder",
+    "Found",
+    "Group",
+    "Query",
+    "Share",
+    "find_duplicates",
+    "image_checksums",
+    "legible",
+    "measure",
+    "open_catalog",
+]
+
+_LONGEST = 1000  # characters of what a pack calls something
+
+
+def legible(text: str) -> str:
+    """Return a name as a page shows it: as `printable` does, and of a very long one its beginning and its end.
+
+    A stranger's pack may have one of 64 kB for each of the pictures on a screen, and classes of any length.
+    """
+    cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+    return printable(cut)
+
 
 UNLABELED = -1
 """The number of the class of samples without a label."""
@@ -244,3 +288,352 @@ def open_catalog(
         if isinstance(error, OptionError):
             raise
         raise OptionError(str(error)) from error
+
+
+MEASURES = ("width", "height", "aspect", "size", "label")
+"""What ranges are of: pixels, width by height, bytes of the image, the label's number."""
+
+ORDERS = ("", "smallest", "largest", "fewest bytes", "most bytes", "narrowest", "widest")
+"""The orders: that of the packs, by the number of pixels, by bytes, by width by height."""
+
+_MOST_NAMES = 100_000  # that a search by name finds before it stops
+_BLOCK = 1 << 16  # names that are searched at a time
+_KEPT = 8  # results, of 8 bytes a sample
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is looked for; by default all samples, in the order of the packs.
+
+    Attributes
+    ----------
+    label : int, optional
+        The class; -1 for samples without a label.
+    name : str
+        What stands in the name; upper and lower case of ASCII count the same.
+    condition : str
+        As `ImageDataset.where` takes it.
+    measure : str
+        One of `MEASURES`, or empty.
+    low, high : float
+        The range of the measure: from `low` to below `high`.
+    order : str
+        One of `ORDERS`.
+    """
+
+    label: int | None = None
+    name: str = ""
+    condition: str = ""
+    measure: str = ""
+    low: float = float("-inf")
+    high: float = float("inf")
+    order: str = ""
+
+    def __post_init__(self) -> None:
+        if self.measure not in ("", *MEASURES):
+            raise OptionError(f"a range is of {', '.join(MEASURES)}, not of {self.measure!r}")
+        if self.order not in ORDERS:
+            raise OptionError(f"an order is one of {', '.join(ORDERS[1:])}, not {self.order!r}")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a query finds.
+
+    Attributes
+    ----------
+    count : int
+    indices : (count,) int64 array, optional
+        The samples' numbers; None where all are found, in their order.
+    complete : bool
+        False where a search by name stopped, having found enough.
+    """
+
+    count: int
+    indices: Ints | None
+    complete: bool = True
+
+    def part(self, start: int, count: int) -> Ints:
+        """Return the numbers of some samples, from place `start` on."""
+        start = min(max(start, 0), self.count)
+        stop = min(start + max(count, 0), self.count)
+        return np.arange(start, stop) if self.indices is None else self.indices[start:stop]
+
+
+class Finder:
+    """Finds samples, and keeps the last results, so that the parts of one may be asked for one by one.
+
+    Parameters
+    ----------
+    catalog : Catalog
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._kept: OrderedDict[Query, Found] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, query: Query) -> Found:
+        """Return what is found; OptionError where the condition is none."""
+        with self._lock:
+            if query in self._kept:
+                self._kept.move_to_end(query)
+            else:
+                self._kept[query] = _find(self._catalog, query)
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+            return self._kept[query]
+
+
+def measure(catalog: Catalog, name: str) -> npt.NDArray[Any]:
+    """Return one of `MEASURES` of all samples."""
+    if name == "aspect":
+        height = np.maximum(catalog.column("height"), 1)
+        return np.asarray(catalog.column("width") / height, np.float32)
+    return catalog.labels if name == "label" else catalog.column(name)
+
+
+def _find(catalog: Catalog, query: Query) -> Found:
+    mask = _mask(catalog, query)
+    complete = True
+    if query.name:
+        indices, complete = _named(catalog, query.name, mask)
+    elif mask is None and not query.order:
+        return Found(len(catalog), None)
+    else:
+        indices = np.arange(len(catalog)) if mask is None else np.flatnonzero(mask)
+    if query.order:
+        indices = indices[np.argsort(_keys(catalog, query.order)[indices], kind="stable")]
+    return Found(len(indices), indices, complete)
+
+
+def _mask(catalog: Catalog, query: Query) -> npt.NDArray[np.bool_] | None:
+    """Tell which samples meet all but the name; None where nothing else is asked for."""
+    masks: list[npt.NDArray[np.bool_]] = []
+    if query.label is not None:
+        masks.append(np.asarray(catalog.labels == query.label))
+    if query.measure:
+        values = measure(catalog, query.measure)
+        masks.append(np.asarray((values >= query.low) & (values < query.high)))
+    if query.condition.strip():
+        masks.append(catalog.chosen(query.condition))
+    return np.logical_and.reduce(masks) if masks else None
+
+
+def _keys(catalog: Catalog, order: str) -> npt.NDArray[Any]:
+    """Return what samples are sorted by, the least first."""
+    if order in ("smallest", "largest"):
+        keys = catalog.column("height").astype(np.int64) * catalog.column("width")
+    else:
+        keys = np.asarray(measure(catalog, "size" if "bytes" in order else "aspect"))
+    descending: npt.NDArray[Any] = -keys
+    return descending if order in ("largest", "most bytes", "widest") else keys
+
+
+def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> tuple[Ints, bool]:
+    """Return those of some samples that have a text in their names, and whether these are all that there are."""
+    wanted = text.encode("utf-8", "surrogateescape").lower()
+    found: list[Ints] = []
+    count = 0
+    for pack, reader in enumerate(catalog.readers):
+        begin = catalog.begin(pack)
+        for rows in _with(reader.names, wanted):
+            indices = begin + rows
+            found.append(indices if mask is None else indices[mask[indices]])
+            count += len(found[-1])
+            if count >= _MOST_NAMES:
+                whole = np.concatenate(found)
+                return whole[:_MOST_NAMES], False
+    return np.concatenate(found) if found else np.empty(0, np.int64), True
+
+
+def _with(names: Names, wanted: bytes) -> Iterator[Ints]:
+    """Yield the rows whose names have some bytes in lower case in them, block by block of the names."""
+    for start in range(0, len(names), _BLOCK):
+        part = names.between(start, start + _BLOCK)
+        text, ends = part.blob.tobytes().lower(), part.ends
+        rows, at = [], text.find(wanted)
+        while at >= 0:
+            row = int(np.searchsorted(ends, at, side="right"))
+            if row >= len(ends):
+                break
+            end = int(ends[row])
+            if at + len(wanted) <= end:
+                rows.append(start + row)
+                at = text.find(wanted, max(end, at + 1))
+            else:  # over the end of a name
+                at = text.find(wanted, at + 1)
+        yield np.array(rows, np.int64)
+
+
+_POLYNOMIAL = 0x82F63B78  # of CRC-32C, reflected
+_MOST_GROUPS = 200  # that are read and compared
+_MOST_MEMBERS = 32  # of a group
+_MOST_READ = 1 << 32  # bytes, of all groups
+
+Checksums = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Samples whose images are the same bytes.
+
+    Attributes
+    ----------
+    indices : list of int
+        The first of them.
+    count : int
+        How many samples have this checksum and size.
+    size : int
+        Bytes of one image.
+    """
+
+    indices: list[int]
+    count: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """What is there more than once.
+
+    Attributes
+    ----------
+    groups : list of Group
+        Those that were read and compared byte by byte, the largest first.
+    candidates : int
+        How many groups of samples have the same checksum and size, which is nearly certainly the same image.
+    reason : str
+        Why nothing can be said; empty where it can.
+    """
+
+    groups: list[Group]
+    candidates: int
+    reason: str = ""
+
+
+def find_duplicates(catalog: Catalog) -> Duplicates:
+    """Find images that lie in the packs more than once.
+
+    All groups of one checksum and one size are counted. The images of the first groups are read and compared.
+    CorruptPackError where the file of a table was cut short.
+    """
+    catalog.require_tables()
+    if not all(reader.has_checksums for reader in catalog.readers):
+        return Duplicates([], 0, "An index without checksums does not tell; `packer index` makes one that has them.")
+    checksums = np.concatenate([image_checksums(reader.table) for reader in catalog.readers])
+    order = np.lexsort((checksums, catalog.column("size")))[::-1]
+    sizes, checksums = catalog.column("size")[order], checksums[order]
+    differs = np.concatenate(([True], (sizes[1:] != sizes[:-1]) | (checksums[1:] != checksums[:-1]), [True]))
+    bounds = np.flatnonzero(differs[: len(order) + 1])
+    counts = np.diff(bounds)
+    several = np.flatnonzero(counts > 1)
+    groups, left = [], _MOST_READ
+    for number in several[:_MOST_GROUPS].tolist():
+        begin, count = int(bounds[number]), int(counts[number])
+        members = np.sort(order[begin : begin + count])[:_MOST_MEMBERS]
+        left -= int(sizes[begin]) * len(members)
+        if left < 0:
+            break
+        groups += [Group(same, count, int(sizes[begin])) for same in _same_bytes(catalog, members) if len(same) > 1]
+    return Duplicates(groups, len(several))
+
+
+def image_checksums(table: Table) -> Checksums:
+    """Return the CRC-32C of each image's bytes alone, (N,) uint32, from the checksums of the samples.
+
+    What is returned for a row whose name does not lie inside of the names means nothing.
+    """
+    found = np.empty(len(table), np.uint32)
+    for start in range(0, len(table), _BLOCK):
+        found[start : start + _BLOCK] = _without_row(table, start, min(start + _BLOCK, len(table)))
+    return found
+
+
+def _without_row(table: Table, start: int, stop: int) -> Checksums:
+    ends = np.asarray(table.name_end[start:stop])
+    begins = np.concatenate((table.name_end[start - 1 : start] if start else [0], ends[:-1]))
+    proper = (begins >= 0) & (begins <= ends) & (ends <= len(table.names)) & (ends - begins <= 1 << 16)
+    lengths = np.where(proper, ends - begins, 0)
+    if lengths.sum() > len(table.names):  # ends that go back and forth; undoing long names takes hours
+        lengths[:] = 0
+    state = ~np.asarray(table.crc32c[start:stop], np.uint32)
+    rows = np.flatnonzero(lengths)
+    for back in range(int(lengths.max(initial=0))):
+        rows = rows[lengths[rows] > back]
+        state[rows] = _undone(state[rows], table.names[ends[rows] - 1 - back])
+    fields = np.empty(stop - start, np.dtype([("label", table.label.dtype), ("height", "<i4"), ("width", "<i4")]))
+    for name in ("label", "height", "width"):
+        fields[name] = getattr(table, name)[start:stop]
+    for column in fields.view(np.uint8).reshape(stop - start, -1).T[::-1]:
+        state = _undone(state, column)
+    return ~state
+
+
+def _table_of_crc() -> Checksums:
+    """Return what each byte does to a CRC."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1).astype(np.uint32)
+    return table
+
+
+_DOES = _table_of_crc()
+_DONE_BY = np.argsort(_DOES >> 24).astype(np.uint32)  # the byte, by the highest byte of what it does
+
+
+def _undone(state: Checksums, byte: npt.NDArray[np.uint8]) -> Checksums:
+    """Return the states before a byte was taken in."""
+    by = _DONE_BY[state >> 24]
+    before: Checksums = ((state ^ _DOES[by]) << np.uint32(8)) | (by ^ byte)
+    return before
+
+
+def _same_bytes(catalog: Catalog, members: Ints) -> list[list[int]]:
+    """Return samples in groups whose images are the same bytes; without those that cannot be read."""
+    groups: dict[tuple[bytes, object], list[int]] = {}
+    for index in members.tolist():
+        pack, row = catalog.place(index)
+        reader = catalog.readers[pack]
+        raw = reader.manifest.codec == "raw"
+        shape = (int(reader.table.height[row]), int(reader.table.width[row])) if raw else None
+        try:
+            digest = hashlib.sha256(reader.read(row)).digest()
+        except PackError:
+            continue
+        groups.setdefault((digest, shape), []).append(index)
+    return list(groups.values())
+
+
+_MOST_REASONS = 1000
+
+
+class Damage:
+    """What is damaged in packs, as far as somebody looked. Safe in many threads at once.
+
+    The memory that it takes does not grow with the damage: a byte a sample, and so many reasons.
+
+    Parameters
+    ----------
+    samples : int
+        How many there are.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self._seen = bytearray(samples)
+        self._reasons: dict[int, str] = {}
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def add(self, index: int, reason: str) -> None:
+        """Count a sample, once."""
+        with self._lock:
+            self._count += not self._seen[index]
+            self._seen[index] = 1
+            if index in self._reasons or len(self._reasons) < _MOST_REASONS:
+                self._reasons[index] = reason
+
+    def listed(self) -> tuple[int, list[tuple[int, str]]]:
+        """Return how many samples are damaged; index and reason of those seen first, in the order of the indices."""
+        with self._lock:
+            return self._count, sorted(self._reasons.items())

@@ -1,18 +1,29 @@
-"""Histograms of what the table says: widths, heights, shapes, bytes, labels."""
+"""Histograms of what the table says: widths, heights, shapes, bytes, labels.
+
+Histograms as SVG, which needs nothing, for the page, the report and `packer info --plot`; as PNG by matplotlib.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import io
+import math
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from packer._storage.files import PICTURES, require_output, write_output
 from packer._table import Ints
-from packer._viewing.catalog import Catalog
-from packer._viewing.finding import measure
+from packer._viewing.catalog import Catalog, legible, measure
+from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
-__all__ = ["Histogram", "histograms"]
+__all__ = ["Histogram", "draw", "histograms", "plot", "require_plot"]
 
 _BARS = 40
 _MOST_CLASSES = 120  # that have a bar of their own
@@ -30,7 +41,7 @@ class Histogram:
     Attributes
     ----------
     measure : str
-        One of `packer._viewing.finding.MEASURES`.
+        One of `packer._viewing.catalog.MEASURES`.
     title, unit : str
     edges : list of float
         Where the bars begin, and the last one ends: B + 1 numbers.
@@ -121,3 +132,160 @@ def _round_step(least: float, whole: bool) -> float:
     power = 10.0 ** np.floor(np.log10(least))
     step = next(power * number for number in (1, 2, 5, 10) if power * number >= least * (1 - 1e-9))
     return max(float(step), 1.0) if whole else float(step)
+
+
+_WIDTH, _HEIGHT = 460, 230
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 18, 40, 30  # around the bars
+_GAP = 12  # between two histograms of a file
+_HEAD = 40
+
+_STYLE = (
+    "svg{font:12px system-ui,sans-serif;color:#1c2330;background:#fff}"
+    ".bar{fill:#2f6fde}.axis{stroke:currentColor;stroke-opacity:.25}.label{fill:currentColor;fill-opacity:.65}"
+    ".title{fill:currentColor;font-size:14px;font-weight:600}"
+    "@media(prefers-color-scheme:dark){svg{color:#e6e9ef;background:#14171d}.bar{fill:#6ea0ff}}"
+)
+"""How a file of its own looks. A page says it in its own style sheet."""
+
+
+def draw(histogram: Histogram) -> str:
+    """Return a histogram as an ``<svg>`` element; each bar says its range in ``data-low`` and ``data-high``."""
+    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_safe(histogram.title)}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(_elements(histogram))}</svg>'
+
+
+def require_plot(path: str | os.PathLike[str]) -> None:
+    """Raise where `plot` could not draw to a path, before anything is read for it.
+
+    Raises
+    ------
+    OptionError
+        If the name is not that of a ``.svg`` or ``.png``.
+    MissingDependencyError
+        If matplotlib is needed, and not installed.
+    DestinationError
+        If there is no such directory, or another file is there.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in PICTURES:
+        raise OptionError(f"{printable(target)}: a plot is a file such as plot.svg or plot.png")
+    if suffix == ".png" and importlib.util.find_spec("matplotlib") is None:
+        raise MissingDependencyError(
+            f"a plot as PNG needs matplotlib: {pip_install('plot')}. A plot as .svg needs nothing"
+        )
+    require_output(target, "picture", PICTURES[suffix])
+
+
+def plot(path: str | os.PathLike[str], title: str, histograms: Sequence[Histogram]) -> None:
+    """Write histograms to a picture: ``.svg``, or ``.png`` by matplotlib.
+
+    Raises
+    ------
+    OptionError, MissingDependencyError
+        As `require_plot`.
+    DestinationError
+        If the file cannot be written.
+    """
+    require_plot(path)
+    target = Path(path)
+    drawn = _png(title, histograms) if target.suffix.lower() == ".png" else _sheet(title, histograms).encode()
+    write_output(target, drawn)
+
+
+def _sheet(title: str, histograms: Sequence[Histogram]) -> str:
+    """Return several histograms, two in a row below a title, as the text of an SVG file."""
+    width = 2 * _WIDTH + _GAP
+    height = -(-len(histograms) // 2) * (_HEIGHT + _GAP) + _HEAD
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
+        f"<style>{_STYLE}</style>",
+        f'<text class="title" x="{_LEFT}" y="26">{_safe(title)}</text>',
+    ]
+    for place, histogram in enumerate(histograms):
+        x, y = place % 2 * (_WIDTH + _GAP), _HEAD + place // 2 * (_HEIGHT + _GAP)
+        parts.append(f'<g transform="translate({x} {y})">{"".join(_elements(histogram))}</g>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _elements(histogram: Histogram) -> Iterator[str]:
+    """Yield the title, the axes and the bars of a histogram."""
+    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+    unit = f", {histogram.unit}" if histogram.unit else ""
+    yield f'<text class="title" x="{_LEFT}" y="22">{_safe(histogram.title + unit)}</text>'
+    if histogram.logarithmic:
+        yield f'<text class="label" x="{right}" y="22" text-anchor="end">logarithmic axis</text>'
+    top = _ceiling(max([*histogram.counts, 1]))
+    for count in (top, top / 2):
+        y = bottom - (bottom - _TOP) * count / top
+        yield f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<text class="label" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_short(count)}</text>'
+    yield f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'
+    places = [_LEFT + (right - _LEFT) * share for share in _shares(histogram)]
+    for number, count in enumerate(histogram.counts):
+        low, high = histogram.edges[number : number + 2]
+        said = histogram.names[number] if histogram.names else f"{_short(low)} to {_short(high)} {histogram.unit}"
+        x, width = places[number], max(places[number + 1] - places[number] - 1, 0.6)
+        height = max((bottom - _TOP) * count / top, 1.0 if count else 0.0)
+        yield (
+            f'<rect class="bar" x="{x:.2f}" y="{bottom - height:.2f}" width="{width:.2f}" height="{height:.2f}"'
+            f' data-low="{low!r}" data-high="{high!r}"><title>{_safe(said.strip())}: {count:,}</title></rect>'
+        )
+    for place in _ticks(histogram):
+        anchor = "start" if place == 0 else "end" if place == len(places) - 1 else "middle"
+        x, text = places[place], _short(histogram.edges[place])
+        yield f'<text class="label" x="{x:.1f}" y="{bottom + 18}" text-anchor="{anchor}">{text}</text>'
+
+
+def _safe(text: str) -> str:
+    return escape(legible(text))
+
+
+def _shares(histogram: Histogram) -> list[float]:
+    """Return where the edges lie between the first one, 0, and the last one, 1."""
+    edges = [math.log(edge) for edge in histogram.edges] if histogram.logarithmic else histogram.edges
+    return [(edge - edges[0]) / (edges[-1] - edges[0]) for edge in edges]
+
+
+def _ticks(histogram: Histogram) -> list[int]:
+    """Return the edges that have a number below them: five or so."""
+    last = len(histogram.edges) - 1
+    return sorted({round(last * part / 4) for part in range(5)})
+
+
+def _ceiling(count: int) -> float:
+    """Return the next number of the kind 1, 2, 2.5, 5, 10, 20, ... that is not below `count`."""
+    power = 10.0 ** math.floor(math.log10(count))
+    return next(power * step for step in (1, 2, 2.5, 5, 10) if power * step >= count)
+
+
+def _short(value: float) -> str:
+    """Return a number in a few characters, such as 12.5k."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            divided = value / (1e3 if letter == "k" else size)
+            return f"{divided:.3g}{letter}" if divided < 1000 else f"{divided:.0f}{letter}"
+    return f"{value:.4g}"
+
+
+def _png(title: str, histograms: Sequence[Histogram]) -> bytes:
+    from matplotlib.figure import Figure
+
+    rows = -(-len(histograms) // 2)
+    figure: Any = Figure(figsize=(9.6, 0.6 + 2.4 * rows), dpi=150, layout="constrained")
+    figure.suptitle(printable(title))
+    axes = figure.subplots(rows, 2, squeeze=False).ravel()
+    for place, axis in enumerate(axes):
+        if place >= len(histograms):
+            axis.set_axis_off()
+            continue
+        one = histograms[place]
+        axis.stairs(one.counts, one.edges, fill=True, color="#2f6fde")
+        axis.set_title(f"{printable(one.title)}{f', {one.unit}' if one.unit else ''}", fontsize=10, loc="left")
+        axis.set_xscale("log" if one.logarithmic else "linear")
+        if one.logarithmic:
+            axis.set_title("logarithmic axis", fontsize=8, loc="right")
+        axis.spines[["top", "right"]].set_visible(False)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")
+    return drawn.getvalue()

@@ -1,24 +1,38 @@
-"""Samples as JPEGs that a page shows: small ones of many, one as it is, and its crops."""
+"""Samples as JPEGs that a page shows: small ones of many, one as it is, and its crops.
+
+The fields of a sample that are pixels, as pictures: masks and run lengths in colours, further images.
+
+The fields of a sample, in the form that a page draws: shapes over the image, captions, and values in words.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from PIL import Image
 
-from packer._images.encode import encode
+from packer._datasets.batch_decoder import BatchDecoder
+from packer._fields import PIXELS, Field
+from packer._fields.coco import Runs, runs_of, segmentation_problem
+from packer._formats import Reader
+from packer._images.encode import encode, encode_png
 from packer._images.geometry import CROP, Box, Crops, require_affordable
-from packer._loading.decoding import BatchDecoder
-from packer._storage.limits import available_cpus
-from packer._table import Ints
-from packer._viewing.catalog import Catalog
-from packer._viewing.names import legible
+from packer._images.modes import decode_as, decode_unchanged
+from packer._images.probe import CLIPPED, DEEP, inspect
+from packer._storage.system import available_cpus, in_units
+from packer._table import Buffer, Ints
+from packer._viewing.catalog import Catalog, legible
 from packer.crops import RandomResizedCrop
-from packer.errors import CorruptPackError, ImageError, PackerError
+from packer.errors import CorruptPackError, ImageError, PackerError, PackError
 
-__all__ = ["SMALL_QUALITY", "Cut", "Picture", "Pictures"]
+__all__ = ["SMALL_QUALITY", "Cut", "Picture", "Pictures", "annotations_of", "further_image", "mask_picture"]
 
 SMALL_QUALITY = 80
 """The quality of JPEGs in a grid; a picture that is looked at alone has `_QUALITY`."""
@@ -153,3 +167,284 @@ def _fitting(decoder: BatchDecoder, rows: Ints, side: int) -> Crops:
     for record in crops.tolist():
         require_affordable(Box(*record))
     return crops
+
+
+_MOST_PAINTED = 1 << 29  # pixels of a picture, times the objects that are painted over each other there
+_LARGEST_NUMBER = 1e9  # of a mask, from which on numbers share a colour
+_DO_NOT_CARE = 255  # in the masks of many data sets
+_GOLDEN_ANGLE = 137.508 / 360
+_LIGHTNESS, _CONTRAST = 0.55, 0.765  # of colours; the contrast is that of 85 % saturation
+_LAYER_QUALITY = 90
+
+Numbers = npt.NDArray[Any]
+
+
+def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
+    """Return a mask, or run lengths of a segmentation, as a PNG of colours over nothing; at most `side` pixels a side.
+
+    0 is not coloured, as it is the background in nearly all masks. Values keep their colours in all samples. The value
+    of a mask with three channels is red + 256 green + 65,536 blue, as in COCO's panoptic masks.
+
+    Raises
+    ------
+    PackerError
+        If the value is damaged.
+    ValueError
+        If the sample has no such mask.
+    """
+    reader, row, field = _found(catalog, index, name)
+    if field.kind == "segmentation":
+        height, width = int(reader.table.height[row]), int(reader.table.width[row])
+        return _coloured(_painted(field.decode(reader.value(row, name)) or [], height, width, side))
+    if field.kind != "mask":
+        raise ValueError(f"{name} is no mask")
+    pixels = decode_unchanged(_encoded(reader, row, index, name), exif=reader.manifest.exif)
+    return _coloured(_ids(_fewer(pixels, side)))
+
+
+def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
+    """Return a further image of a sample as a JPEG; errors as of `mask_picture`.
+
+    Where it has more than 8 bits, such as depth, all its levels go from black to white.
+    """
+    reader, row, field = _found(catalog, index, name)
+    if field.kind != "image":
+        raise ValueError(f"{name} is no image")
+    blob, exif = _encoded(reader, row, index, name), reader.manifest.exif
+    if {DEEP, CLIPPED} & set(inspect(blob).findings):
+        return encode(_levels(_fewer(decode_as(blob, "unchanged", exif=exif), side)), "jpeg", _LAYER_QUALITY)
+    image = Image.fromarray(decode_as(blob, "RGB", exif=exif))
+    image.thumbnail((side, side))
+    return encode(np.asarray(image), "jpeg", _LAYER_QUALITY)
+
+
+def _found(catalog: Catalog, index: int, name: str) -> tuple[Reader, int, Field]:
+    pack, row = catalog.place(index)
+    reader = catalog.readers[pack]
+    if name not in reader.fields:
+        raise ValueError(f"there is no field {name}")
+    return reader, row, reader.fields[name]
+
+
+def _encoded(reader: Reader, row: int, index: int, name: str) -> Buffer:
+    blob = reader.value(row, name)
+    if not isinstance(blob, bytes | bytearray | memoryview):
+        raise ValueError(f"sample {index} has no {name}")
+    return blob
+
+
+def _places(length: int, step: float) -> Ints:
+    """Return which of so many rows, or columns, are shown where each stands for `step`."""
+    return (np.arange(max(int(length / step), 1)) * step).astype(np.int64)
+
+
+def _step(height: int, width: int, side: int) -> float:
+    if min(height, width) < 1:
+        raise ImageError("it has no pixels")
+    return max(1.0, max(height, width) / side)
+
+
+def _fewer(pixels: Numbers, side: int) -> Numbers:
+    """Return the nearest pixels of a picture of at most `side` a side: between two ids there is none."""
+    height, width = pixels.shape[:2]
+    step = _step(height, width, side)
+    fewer: Numbers = pixels[_places(height, step)][:, _places(width, step)]
+    return fewer
+
+
+def _ids(pixels: Numbers) -> Numbers:
+    """Return (H, W) numbers of (H, W, channels)."""
+    if pixels.shape[2] < 3 or pixels.dtype != np.uint8:
+        first: Numbers = pixels[..., 0]
+        return first
+    red, green, blue = (pixels[..., channel].astype(np.int64) for channel in range(3))
+    return np.asarray(red + (green << 8) + (blue << 16))
+
+
+def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
+    """Return (H, W, channels) numbers as RGB, from black, the least, to white; what is no number is black."""
+    values = pixels[..., :3] if pixels.shape[2] >= 3 else np.repeat(pixels[..., :1], 3, axis=2)
+    halves = values.astype(np.float64) / 2  # the largest less the least is finite then
+    finite = np.isfinite(halves)
+    low, high = (halves[finite].min(), halves[finite].max()) if finite.any() else (0.0, 0.0)
+    share = (np.where(finite, halves, low) - low) / (high - low if high > low else 1.0)
+    return np.asarray(np.rint(share * 255), np.uint8)
+
+
+def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -> Ints:
+    """Return which object's run lengths cover each pixel of a picture, counted from 1; the last where several do.
+
+    Nothing of the image's own size is made. What are no run lengths of that size paints nothing.
+    """
+    objects = [(number, one) for number, one in enumerate(segmentations, 1) if isinstance(one, dict)]
+    step = _step(height, width, min(side, max(math.isqrt(_MOST_PAINTED // max(len(objects), 1)), 1)))
+    rows, columns = _places(height, step), _places(width, step)
+    numbers = np.zeros((len(columns), len(rows)), np.int64)
+    for number, one in objects:
+        try:
+            runs = runs_of(one, height, width)
+        except ValueError:  # which `annotations_of` says
+            continue
+        before = np.diff(_pixels_before(np.cumsum(runs), rows, columns, height), prepend=0)
+        covered = np.repeat(np.arange(len(runs)) % 2 == 1, before)
+        numbers[covered.reshape(numbers.shape)] = number
+    painted: Ints = numbers.T
+    return painted
+
+
+def _pixels_before(ends: Runs, rows: Ints, columns: Ints, height: int) -> Ints:
+    """Return how many of the pixels that are shown lie before each end of a run; runs go down one column by one."""
+    column, row = np.divmod(ends, height)
+    at = np.searchsorted(columns, column)
+    within = np.append(columns, -1)[at] == column
+    return np.asarray(at * len(rows) + np.where(within, np.searchsorted(rows, row), 0))
+
+
+def _coloured(numbers: Numbers) -> bytes:
+    """Return a PNG in which each number but 0 has a colour of its own."""
+    near = np.clip(np.nan_to_num(numbers), -_LARGEST_NUMBER, _LARGEST_NUMBER)
+    present, places = np.unique(near, return_inverse=True)
+    return encode_png(Image.fromarray(_colours(present)[places.reshape(numbers.shape)], "RGBA"))
+
+
+def _colours(numbers: Numbers) -> npt.NDArray[np.uint8]:
+    """Return red, green, blue and opacity, (N, 4); overlays.js gives the objects of a sample the same colours."""
+    hue = (numbers.astype(np.float64) - 1) * _GOLDEN_ANGLE % 1
+    waves = np.clip(np.abs((hue[:, None] * 6 + np.array([0, 4, 2])) % 6 - 3) - 1, 0, 1)
+    colours = np.full((len(numbers), 4), 255, np.uint8)
+    colours[:, :3] = np.rint((_LIGHTNESS + _CONTRAST * (waves - 0.5)) * 255)
+    colours[numbers == _DO_NOT_CARE, :3] = 230
+    colours[numbers == 0] = 0
+    return colours
+
+
+_MOST_BYTES = 1 << 22  # of all values of a sample that are read, and drawn or put into words
+_MOST_SHAPES = 2_000  # of a field, that a page draws
+_LONGEST = 2_000  # characters of a value
+_FARTHEST = 1e7  # pixels: no shape is drawn farther away
+
+
+def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
+    """Return what a sample has in each field.
+
+    Returns
+    -------
+    list of dict
+        ``name``, ``kind``, and what there is of ``text`` (the value in words), ``error`` (why it cannot be read, or
+        what of it cannot be drawn), ``boxes`` (x y x y), ``keypoints`` (of each object its points: x y visibility),
+        ``polygons`` (of each object a list of x y x y ...), ``labels`` (of each object its class), ``picture`` ("mask"
+        or "image": there is one to ask for). Places are in pixels of the image. JSON can say all of it.
+
+    Raises
+    ------
+    IndexError, CorruptPackError
+        As from `Catalog.place`.
+    """
+    pack, row = catalog.place(index)
+    reader = catalog.readers[pack]
+    values: dict[str, Any] = {}
+    left = _MOST_BYTES
+    for field in reader.fields.values():
+        size = int(reader.table.more[f"field.{field.name}.size"][row]) if field.is_blob else 0
+        values[field.name] = _value(reader, row, field) if size <= left else _Large(size)
+        left -= max(size, 0) if size <= left else 0
+    names = _object_names(reader.fields, values)
+    shape = int(reader.table.height[row]), int(reader.table.width[row])
+    return [_described(field, values[field.name], names, shape) for field in reader.fields.values()]
+
+
+class _Large(NamedTuple):
+    """A value that is too large to be read for a page."""
+
+    size: int
+
+
+def _value(reader: Reader, row: int, field: Field) -> Any:
+    """Return a value; an error in its place where it cannot be read."""
+    try:
+        stored = reader.value(row, field.name)
+        if field.kind in PIXELS or field.kind == "bytes":
+            return stored
+        return field.decode(stored)
+    except (PackError, ValueError) as error:
+        return error
+
+
+def _object_names(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, list[str]]:
+    """Return the classes of objects, by how many objects there are: the first list of ids of that length."""
+    found: dict[int, list[str]] = {}
+    for field in fields.values():
+        ids = values[field.name]
+        if field.kind == "labels" and isinstance(ids, np.ndarray) and len(ids) not in found:
+            found[len(ids)] = _classes(field, ids[:_MOST_SHAPES].tolist())
+    return found
+
+
+def _classes(field: Field, ids: list[int]) -> list[str]:
+    """Return what the classes with some ids are called; of those without a name, the ids."""
+    wanted = set(ids)
+    known = zip(field.ids or range(len(field.classes)), field.classes, strict=True)
+    names = {number: legible(name) for number, name in known if number in wanted}
+    return [names.get(number, str(number)) for number in ids]
+
+
+def _described(field: Field, value: Any, names: Mapping[int, list[str]], shape: tuple[int, int]) -> dict[str, Any]:
+    said: dict[str, Any] = {"name": field.name, "kind": field.kind}
+    picture = {"picture": field.kind} if field.kind in PIXELS else {}
+    if value is None:
+        return said | {"text": "none"}
+    if isinstance(value, Exception):
+        return said | {"error": str(value)}
+    if isinstance(value, _Large):
+        return said | picture | {"text": in_units(value.size) + ("" if picture else ", too much to be shown here")}
+    if field.kind in PIXELS or field.kind == "bytes":
+        return said | picture | {"text": in_units(len(value))}
+    if field.kind in ("boxes", "keypoints", "segmentation"):
+        drawn = value[:_MOST_SHAPES]
+        shapes = _segmented(drawn, shape) if field.kind == "segmentation" else _placed(field.kind, drawn)
+        more = f", of which {_MOST_SHAPES} are drawn" if len(value) > _MOST_SHAPES else ""
+        return said | shapes | {"text": f"{len(value)}{more}", "labels": names.get(len(value), [])}
+    return said | {"text": _words(field, value)}
+
+
+def _placed(kind: str, value: Any) -> dict[str, Any]:
+    numbers = np.nan_to_num(value.astype(np.float64))
+    return {kind: np.round(np.clip(numbers, -_FARTHEST, _FARTHEST), 2).tolist()}
+
+
+def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
+    """Return the polygons of objects, whether there are run lengths to paint, and what is wrong with the first one."""
+    problems = [_problem(one, shape) for one in value]
+    polygons = [
+        [points for points in one if points] if isinstance(one, list) and not problem else []
+        for one, problem in zip(value, problems, strict=True)
+    ]
+    said: dict[str, Any] = {"polygons": polygons}
+    if any(isinstance(one, dict) and not problem for one, problem in zip(value, problems, strict=True)):
+        said["picture"] = "mask"
+    wrong = next(((place, problem) for place, problem in enumerate(problems) if problem), None)
+    return said if wrong is None else said | {"error": f"segmentation {wrong[0]}: {wrong[1]}"}
+
+
+def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
+    """Say why a segmentation cannot be drawn over an image of a height and a width."""
+    problem = segmentation_problem(segmentation)
+    if problem is None and isinstance(segmentation, dict) and segmentation["size"] != list(shape):
+        return f"its size is {segmentation['size']}, and the image's is {list(shape)}"
+    return problem
+
+
+def _words(field: Field, value: Any) -> str:
+    """Return a value that is drawn nowhere in words."""
+    if field.kind == "class":
+        return _classes(field, [value])[0]
+    if field.dtype == "float32" and field.kind == "scalar":
+        return str(np.float32(value))
+    if field.kind == "labels":
+        text = ", ".join(_classes(field, value[:_MOST_SHAPES].tolist())) or "none"
+    elif field.kind == "array":
+        extremes = f", {value.min()} to {value.max()}" if value.size and value.dtype.kind != "b" else ""
+        text = f"{' x '.join(map(str, value.shape))} {value.dtype}{extremes}"
+    else:
+        text = json.dumps(value, indent=1, ensure_ascii=False) if field.kind == "json" else str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} … ({len(text):,} characters)"

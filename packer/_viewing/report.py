@@ -10,16 +10,13 @@ from importlib import resources
 
 import numpy as np
 
-from packer import __version__
-from packer._packs.sweep import over_samples
-from packer._storage.limits import in_units
-from packer._storage.outputs import require_output, write_output
+from packer._packs.verify import over_samples
+from packer._storage.files import require_output, write_output
+from packer._storage.system import in_units
 from packer._table import Ints
-from packer._viewing.catalog import UNLABELED, Catalog
-from packer._viewing.drawing import draw
-from packer._viewing.duplicates import find_duplicates
-from packer._viewing.histograms import histograms
-from packer._viewing.names import legible
+from packer._version import __version__
+from packer._viewing.catalog import UNLABELED, Catalog, find_duplicates, legible
+from packer._viewing.histograms import draw, histograms
 from packer._viewing.pictures import Picture, Pictures
 
 __all__ = ["require_report", "write_report"]

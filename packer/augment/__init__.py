@@ -5,10 +5,10 @@ tensors: blurred pixels, those interpolated from several, and adjusted ones may 
 are of batches, and a `Loader` takes them as ``mix=``.
 """
 
-from packer.augment._augmentation import Augmentation, Chain, RandomApply
+from packer.augment._affine import RandomAffine, RandomErasing, RandomRotation
 from packer.augment._auto import AutoAugment, RandAugment, TrivialAugmentWide
-from packer.augment._choice import RandomChoice
-from packer.augment._colors import (
+from packer.augment._base import Augmentation, Chain, RandomApply, RandomChoice
+from packer.augment._color import (
     ColorJitter,
     GaussianBlur,
     Grayscale,
@@ -20,9 +20,7 @@ from packer.augment._colors import (
     RandomPosterize,
     RandomSolarize,
 )
-from packer.augment._erasing import RandomErasing
-from packer.augment._mixing import CutMix, Mixing, MixUp
-from packer.augment._places import RandomAffine, RandomRotation
+from packer.augment._mixup import CutMix, Mixing, MixUp
 from packer.augment._view import View
 
 __all__ = [

@@ -1,25 +1,272 @@
-"""Automatic augmentations: operations and their strength by random numbers."""
+"""Automatic augmentations: operations and their strength by random numbers.
+
+The operations that automatic augmentations choose from, and how strong they are: torchvision's spaces.
+
+The policies of AutoAugment (Cubuk and others 2019), as torchvision has them.
+
+A line is two operations, one after the other: a name, the probability that the operation is done, and how strong it is,
+0 to 9.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
-from packer._images.native.choosing import ANY
-from packer._images.operations import FILTERS, NO_FILL, Operations, nothing
+from packer._images.native.crop_steps import ANY
+from packer._images.operations import FILTERS, KINDS, NO_FILL, Operations, nothing
 from packer._table import Ints
-from packer.augment._augmentation import Augmentation
-from packer.augment._coded import Coded, coded, joined
-from packer.augment._policies import POLICIES
+from packer.augment._affine import inverse_matrices, moved, turned
+from packer.augment._base import Augmentation, Coded, coded, joined
 from packer.augment._settings import colour_of, count_of, filter_of, kept_colour
-from packer.augment._spaces import ALL, SIGNED, Space, done
-from packer.crops._algebra import Pairs
-from packer.crops._uniforms import Floats, below
+from packer.crops._geometry import Pairs
+from packer.crops._steps import Floats, below
 
-__all__ = ["AutoAugment", "RandAugment", "TrivialAugmentWide"]
+__all__ = ["ALL", "POLICIES", "SIGNED", "AutoAugment", "Choice", "RandAugment", "Space", "TrivialAugmentWide", "done"]
+
+ALL = (
+    "Identity",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+    "Rotate",
+    "Brightness",
+    "Color",
+    "Contrast",
+    "Sharpness",
+    "Posterize",
+    "Solarize",
+    "AutoContrast",
+    "Equalize",
+    "Invert",
+)
+"""torchvision's names."""
+
+_KINDS = {
+    "Brightness": "brightness",
+    "Color": "saturation",
+    "Contrast": "contrast",
+    "Sharpness": "sharpness",
+    "Posterize": "posterize",
+    "Solarize": "solarize",
+    "AutoContrast": "autocontrast",
+    "Equalize": "equalize",
+    "Invert": "invert",
+}
+_FACTORS = ("Brightness", "Color", "Contrast", "Sharpness")
+_PLACES = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+SIGNED = (*_PLACES, *_FACTORS)
+
+
+class Space(NamedTuple):
+    """How strong the operations are at most.
+
+    Attributes
+    ----------
+    shear, turn, factor : float
+        The strongest shear, as a tangent; rotation, in degrees; and change of a factor.
+    bits : int
+        How many bits posterizing takes away at most.
+    pixels : float, optional
+        The farthest translation. Without it, 150 / 331 of the image's side.
+    """
+
+    shear: float
+    turn: float
+    factor: float
+    bits: int
+    pixels: float | None = None
+
+    def magnitudes(self, name: str, bins: int, places: Ints, sizes: Pairs) -> Floats:
+        """Return how strong an operation is on N images, at given places of so many steps up to the strongest."""
+        if name == "Posterize":
+            levels = (8 - torch.arange(bins) / ((bins - 1) / self.bits)).round()
+            return _numbers(levels)[places]
+        if name == "Solarize":
+            return _linear(1, 0, bins)[places]
+        if name in {"TranslateX", "TranslateY"} and self.pixels is None:
+            sides = sizes[:, 1 if name == "TranslateX" else 0]
+            made = np.empty(len(places))
+            for side in np.unique(sides).tolist():
+                ours = sides == side
+                made[ours] = _linear(0, 150 / 331 * side, bins)[places[ours]]
+            return made
+        strongest = {"Shear": self.shear, "Trans": self.pixels or 0, "Rotat": self.turn}.get(name[:5], self.factor)
+        return _linear(0, strongest, bins)[places] if name in SIGNED else np.zeros(len(places))
+
+
+@functools.lru_cache(maxsize=1024)
+def _linear(first: float, last: float, bins: int) -> Floats:
+    return _numbers(torch.linspace(first, last, bins))
+
+
+def _numbers(values: torch.Tensor) -> Floats:
+    """Return float32 numbers as torchvision hands them on."""
+    return values.double().numpy()
+
+
+def done(  # noqa: PLR0917
+    operations: Operations, names: Sequence[str], which: Ints, magnitudes: Floats, sizes: Pairs, filter: int, fill: int
+) -> None:
+    """Fill in N operations: those of `names` that `which` says, as strong as `magnitudes` says.
+
+    The meaning of a magnitude is that of ``_apply_image_or_video_transform`` in torchvision's
+    transforms/v2/_auto_augment.py. What changes nothing is no operation.
+    """
+    for place, name in enumerate(names):
+        ours = which == place
+        if name == "Identity" or not ours.any():
+            continue
+        some, strength = np.array(operations[ours]), magnitudes[ours]
+        if name in _PLACES:
+            moved(some, _matrices(name, strength, sizes[ours]), filter, fill)
+        else:
+            some["kind"] = KINDS.index(_KINDS[name])
+            some["factor"] = _factors(name, strength)
+            some["kind"][_is_neutral(name, some["factor"])] = 0
+        operations[ours] = some
+
+
+def _factors(name: str, magnitudes: Floats) -> Floats:
+    if name in _FACTORS:
+        return 1 + magnitudes
+    return 255 * magnitudes if name == "Solarize" else np.trunc(magnitudes)
+
+
+def _is_neutral(name: str, factors: Floats) -> npt.NDArray[np.bool_]:
+    neutral = 1 if name in _FACTORS else 8 if name == "Posterize" else None
+    return factors == neutral if neutral is not None else np.zeros(len(factors), bool)
+
+
+def _matrices(name: str, magnitudes: Floats, sizes: Pairs) -> Floats:
+    none, ones, both = np.zeros(len(sizes)), np.ones(len(sizes)), np.zeros((len(sizes), 2))
+    if name == "Rotate":
+        return turned(magnitudes, both, sizes)
+    along = np.where([name.endswith("X"), name.endswith("Y")], 1, 0)
+    if name.startswith("Translate"):
+        return inverse_matrices(none, np.trunc(magnitudes)[:, None] * along, ones, both, both)
+    shear, corner = np.degrees(np.arctan(magnitudes))[:, None] * along, np.asarray(-0.5 * sizes[:, ::-1], np.float64)
+    return inverse_matrices(none, both, ones, shear, corner)
+
+
+class Choice(NamedTuple):
+    """An operation of a policy.
+
+    Attributes
+    ----------
+    name : str
+        torchvision's.
+    p : float
+        The probability that it is done.
+    strength : int
+        0 to 9; 0 also of those that have no strength.
+    """
+
+    name: str
+    p: float
+    strength: int = 0
+
+
+def _read(policy: str) -> list[tuple[Choice, Choice]]:
+    pairs = ([_choice(*words.split()) for words in line.split(",")] for line in policy.strip().splitlines())
+    return [(first, second) for first, second in pairs]
+
+
+def _choice(name: str, p: str, strength: str = "0") -> Choice:
+    return Choice(name, float(p), int(strength))
+
+
+POLICIES = {
+    "imagenet": _read("""
+    Posterize 0.4 8, Rotate 0.6 9
+    Solarize 0.6 5, AutoContrast 0.6
+    Equalize 0.8, Equalize 0.6
+    Posterize 0.6 7, Posterize 0.6 6
+    Equalize 0.4, Solarize 0.2 4
+    Equalize 0.4, Rotate 0.8 8
+    Solarize 0.6 3, Equalize 0.6
+    Posterize 0.8 5, Equalize 1
+    Rotate 0.2 3, Solarize 0.6 8
+    Equalize 0.6, Posterize 0.4 6
+    Rotate 0.8 8, Color 0.4 0
+    Rotate 0.4 9, Equalize 0.6
+    Equalize 0, Equalize 0.8
+    Invert 0.6, Equalize 1
+    Color 0.6 4, Contrast 1 8
+    Rotate 0.8 8, Color 1 2
+    Color 0.8 8, Solarize 0.8 7
+    Sharpness 0.4 7, Invert 0.6
+    ShearX 0.6 5, Equalize 1
+    Color 0.4 0, Equalize 0.6
+    Equalize 0.4, Solarize 0.2 4
+    Solarize 0.6 5, AutoContrast 0.6
+    Invert 0.6, Equalize 1
+    Color 0.6 4, Contrast 1 8
+    Equalize 0.8, Equalize 0.6
+    """),
+    "cifar10": _read("""
+    Invert 0.1, Contrast 0.2 6
+    Rotate 0.7 2, TranslateX 0.3 9
+    Sharpness 0.8 1, Sharpness 0.9 3
+    ShearY 0.5 8, TranslateY 0.7 9
+    AutoContrast 0.5, Equalize 0.9
+    ShearY 0.2 7, Posterize 0.3 7
+    Color 0.4 3, Brightness 0.6 7
+    Sharpness 0.3 9, Brightness 0.7 9
+    Equalize 0.6, Equalize 0.5
+    Contrast 0.6 7, Sharpness 0.6 5
+    Color 0.7 7, TranslateX 0.5 8
+    Equalize 0.3, AutoContrast 0.4
+    TranslateY 0.4 3, Sharpness 0.2 6
+    Brightness 0.9 6, Color 0.2 8
+    Solarize 0.5 2, Invert 0
+    Equalize 0.2, AutoContrast 0.6
+    Equalize 0.2, Equalize 0.6
+    Color 0.9 9, Equalize 0.6
+    AutoContrast 0.8, Solarize 0.2 8
+    Brightness 0.1 3, Color 0.7 0
+    Solarize 0.4 5, AutoContrast 0.9
+    TranslateY 0.9 9, TranslateY 0.7 9
+    AutoContrast 0.9, Solarize 0.8 3
+    Equalize 0.8, Invert 0.1
+    TranslateY 0.7 9, AutoContrast 0.9
+    """),
+    "svhn": _read("""
+    ShearX 0.9 4, Invert 0.2
+    ShearY 0.9 8, Invert 0.7
+    Equalize 0.6, Solarize 0.6 6
+    Invert 0.9, Equalize 0.6
+    Equalize 0.6, Rotate 0.9 3
+    ShearX 0.9 4, AutoContrast 0.8
+    ShearY 0.9 8, Invert 0.4
+    ShearY 0.9 5, Solarize 0.2 6
+    Invert 0.9, AutoContrast 0.8
+    Equalize 0.6, Rotate 0.9 3
+    ShearX 0.9 4, Solarize 0.3 3
+    ShearY 0.8 8, Invert 0.7
+    Equalize 0.9, TranslateY 0.6 6
+    Invert 0.9, Equalize 0.6
+    Contrast 0.3 3, Rotate 0.8 4
+    Invert 0.8, TranslateY 0 2
+    ShearY 0.7 6, Solarize 0.4 8
+    Invert 0.6, Rotate 0.8 4
+    ShearY 0.3 7, TranslateX 0.9 3
+    ShearX 0.1 6, Invert 0.6
+    Solarize 0.7 2, TranslateY 0.6 7
+    ShearY 0.8 4, Invert 0.8
+    ShearX 0.7 9, TranslateY 0.8 3
+    ShearY 0.8 5, AutoContrast 0.7
+    ShearX 0.7 2, Invert 0.1
+    """),
+}
+"""25 pairs of operations each."""
+
 
 _WIDE = Space(shear=0.99, turn=135, factor=0.99, bits=6, pixels=32)
 _USUAL = Space(shear=0.3, turn=30, factor=0.9, bits=4)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from packer._images.operations import FILTERS, NO_FILL
-from packer.crops._settings import fill_of
+from packer.crops._rules import fill_of
 
 __all__ = ["angles_of", "colour_of", "count_of", "filter_of", "kept_colour", "named", "pair_of", "real", "within"]
 

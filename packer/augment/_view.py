@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packer.augment._augmentation import Augmentation, chain_of
+from packer.augment._base import Augmentation, chain_of
 from packer.augment._settings import named
 from packer.crops import Compose, Crop
-from packer.crops._frozen import Frozen
+from packer.crops._crop import Frozen
 
 __all__ = ["View"]
 

@@ -6,6 +6,7 @@ touch.
 """
 
 from packer.crops._crop import Compose, Crop
+from packer.crops._fuse import Split, split
 from packer.crops._rules import (
     CenterCrop,
     Pad,
@@ -15,7 +16,6 @@ from packer.crops._rules import (
     Resize,
     ResizeCenterCrop,
 )
-from packer.crops._split import Split, split
 
 __all__ = [
     "CenterCrop",

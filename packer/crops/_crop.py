@@ -1,28 +1,154 @@
-"""What all rules are: a chain of steps, by which crops are chosen."""
+"""What all rules are: a chain of steps, by which crops are chosen.
+
+Steps as the records that C takes.
+
+Rules that are their settings: frozen, equal where these are equal, and shown as they are made.
+"""
 
 from __future__ import annotations
 
 import abc
 import functools
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.geometry import CROP, Crops
-from packer._images.native import choosing
+from packer._images.extension import _native
+from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Crops
+from packer._images.native import crop_steps
+from packer._images.native.crop_steps import KINDS, STEP
 from packer._table import Ints
-from packer.crops._algebra import Pairs, sides_of, whole
-from packer.crops._coded import coded
-from packer.crops._drawing import Ahead, drawing
-from packer.crops._frozen import Frozen
-from packer.crops._record import Record
-from packer.crops._steps import Step
-from packer.crops._uniforms import Floats, require_uniform
+from packer.crops._geometry import Padding, Pairs, sides_of, whole
+from packer.crops._steps import (
+    CenterCut,
+    Floats,
+    Mirrored,
+    Padded,
+    RandomCut,
+    RandomCutOfV1,
+    RandomResizedCut,
+    Record,
+    Resized,
+    Step,
+    require_uniform,
+)
+from packer.crops._torch_rng import Ahead, drawing
 
-__all__ = ["Compose", "Crop"]
+__all__ = ["Compose", "Crop", "Frozen", "coded"]
+
+
+def coded(steps: Sequence[Step]) -> npt.NDArray[Any] | None:
+    """Return steps as an array of STEP; None where there is no C, or C does not know one of them."""
+    if _native is None:
+        return None
+    records = np.zeros(len(steps), STEP)
+    for record, step in zip(records, steps, strict=True):
+        code = _CODES.get(type(step))  # and not a subclass, which does something else
+        numbers = code(step) if code is not None else None
+        if numbers is None:
+            return None
+        for name, number in numbers.items():
+            record[name] = number
+        record["randoms"], record["chosen"] = step.randoms, step.chosen
+    return records
+
+
+def _resized(step: Resized) -> dict[str, float] | None:
+    if step.max_size is not None:
+        return None
+    how = {"interpolation": INTERPOLATIONS.index(step.interpolation)}
+    if isinstance(step.size, tuple):
+        return {"kind": KINDS.index("resized"), **_sides(step.size), **how}
+    return {"kind": KINDS.index("resized by side"), "height": step.size, **how}
+
+
+def _center_cut(step: CenterCut) -> dict[str, float]:
+    return {"kind": KINDS.index("center cut"), **_sides(step.size), **_shown_by(step.padding)}
+
+
+def _random_cut(step: RandomCut) -> dict[str, float]:
+    return {"kind": KINDS.index("random cut"), **_sides(step.size)}
+
+
+def _random_cut_of_v1(step: RandomCutOfV1) -> dict[str, float]:
+    return {**_random_cut(step), "kind": KINDS.index("random cut of v1")}
+
+
+def _random_resized_cut(step: RandomResizedCut) -> dict[str, float]:
+    (least, most), (narrowest, widest) = step.scale, step.ratio
+    return {
+        "kind": KINDS.index("random resized cut"),
+        **_sides(step.size),
+        "interpolation": INTERPOLATIONS.index(step.interpolations[0]),
+        "least": least,
+        "most": most,
+        "narrowest": narrowest,
+        "widest": widest,
+        "log_narrowest": math.log(narrowest),
+        "log_widest": math.log(widest),
+    }
+
+
+def _mirrored(step: Mirrored) -> dict[str, float]:
+    return {"kind": KINDS.index("mirrored"), "p": step.p}
+
+
+def _padded(step: Padded) -> dict[str, float]:
+    (left, above, right, below), (height, width) = step.margins, step.needed
+    sides = {"above": above, "left": left, "below": below, "right": right, "height": height, "width": width}
+    return {"kind": KINDS.index("padded"), **sides, **_shown_by(step.padding)}
+
+
+def _shown_by(padding: Padding) -> dict[str, float]:
+    return {"padding": PADDINGS.index(padding.mode), "fill": padding.fill}
+
+
+def _sides(size: tuple[int, int]) -> dict[str, float]:
+    height, width = size
+    return {"height": height, "width": width}
+
+
+_CODES: dict[type[Step], Callable[[Any], dict[str, float] | None]] = {
+    CenterCut: _center_cut,
+    Mirrored: _mirrored,
+    Padded: _padded,
+    RandomCut: _random_cut,
+    RandomCutOfV1: _random_cut_of_v1,
+    RandomResizedCut: _random_resized_cut,
+    Resized: _resized,
+}
+
+
+class Frozen:
+    """What has settings in `_settings`, and never others."""
+
+    _settings: dict[str, Any]
+
+    _shown: str | None = None
+    """The name of what makes it, where that is not its class."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{_kind(self)} are frozen: make another {type(self).__name__}")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Frozen):
+            return NotImplemented
+        return type(self) is type(other) and self._settings == other._settings
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._settings.items()))
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
+        return f"{self._shown or type(self).__name__}({settings})"
+
+
+def _kind(rule: Frozen) -> str:
+    return rule.__module__.split(".")[1].replace("augment", "augmentations")
 
 
 class Crop(Frozen, abc.ABC):
@@ -107,7 +233,7 @@ class Crop(Frozen, abc.ABC):
         """Return what C chooses, by uniform random numbers or by what was chosen by such; None where Python is to."""
         if self._coded is None:
             return None
-        return choosing.choose(self._coded, heights, widths, numbers, chosen=chosen)
+        return crop_steps.choose(self._coded, heights, widths, numbers, chosen=chosen)
 
     def _drawn_in_c(self, heights: Ints, widths: Ints) -> Crops | None:
         """Return what C chooses by torch's default generator; None where Python is to, and nothing is drawn then."""
@@ -118,7 +244,7 @@ class Crop(Frozen, abc.ABC):
         crops, done = np.empty(len(heights), CROP), 0
         with drawing(len(heights), self.randoms) as source:
             while isinstance(source, Ahead):
-                found = choosing.choose_drawn(self._coded, heights, widths, source.all(self._kinds), crops, done)
+                found = crop_steps.choose_drawn(self._coded, heights, widths, source.all(self._kinds), crops, done)
                 if found is None:
                     source.take_back()
                     break

@@ -2,25 +2,124 @@
 
 A step that has chance in it gets its numbers, such as where a rectangle begins, from uniform random numbers for N
 images at once, or for one image from torch's default generator, by the same calls in the same order as torchvision.
+
+The step of RandomResizedCrop: a random part of the image, resized.
+
+Numbers made of uniform random numbers.
+
+What one record of `CROP` can say: whether a further step still fits into it.
+
+A record says a rectangle, one resizing of it, and one window of that, which is padded where it reaches outside. So of a
+chain of steps some cannot be said; these are refused before any image is looked at.
 """
 
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
+import functools
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from packer._images.geometry import Crops
+from packer._images.geometry import INTERPOLATIONS, Crops
 from packer._table import Ints
-from packer.crops._algebra import Padding, Pairs, cropped, mirrored, padded, resized
-from packer.crops._drawing import Source
-from packer.crops._record import Record
-from packer.crops._uniforms import Floats, below
+from packer.crops._geometry import Padding, Pairs, cropped, mirrored, padded, resized
+from packer.crops._torch_rng import Source
 from packer.errors import ImageError
 
-__all__ = ["BLACK", "CenterCut", "Mirrored", "Padded", "RandomCut", "RandomCutOfV1", "Resized", "Step", "refuse"]
+__all__ = [
+    "ATTEMPTS",
+    "BLACK",
+    "CenterCut",
+    "Floats",
+    "Mirrored",
+    "Padded",
+    "RandomCut",
+    "RandomCutOfV1",
+    "RandomResizedCut",
+    "Record",
+    "Resized",
+    "Step",
+    "below",
+    "between",
+    "inside",
+    "refuse",
+    "require_uniform",
+]
+
+Floats = npt.NDArray[np.float64]
+
+
+def below(ends: Ints, random: Floats) -> Ints:
+    """Return integers of 0 to before `ends`, each as likely as the others, for random numbers in [0, 1)."""
+    numbers: Ints = (random * ends).astype(np.int64)
+    return numbers
+
+
+def between(low: float, high: float, random: Floats) -> Floats:
+    return low + random * (high - low)
+
+
+def inside(limits: tuple[float, float], random: Floats) -> Floats:
+    """Return numbers from the first to the second of two limits."""
+    low, high = limits
+    return between(low, high, random)
+
+
+def require_uniform(random: Floats, shape: tuple[int, ...]) -> None:
+    """Raise ValueError where random numbers that somebody gave have another shape, or are not in [0, 1)."""
+    if random.shape != shape:
+        raise ValueError(f"random has the shape {shape}, not {random.shape}")
+    if random.size and not (random.min() >= 0 and random.max() < 1):  # C believes it: they become places in tables
+        raise ValueError("random has numbers from 0 to before 1, and others were given")
+
+
+_ADDITIVE = ("constant", "edge")  # padding twice is padding once with both margins
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of all images' records after some steps.
+
+    Attributes
+    ----------
+    least : (int, int)
+        Height and width that every result has at least.
+    resized : bool
+    padding : Padding or None
+        How some of the results may be padded.
+    hides : bool
+        Whether pixels may have been cut away that the window would show again if it became larger.
+    """
+
+    least: tuple[int, int] = (1, 1)
+    resized: bool = False
+    padding: Padding | None = None
+    hides: bool = False
+
+    def after_resizing(self, least: tuple[int, int]) -> Record:
+        if self.resized:
+            raise ValueError("the image is resized before, and can be resized once")
+        if self.padding is not None:
+            raise ValueError("the image may be padded before, and padding is not resized")
+        return replace(self, least=least, resized=True)
+
+    def after_cut(self, size: tuple[int, int]) -> Record:
+        """Return what is known after a cut that lies inside of every result."""
+        return replace(self, least=size, hides=self.hides or self.resized or self.padding is not None)
+
+    def after_padding(self, padding: Padding, least: tuple[int, int]) -> Record:
+        if self.hides:
+            before = "padded" if self.padding is not None else "resized"
+            raise ValueError(f"it pads an image that is {before} and cut before, whose cut pixels would show again")
+        if self.padding is not None and self.padding != padding:
+            raise ValueError(f"it adds {padding}, and the image may have {self.padding} before")
+        if self.padding is not None and padding.mode not in _ADDITIVE:
+            raise ValueError(f"the image may be padded before, and {padding.mode} padding of padding is another one")
+        return replace(self, least=least, padding=padding)
 
 
 BLACK = Padding("constant", 0)
@@ -258,3 +357,91 @@ def refuse(refused: npt.NDArray[np.bool_], sizes: Pairs, reason: str) -> None:
         error = ImageError(f"{sizes[place, 1]} x {sizes[place, 0]} pixels {reason}")
         error.index = place
         raise error
+
+
+ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class RandomResizedCut(Step):
+    """torchvision's rule: ``RandomResizedCrop.get_params`` in transforms/transforms.py, ``make_params`` in v2.
+
+    Up to ten times an area is drawn uniformly from `scale`, as a share of the image, and an aspect ratio log-uniformly
+    from `ratio`; the first rectangle that fits is put at a random place. Where none fits, the largest centred one with
+    an allowed ratio is taken. Numbers: top, left, height, width, and the place of the interpolation.
+    """
+
+    size: tuple[int, int]
+    scale: tuple[float, float]
+    ratio: tuple[float, float]
+    interpolations: tuple[str, ...]
+
+    randoms = 2 * ATTEMPTS + 2
+    chosen = 5
+
+    def after(self, record: Record) -> Record:
+        return record.after_cut((1, 1)).after_resizing(self.size)
+
+    @property
+    def fixed(self) -> tuple[int, int]:
+        return self.size
+
+    def choose(self, sizes: Pairs, random: Floats) -> Ints:
+        heights, widths = sizes.T
+        areas = (heights * widths)[:, None] * between(*self.scale, random[:, :ATTEMPTS])
+        low, high = map(math.log, self.ratio)
+        ratios = np.exp(between(low, high, random[:, ATTEMPTS : 2 * ATTEMPTS]))
+        tried_width = np.rint(np.sqrt(areas * ratios)).astype(np.int64)
+        tried_height = np.rint(np.sqrt(areas / ratios)).astype(np.int64)
+        fits = (tried_width > 0) & (tried_width <= widths[:, None])
+        fits &= (tried_height > 0) & (tried_height <= heights[:, None])
+        rows, first = np.arange(len(heights)), fits.argmax(1)
+        found = fits[rows, first]
+        size = np.stack([tried_height[rows, first], tried_width[rows, first]], 1)
+        corner = below(sizes - size + 1, random[:, 2 * ATTEMPTS : 2 * ATTEMPTS + 2])
+        rectangles = np.hstack([corner, size])
+        if not found.all():
+            rectangles[~found] = self._centred(sizes[~found])
+        return np.hstack([rectangles, np.full((len(sizes), 1), self._interpolation(0))])
+
+    @property
+    def drawn(self) -> tuple[tuple[str, float, float], ...]:
+        return ("uniform", *self.scale), ("power", *_logarithms(self.ratio))
+
+    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
+        area, (low, high) = height * width, _logarithms(self.ratio)
+        for _ in range(ATTEMPTS):
+            target = area * source.uniform(*self.scale)
+            aspect = source.power(low, high)
+            wide, tall = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+            if 0 < wide <= width and 0 < tall <= height:
+                top, left = source.below(height - tall + 1), source.below(width - wide + 1)
+                return top, left, tall, wide, self._interpolation(0)
+        return (*self._centred_in(height, width), self._interpolation(0))
+
+    def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
+        cropped(crops, numbers[:, :2], numbers[:, 2:4])
+        resized(crops, self.size, numbers[:, 4])
+
+    def _interpolation(self, number: int) -> int:
+        return INTERPOLATIONS.index(self.interpolations[number])
+
+    def _centred_in(self, height: int, width: int) -> tuple[int, ...]:
+        return tuple(self._centred(np.array([[height, width]]))[0].tolist())
+
+    def _centred(self, sizes: Pairs) -> Ints:
+        """Return the largest centred rectangles, of at least one pixel: top, left, height, width."""
+        narrowest, widest = self.ratio
+        heights, widths = sizes.T
+        ratios = widths / heights
+        height = np.where(ratios < narrowest, np.rint(widths / narrowest), heights)
+        width = np.where(ratios > widest, np.rint(heights * widest), widths)
+        size = np.clip(np.stack([height, width], 1).astype(np.int64), 1, sizes)
+        return np.hstack([(sizes - size) // 2, size])
+
+
+@functools.lru_cache(maxsize=64)
+def _logarithms(ratio: tuple[float, float]) -> tuple[float, float]:
+    """Return the logarithms as torchvision has them, in float32."""
+    low, high = torch.log(torch.tensor(ratio)).tolist()
+    return low, high

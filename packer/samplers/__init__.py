@@ -7,11 +7,9 @@ epoch that was begun on eight ranks goes on at the very next sample on two.
 A sampler owns all that decides the order: seed, epoch and position. The crops of an image are the dataset's.
 """
 
-from packer.samplers._mix import BalancedSampler, MixSampler
-from packer.samplers._order import OrderSampler
-from packer.samplers._shuffles import BlockShuffleSampler, SequentialSampler, ShuffleSampler
-from packer.samplers._subset import SubsetSampler
-from packer.samplers._weighted import WeightedSampler
+from packer.samplers._base import OrderSampler
+from packer.samplers._shuffle import BlockShuffleSampler, SequentialSampler, ShuffleSampler, SubsetSampler
+from packer.samplers._weighted import BalancedSampler, MixSampler, WeightedSampler
 
 __all__ = [
     "BalancedSampler",

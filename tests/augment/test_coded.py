@@ -17,7 +17,7 @@ from packer.augment import (
     RandomErasing,
     TrivialAugmentWide,
 )
-from packer.augment._augmentation import Chain
+from packer.augment._base import Chain
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs packer's own C")
 
@@ -36,7 +36,7 @@ RULES = [
 def by_numpy(rule: Augmentation, monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> Any:
     """Return the operations that NumPy decides on."""
     with monkeypatch.context() as patched:
-        patched.setattr("packer.augment._augmentation._native", None)
+        patched.setattr("packer.augment._base._native", None)
         return rule.choose(*arguments)
 
 

@@ -11,11 +11,11 @@ import torch
 
 from packer import augment
 from packer._images.numbers import Mixture
-from packer.augment._mixing import mixed_labels
-from packer.samplers._uniforms import uniforms
+from packer.augment._mixup import mixed_labels
+from packer.samplers._random import uniforms
 from tests.augment.test_draws import same_distribution
 
-pytest.importorskip("packer.testing.reference").torchvision()
+pytest.importorskip("packer.testing.samples").torchvision()
 from torchvision.transforms import v2  # noqa: E402
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

@@ -7,15 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from packer._images import native
-from packer._images.compiled import _native
+from packer._images.extension import _native
 from packer._images.operations import FILTERS, LONGEST_MOVED, NO_FILL
 from tests.augment.operated import Pixels, differing, operated, operation, pixels_of, tensor
 
-pytest.importorskip("packer.testing.reference").torchvision()
+pytest.importorskip("packer.testing.samples").torchvision()
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 from torchvision.transforms.v2.functional._geometry import _get_inverse_affine_matrix  # noqa: E402
 

@@ -10,7 +10,7 @@ import pytest
 from packer import augment
 from packer._images.operations import as_bytes, parted, with_operations
 from packer.augment import Augmentation
-from packer.augment._augmentation import Chain
+from packer.augment._base import Chain
 from packer.crops import RandomResizedCrop
 
 RULES = [

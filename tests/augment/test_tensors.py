@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from packer._images.operations import FILTERS, KINDS, NO_FILL, Operations, nothing
-from packer._images.tensors import operate
+from packer._images.torch_ops import operate
 
-pytest.importorskip("packer.testing.reference").torchvision()
+pytest.importorskip("packer.testing.samples").torchvision()
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 from torchvision.transforms.v2.functional._geometry import _get_inverse_affine_matrix  # noqa: E402
 

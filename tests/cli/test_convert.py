@@ -23,7 +23,7 @@ from packer._conversion.recipe import Recipe
 from packer._images.encode import encode
 from packer._sources import imagefolder_source
 from packer.errors import printable
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import command, content, packer, packer_many, solid
 
 
@@ -161,7 +161,7 @@ def test_limit_quiet_and_shards(tree: Path, tmp_path: Path) -> None:
     ],
 )
 def test_sizes(text: str, size: int) -> None:
-    from packer._cli.values import Size
+    from packer._cli.options import Size
 
     assert Size().convert(text, None, None) == size
 
@@ -422,7 +422,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_progress_where_there_is_no_terminal(tree: Path, tmp_path: Path) -> None:
     """Lines, every few seconds; here after every batch."""
     code = (
-        "from packer._cli import main, progress\n"
+        "from packer._cli import main, output as progress\n"
         "progress._SECONDS_BETWEEN_LINES = progress._SECONDS_TO_THE_FIRST_LINE = 0.0; main()"
     )
     line = [sys.executable, "-c", code, "convert", str(tree), str(tmp_path / "x\x1b[31m.lmdb")]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from packer._cli import EXIT_STATUS
-from packer._cli.example import example
+from packer._cli.output import example
 from packer._manifest import Manifest
 from tests.making import SUFFIXES, packer, packer_many
 from tests.sourcekinds import SOURCES

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from packer._cli.words import settings_in_words
+from packer._cli.output import settings_in_words
 from packer._conversion.convert import convert
 from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
-from packer._images.sizing import MODES, ResizeSpec
+from packer._images.resize import MODES, ResizeSpec
 from packer._sources import imagefolder_source
 from packer._table import Sample
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import SUFFIXES, command, packer, packer_many, solid, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import packer
-from packer._conversion import merging
+from packer._conversion import merge
 from packer._conversion.convert import convert
 from packer._formats import open_pack
-from packer._packs.digest import digest
+from packer._packs.info import digest
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import content, packer_many
 
 
@@ -93,7 +93,7 @@ def test_the_names_that_are_proposed_for_packs_of_one_name_differ(
         pack.parent.mkdir()
         shutil.copy(alike[0], pack)
     with pytest.raises(packer.SourceError, match="two samples of") as caught:
-        merging.merge(packs, tmp_path / "both.lmdb")
+        merge.merge(packs, tmp_path / "both.lmdb")
     proposed = re.findall("--prefix ([^ ]+)", str(caught.value))
     assert packer.merge(packs, tmp_path / "both.lmdb", prefixes=proposed).manifest.count == 4 * len(packs)
 

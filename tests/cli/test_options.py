@@ -13,12 +13,12 @@ import pytest
 
 from packer._cli import EXIT_STATUS, cli
 from packer._cli.convert import convert_command
-from packer._conversion.changes import setting_differences
+from packer._codecs import CODECS
 from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
+from packer._conversion.resume import setting_differences
 from packer._images.geometry import MAX_PIXELS
-from packer._images.sizing import INTERPOLATIONS, MODES, ResizeSpec
-from packer._sample import CODECS
-from packer.testing.photos import draw_imagefolder
+from packer._images.resize import INTERPOLATIONS, MODES, ResizeSpec
+from packer.testing.samples import draw_imagefolder
 from tests.making import command, every_command, packer_many
 
 

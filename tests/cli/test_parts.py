@@ -12,10 +12,10 @@ import pytest
 
 from packer._conversion.convert import convert
 from packer._formats import open_pack
-from packer._packs.digest import digest
+from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import command, packer, packer_many
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from packer._cli import cli
-from packer._cli.progress import ProgressDisplay, _line, _Progress
+from packer._cli.output import ProgressDisplay, _line, _Progress
 from packer._storage.remote.cache import prepare
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import every_command, packer, packer_many
 
 KEYS = [

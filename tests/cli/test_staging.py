@@ -12,7 +12,7 @@ import pytest
 from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import packer, without_root_powers
 
 
@@ -60,8 +60,8 @@ def test_a_directory_that_may_not_be_used(pack: Path, tmp_path: Path) -> None:
 def test_progress_in_bytes(pack: Path, tmp_path: Path, arguments: list[str]) -> None:
     command, *rest = arguments
     code = (
-        "from packer._formats import copying; copying._CHUNK = 1000\n"
-        "from packer._cli import main, progress\n"
+        "from packer._formats import files as copying; copying._CHUNK = 1000\n"
+        "from packer._cli import main, output as progress\n"
         "progress._SECONDS_BETWEEN_LINES = progress._SECONDS_TO_THE_FIRST_LINE = 0.0; main()"
     )
     line = [sys.executable, "-c", code, command, str(pack), *rest]

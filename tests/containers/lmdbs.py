@@ -10,7 +10,7 @@ import lmdb
 import numpy as np
 from PIL import Image
 
-from packer.testing.photos import draw_photo
+from packer.testing.samples import draw_photo
 
 __all__ = ["entries_of", "masks", "photos", "write_lmdb"]
 

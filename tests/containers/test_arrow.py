@@ -11,13 +11,11 @@ import pytest
 
 import packer
 from packer._containers import Listing, list_samples
-from packer._containers.columnar.arrow import ArrowImages
-from packer._containers.columnar.arrowbatches import Batches
-from packer._containers.columnar.arrowmessages import Batch, Buffered
+from packer._containers.arrow import ArrowImages, Batch, Batches, Buffered
 from packer._formats import open_pack
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.containers.reading import images, labels, stored
 from tests.containers.records import photo
 from tests.containers.test_parquet import FEATURES, IMAGE, table

@@ -14,7 +14,7 @@ import pytest
 
 import packer
 from packer._containers import list_samples
-from packer._containers.chosen import Chosen, ChosenField, field_name
+from packer._containers.contract import Chosen, ChosenField, field_name
 from packer._fields import Field
 from packer.errors import OptionError, PackerError, SourceError
 from tests.containers.everywhere import IMAGES, opened

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from packer._account import Account
-from packer._containers.labelkeys import add_candidates, label_key
-from packer._containers.numericlabels import one_hot, whole
+from packer._containers.roles import add_candidates, label_key, one_hot, whole
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,10 @@ from PIL import Image
 
 import packer
 from packer import Field
-from packer._containers.arrays.n5 import N5
-from packer._containers.arrays.n5arrays import Array, read_attributes
 from packer._sources.container import container_source
+from packer.contrib.n5 import N5, Array, read_attributes
 from packer.errors import CorruptPackError, OptionError, SourceError
-from packer.testing.photos import draw_photo
+from packer.testing.samples import draw_photo
 
 Pixels = npt.NDArray[np.uint8]
 

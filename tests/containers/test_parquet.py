@@ -13,12 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import packer
-from packer._containers import Listing, find_container, list_samples
-from packer._containers.columnar import parquetpages
-from packer._containers.columnar.parquet import ParquetImages
+from packer._containers import Listing, find_container, list_samples, parquet
+from packer._containers.parquet import ParquetImages
 from packer._formats import open_pack
 from packer.errors import MissingDependencyError, SourceError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.containers.reading import images, labels, stored
 
 FEATURES = {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog", "owl"], "_type": "ClassLabel"}}
@@ -253,7 +252,7 @@ def test_a_dictionary_of_far_more_values_than_rows_is_refused(
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([*data, *(b"%d" % n for n in range(40))]))
     pq.write_table(pa.table({"image": column}), tmp_path / "x.parquet")
     assert len(listed(tmp_path / "x.parquet")) == 2
-    monkeypatch.setattr(parquetpages, "_MOST_VALUES", 20)
+    monkeypatch.setattr(parquet, "_MOST_VALUES", 20)
     with pytest.raises(SourceError, match="values, for 2 rows"):
         listed(tmp_path / "x.parquet")
 

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pytest
 
 import packer
-from packer._containers.lmdbs.arrowrecords import deserialized, is_serialized
-from packer._containers.lmdbs.located import Blob
-from packer._containers.lmdbs.opcodes import unpickled
+from packer._containers.arrow_serialize import deserialized, is_serialized
+from packer._containers.safe_pickle import Blob, unpickled
 from packer._formats import open_pack
 from packer._packs.verify import verify
 from packer._storage.packfile import PackFile

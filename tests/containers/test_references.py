@@ -16,13 +16,12 @@ import pytest
 
 import packer
 from packer._containers import find_container, named_paths
-from packer._containers.budget import Budget
-from packer._containers.columnar.rowlists import row_lists
-from packer._containers.contract import Entry, Piece
+from packer._containers.contract import Budget, Entry, Piece
+from packer._containers.hf_tables import row_lists
 from packer._containers.listing import Listing, _blocks, list_samples
-from packer._containers.lmdbs.lmdbpages import F_BIGDATA, NODE_HEADER, P_LEAF, PAGE, PAGE_HEADER
-from packer._fields.rle import mask_of
-from packer._fields.values import short
+from packer._containers.lmdb import F_BIGDATA, NODE_HEADER, P_LEAF, PAGE, PAGE_HEADER
+from packer._fields.coco import mask_of
+from packer._fields.codec import short
 from packer.errors import SourceError
 from tests.containers import test_arrow, test_parquet, test_pickledlmdb
 from tests.containers.lmdbs import photos, write_lmdb

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from packer._containers import find_container, named_paths
-from packer._containers.splits import one_set, splits_of
+from packer._containers.discovery import one_set, splits_of
 from packer._sources import container_source
 from packer.errors import SourceError
 from tests.containers.everywhere import GOLDEN

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tfrecord as vahidk
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tfrecord import example_pb2
 
 import packer
 from packer._containers import Listing, find_container, list_samples
-from packer._containers.records.example import encode_example
-from packer._containers.records.tfrecord import masked_crc32c
+from packer._containers.protobuf import encode_example
+from packer._containers.tfrecord import masked_crc32c
 from packer.errors import ImageError, OptionError, SourceError
 from tests.containers.reading import images_of
 from tests.containers.records import (

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer._containers.files import ForeignFiles
-from packer._containers.unpacking import CODECS, Packed, PackedSpool, Piece, unpack
+from packer._containers.compression import CODECS, Packed, PackedSpool, Piece, unpack
+from packer._containers.listing import ForeignFiles
 from packer.errors import ImageError
 
 DATA = bytes(range(256)) * 40

@@ -15,11 +15,11 @@ import pytest
 
 import packer
 from packer._containers import Listing, list_samples
-from packer._containers.zips.zipfiles import Zip
+from packer._containers.zip import Zip
 from packer._sources import imagefolder_source
-from packer._storage.systemfiles import LEFT_BY_SYSTEM
+from packer._storage.foreign_files import LEFT_BY_SYSTEM
 from packer.errors import ImageError, OptionError, SourceError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.containers.reading import images, labels, stored, values
 
 

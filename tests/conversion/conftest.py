@@ -8,9 +8,9 @@ import pytest
 
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._packs.digest import digest
+from packer._packs.info import digest
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 
 @pytest.fixture(scope="module")

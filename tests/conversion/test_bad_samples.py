@@ -15,8 +15,7 @@ from packer._account import BadSamples
 from packer._containers import list_samples
 from packer._containers.contract import Container, Entry
 from packer.errors import ImageError, PackerError, SourceError
-from tests.making import packer as run_packer
-from tests.making import solid
+from tests.making import packer as run_packer, solid
 
 
 class Entries(Container):

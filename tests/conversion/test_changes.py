@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import packer
-from packer._conversion.changes import setting_differences
+from packer._conversion.convert import conversion_settings
 from packer._conversion.recipe import Recipe
-from packer._conversion.required import conversion_settings
+from packer._conversion.resume import setting_differences
 from tests.sourcekinds import SOURCES
 
 CASES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [

@@ -16,17 +16,15 @@ from typing import Any
 
 import pytest
 
-from packer._conversion.cluster import ClusterProgress, _Watch, convert_on
 from packer._conversion.convert import convert
-from packer._conversion.finish import finish
-from packer._conversion.job import Job
+from packer._conversion.dask import ClusterProgress, _Watch, convert_on, open_client
+from packer._conversion.parts import Job, SharedSource
 from packer._conversion.recipe import Recipe
-from packer._conversion.scheduler import open_client
-from packer._conversion.shared import SharedSource
-from packer._packs.digest import digest
+from packer._conversion.run_parts import finish
+from packer._packs.info import digest
 from packer._sources import imagefolder_source
 from packer.errors import ClusterError, ResumeError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import command, packer, packer_many, solid
 
 distributed = pytest.importorskip("distributed", reason="needs Dask: pip install dask-jobqueue")

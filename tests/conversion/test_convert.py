@@ -14,19 +14,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer._conversion.convert import ConversionProgress, convert
+from packer._codecs import CODECS
+from packer._conversion.convert import ConversionProgress, convert, fits_cache
 from packer._conversion.recipe import Recipe
-from packer._conversion.room import fits_cache
 from packer._formats import FORMATS, open_pack
-from packer._images.sizing import ResizeSpec
+from packer._images.resize import ResizeSpec
 from packer._packs.verify import verify
-from packer._sample import CODECS
 from packer._sources import Source, imagefolder_source
 from packer._storage.files import disk_size
 from packer._table import Names
 from packer.errors import DestinationError, ImageError, SourceError
-from packer.testing.photos import draw_imagefolder
-from packer.testing.reference import torchvision
+from packer.testing.samples import draw_imagefolder, torchvision
 from tests.making import SUFFIXES, command, content, noise, packer, solid, without_root_powers
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
@@ -77,7 +75,7 @@ def test_nor_does_a_pack_that_is_too_large_for_the_cache(
     """Its writing goes past the cache, where system and disk can do that, and is continued after an interruption."""
     source, suffix = imagefolder_source(tree), SUFFIXES[format]
     convert(source, tmp_path / f"small{suffix}")
-    monkeypatch.setattr("packer._conversion.room.available_memory", lambda: 8)
+    monkeypatch.setattr("packer._conversion.convert.available_memory", lambda: 8)
     assert not fits_cache(source.stamped(), Recipe())
     assert fits_cache(source.stamped(), Recipe("jpeg"))
 

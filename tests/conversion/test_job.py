@@ -17,18 +17,17 @@ from typing import Any
 import pytest
 
 from packer._conversion.convert import ConversionProgress, convert
-from packer._conversion.finish import finish
-from packer._conversion.job import Job
+from packer._conversion.parts import Job, SharedSource
 from packer._conversion.recipe import Recipe
-from packer._conversion.shared import SharedSource
+from packer._conversion.run_parts import finish
 from packer._conversion.workspace import Workspace
 from packer._formats import open_pack
-from packer._images.sizing import ResizeSpec
-from packer._packs.digest import digest
+from packer._images.resize import ResizeSpec
+from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import Source, imagefolder_source, listed_source, pack_source, write_listing
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError, SourceError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import SUFFIXES, content, solid
 
 

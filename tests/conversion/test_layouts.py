@@ -13,13 +13,13 @@ import pytest
 import packer
 from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
-from packer._packs.digest import digest
 from packer._packs.export import export
+from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import Source, imagefolder_source
 from packer.errors import DestinationError, OptionError
 from packer.testing.conformance import flip
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.faults.crashes import with_fields
 from tests.making import content
 

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image, ImageOps
 
-from packer._conversion.prepare import prepare
+from packer._codecs import CODECS
+from packer._conversion.pipeline import prepare
 from packer._conversion.recipe import Recipe
-from packer._images.sizing import MODES, ResizeSpec
-from packer._sample import CODECS
+from packer._images.resize import MODES, ResizeSpec
 from packer.errors import ImageError, ImageTooLargeError
 from tests.conftest import odd_images
 from tests.images.drawn import encoded, jpeg, oriented, photo, pillow_pixels

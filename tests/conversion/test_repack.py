@@ -12,15 +12,15 @@ from PIL import Image
 
 from packer._conversion.convert import ConversionProgress, convert
 from packer._conversion.recipe import Recipe
+from packer._datasets.open import open_dataset
 from packer._formats import open_pack
-from packer._images.sizing import ResizeSpec
-from packer._loading.dataset import open_dataset
-from packer._packs.digest import digest
+from packer._images.resize import ResizeSpec
+from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source, pack_source
 from packer._table import Sample
 from packer.errors import ImageError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import SUFFIXES, content, write_pack
 
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import packer
-from packer._fields.rle import counts_of_mask, mask_of, runs_of, text_of
+from packer._fields.coco import counts_of_mask, mask_of, runs_of, text_of
 from packer._images.decode import apply_orientation
 
 HEIGHT, WIDTH = 90, 120

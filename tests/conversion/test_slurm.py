@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from packer._packs.digest import digest
+from packer._packs.info import digest
 from tests.making import packer
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"

@@ -13,7 +13,7 @@ import pytest
 import packer
 from packer import DestinationError, OptionError
 from packer._cli import cli
-from packer._conversion.spoken import as_arguments
+from packer._conversion.request import as_arguments
 from tests.making import packer_many, solid
 
 

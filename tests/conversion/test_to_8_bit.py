@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import packer
-from packer._images.levels import FOUND
+from packer._images.depth import FOUND
 from packer._images.probe import CLIPPED, DEEP
 from packer.errors import ImageError, OptionError, ResumeError
 from tests.images.drawn import encoded, photo

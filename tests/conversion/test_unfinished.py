@@ -16,11 +16,11 @@ import pytest
 from packer._conversion.convert import ConversionProgress, Summary, convert
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import Workspace
-from packer._images.sizing import ResizeSpec
+from packer._images.resize import ResizeSpec
 from packer._packs.verify import verify
 from packer._sources import csv_source, imagefolder_source, pack_source
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import SUFFIXES, content, packer, solid
 
 formats = pytest.mark.parametrize("format", SUFFIXES)

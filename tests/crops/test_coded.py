@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from packer._images import native
-from packer._images.native import choosing
+from packer._images.native import crop_steps
 from packer._table import Ints
 from packer.crops import (
     CenterCrop,
@@ -20,9 +20,9 @@ from packer.crops import (
     Resize,
     ResizeCenterCrop,
 )
-from packer.crops._coded import coded
+from packer.crops._crop import coded
 from packer.errors import ImageError
-from packer.samplers import _uniforms
+from packer.samplers import _random
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs packer's own C")
 
@@ -90,31 +90,28 @@ def test_c_chooses_nothing_of_images_that_a_rule_refuses() -> None:
     crop = RandomCrop(30)
     heights, widths, random = np.array([40, 29]), np.array([30, 99]), np.zeros((2, 2))
     assert crop._coded is not None
-    assert choosing.choose(crop._coded, heights, widths, random) is None
+    assert crop_steps.choose(crop._coded, heights, widths, random) is None
     with pytest.raises(ImageError, match="99 x 29 pixels are less than the crop of 30 x 30") as raised:
         crop.choose(heights, widths, random)
     assert raised.value.index == 1
-    assert choosing.choose(crop._coded, np.array([1 << 40]), np.array([30]), random[:1]) is None
-    assert choosing.choose(crop._coded, np.array([0]), np.array([30]), random[:1]) is None
+    assert crop_steps.choose(crop._coded, np.array([1 << 40]), np.array([30]), random[:1]) is None
+    assert crop_steps.choose(crop._coded, np.array([0]), np.array([30]), random[:1]) is None
 
 
 def test_random_numbers_are_the_same_made_in_c_and_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     indices = np.array([0, 1, 5, 2**40, -3, 2**63 - 1])
     for seed, epoch in ((0, 0), (-1, 7), (2**63, 2**64 + 3), (12345678901234567890, -2)):
-        made = _uniforms.uniforms(seed, epoch, indices, 25)
+        made = _random.uniforms(seed, epoch, indices, 25)
         with monkeypatch.context() as patched:
-            patched.setattr(_uniforms, "_native", None)
-            np.testing.assert_array_equal(made, _uniforms.uniforms(seed, epoch, indices, 25))
+            patched.setattr(_random, "_native", None)
+            np.testing.assert_array_equal(made, _random.uniforms(seed, epoch, indices, 25))
     assert made.shape == (6, 25)
-    assert (
-        _uniforms.uniforms(0, 0, indices[::2], 1)[:, 0].tolist()
-        == _uniforms.uniforms(0, 0, indices, 1)[::2, 0].tolist()
-    )
+    assert _random.uniforms(0, 0, indices[::2], 1)[:, 0].tolist() == _random.uniforms(0, 0, indices, 1)[::2, 0].tolist()
 
 
 def test_random_numbers_and_crops_stay_what_they_were() -> None:
     """What a seed says is a promise: a training that goes on has the crops that it would have had."""
-    numbers = _uniforms.uniforms(7, 3, np.array([5, 10**9]), 24)
+    numbers = _random.uniforms(7, 3, np.array([5, 10**9]), 24)
     assert numbers[:, 0].tolist() == GOLDEN_NUMBERS
     crops = RandomResizedCrop(224, flip=0.5).choose(np.array([375, 20]), np.array([500, 400]), numbers[:, :23])
     assert crops.tolist() == GOLDEN_CROPS

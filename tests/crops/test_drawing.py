@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from packer.crops import Compose, Crop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop
-from packer.crops._drawing import Ahead, Source, _makes_one_word_a_number, drawing
-from packer.crops._split import split_by
+from packer.crops._fuse import split_by
 from packer.crops._steps import RandomCutOfV1
+from packer.crops._torch_rng import Ahead, Source, _makes_one_word_a_number, drawing
 from packer.errors import ImageError
-from packer.testing.reference import torchvision
+from packer.testing.samples import torchvision
 
 torchvision()
 from torchvision import transforms  # noqa: E402

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from packer.crops import Compose, Crop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize, split
-from packer.samplers._uniforms import uniforms
-from packer.testing.reference import torchvision
+from packer.samplers._random import uniforms
+from packer.testing.samples import torchvision
 
 v1 = torchvision().transforms
 from torchvision.transforms import v2  # noqa: E402

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 
 from packer.crops import (
@@ -24,8 +23,8 @@ from packer.crops import (
     ResizeCenterCrop,
 )
 from packer.errors import ImageError
-from packer.samplers._uniforms import uniforms
-from packer.testing.reference import torchvision
+from packer.samplers._random import uniforms
+from packer.testing.samples import torchvision
 
 SIDES = st.integers(1, 3000)
 

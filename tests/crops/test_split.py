@@ -14,10 +14,9 @@ from PIL import Image
 from torch import nn
 
 from packer.crops import CenterCrop, RandomCrop, RandomHorizontalFlip, split
-from packer.crops._kinds import begins_with_pil
-from packer.crops._split import pointwise
+from packer.crops._fuse import begins_with_pil, pointwise
 from packer.errors import ImageError
-from packer.testing.reference import torchvision
+from packer.testing.samples import torchvision
 from tests.crops.reference import executed, noise, smooth
 
 v1 = torchvision().transforms

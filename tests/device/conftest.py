@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from device.twin import Twin, compiler
-from packer._images.compiled import _native
+from packer._images.extension import _native
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,9 @@ from device.batch import Photo, batch_of, photo_of
 from device.stages import KINDS, Run, Table, run
 from device.twin import Twin
 from packer._images import native
-from packer._images.compiled import _native
+from packer._images.extension import _native
 from packer._images.geometry import Box
-from packer._images.jpeg.transcode import transcode
+from packer._images.jpeg_tiles import transcode
 from packer._images.numbers import Numbers, write
 from tests.images.drawn import encoded, jpeg
 

@@ -12,9 +12,9 @@ import pytest
 from device.batch import Photo, batch_of, photo_of
 from device.stages import run
 from device.twin import Twin
+from packer._images import jpeg
 from packer._images.geometry import Box
-from packer._images.jpeg import header as jpeg
-from packer._images.jpeg.tiles import read_tiles
+from packer._images.jpeg_tiles import read_tiles
 from tests.device.crops import LEVELS, by_processor, cut, mutation, random_box, side_of, tiled
 from tests.images.drawn import SUBSAMPLINGS
 

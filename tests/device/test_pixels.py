@@ -12,7 +12,7 @@ from device.batch import batch_of, photo_of
 from device.stages import buffers_of, stages_of
 from device.twin import Twin
 from packer._images.geometry import Box
-from packer._images.jpeg.transcode import transcode
+from packer._images.jpeg_tiles import transcode
 from packer.crops import RandomResizedCrop
 from packer.errors import NotTileableError
 from tests.device.crops import LEVELS, corners, mutation, noise, random_box, side_of, table_of, tiled, unequal

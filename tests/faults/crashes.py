@@ -178,7 +178,7 @@ def _die() -> None:
 def with_fields(source: Source) -> Source:
     """Return the source with values of fields of several kinds, some large, some missing."""
     from packer._fields import Field
-    from packer._sources.fieldvalues import Blobs, Numbers
+    from packer._sources.base import Blobs, Numbers
 
     count = range(len(source))
     return source.having(
@@ -205,7 +205,7 @@ def _counting(at: int) -> _Countdown:
 
 def _append(job: dict[str, Any]) -> tuple[int, int, int]:
     from packer import append
-    from packer._conversion import appending
+    from packer._conversion import append as appending
 
     countdown = _counting(job["at"])
     before = []
@@ -232,7 +232,7 @@ def _source_at(path: Path) -> Source:
 
 
 def _convert(job: dict[str, Any]) -> tuple[int, int]:
-    from packer._conversion import room
+    from packer._conversion import convert as room
     from packer._conversion.convert import convert
     from packer._conversion.recipe import Recipe
 
@@ -255,7 +255,7 @@ def _convert(job: dict[str, Any]) -> tuple[int, int]:
 
 
 def _export(job: dict[str, Any]) -> tuple[int, int]:
-    from packer._packs import tree
+    from packer._packs import safe_tree
     from packer._packs.export import export
 
     countdown = _Countdown(job["at"])
@@ -268,7 +268,7 @@ def _export(job: dict[str, Any]) -> tuple[int, int]:
     def opened(fd: int, mode: str) -> io.FileIO:
         return Torn(fd, mode)
 
-    tree.open = opened  # type: ignore[attr-defined]
+    safe_tree.open = opened  # type: ignore[attr-defined]
     os.fsync = countdown.wrapped(os.fsync)
     sys.addaudithook(countdown.audit)
     export(job["pack"], job["path"], workers=1)
@@ -300,10 +300,10 @@ def _answer(job: dict[str, Any]) -> Any:
 
 def _import_what_children_import() -> None:
     """Import what is imported late, before anything is counted: it takes longer than most conversions here."""
+    import packer._conversion.api
+    import packer._conversion.convert
     import packer._conversion.provenance
-    import packer._conversion.room
-    import packer._conversion.streaming
-    import packer._conversion.verbs
+    import packer._conversion.stream
     import packer._packs.export  # noqa: F401
     from packer._conversion.recipe import Recipe
     from packer._sources import container_source
@@ -314,12 +314,12 @@ def _import_what_children_import() -> None:
 
 
 def _serve(checkpoint_samples: int) -> None:
-    import packer._conversion.checkpoints
     import packer._conversion.pipeline
+    import packer._conversion.workspace
     from packer._formats import FORMATS
 
     _import_what_children_import()
-    packer._conversion.checkpoints._CHECKPOINT_SAMPLES = checkpoint_samples
+    packer._conversion.workspace._CHECKPOINT_SAMPLES = checkpoint_samples
     packer._conversion.pipeline._MAX_BATCH = checkpoint_samples
     for row in FORMATS.values():
         row.open_writer(), row.open_reader()

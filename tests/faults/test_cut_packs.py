@@ -26,7 +26,7 @@ from PIL import Image
 import packer
 import packer.samplers
 from packer import PackerError
-from packer.testing.photos import draw_photo
+from packer.testing.samples import draw_photo
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
@@ -368,7 +368,7 @@ def test_damage_to_an_open_pack_is_an_error_and_no_signal(
 ) -> None:
     if not held:  # as tables of millions of samples
         monkeypatch.setattr("packer._storage.packfile.MOST_HELD", -1)
-    monkeypatch.setattr("packer._table.vector._SHARED_FROM", 1)  # as tables of thousands
+    monkeypatch.setattr("packer._table._SHARED_FROM", 1)  # as tables of thousands
     pack, work = made(kind), fast_tmp / "work"
     status, seen = in_a_fork(lambda: ask_all(kind, pack, work, all_ways=kind == "lmdb" and held))
     wrong = [seen[number - 1 : number + 1] for number, line in enumerate(seen) if line.startswith("WRONG")]
@@ -380,7 +380,7 @@ def test_a_pack_that_is_cut_while_it_is_read(
     made: Callable[[str], tuple[Path, Path]], fast_tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At any moment of a pass: the pass ends, by an error."""
-    monkeypatch.setattr("packer._table.vector._SHARED_FROM", 1)
+    monkeypatch.setattr("packer._table._SHARED_FROM", 1)
     whole, work = made("lmdb")[0], fast_tmp / "work"
     rng = np.random.default_rng(0)
 

@@ -14,20 +14,19 @@ from typing import Any
 
 import pytest
 
-import packer._conversion.checkpoints
+import packer._conversion.convert
 import packer._conversion.pipeline
-import packer._conversion.room
+import packer._conversion.workspace
 from packer._conversion.convert import convert
-from packer._conversion.job import Job
+from packer._conversion.parts import Job
 from packer._conversion.recipe import Recipe
-from packer._formats import hdf5 as hdf5_module
-from packer._loading.staging import stage
+from packer._datasets.staging import stage
+from packer._formats import hdf5
 from packer._sources import imagefolder_source
 from packer._storage.files import disk_size
 from packer._table import Sample
 from packer.errors import DestinationError
-from tests.making import SUFFIXES, content, write_pack
-from tests.making import packer as run_packer
+from tests.making import SUFFIXES, content, packer as run_packer, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 
@@ -75,7 +74,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def unaware(monkeypatch: pytest.MonkeyPatch) -> None:
     """A conversion begins however little room there is."""
-    monkeypatch.setattr(packer._conversion.room, "_free", lambda directory: None)
+    monkeypatch.setattr(packer._conversion.convert, "_free", lambda directory: None)
 
 
 @formats
@@ -222,16 +221,16 @@ def test_a_disk_that_fails(tree: Path, tmp_path: Path, format: str, call: str, m
     convert(imagefolder_source(tree), reference, **options)
     convert(imagefolder_source(tree).limited(2), path)
     old = content(path)
-    monkeypatch.setattr(packer._conversion.checkpoints, "_CHECKPOINT_SAMPLES", 5)
+    monkeypatch.setattr(packer._conversion.workspace, "_CHECKPOINT_SAMPLES", 5)
     monkeypatch.setattr(packer._conversion.pipeline, "_MAX_BATCH", 5)
     if call == "pwritev":  # past the cache, where the system can do that
-        monkeypatch.setattr(packer._conversion.room, "available_memory", lambda: 8)
+        monkeypatch.setattr(packer._conversion.convert, "available_memory", lambda: 8)
     failures = 0
     for at in range(100):
         failing = Failing(at)
         with monkeypatch.context() as patch:
             if call == "structure":  # libhdf5 writes through a file object
-                patch.setattr(hdf5_module, "open", failing.open, raising=False)
+                patch.setattr(hdf5, "open", failing.open, raising=False)
             else:
                 patch.setattr(os, call, failing.wrapped(getattr(os, call)))
             said = failure_of(lambda: convert(imagefolder_source(tree), path, **options))

@@ -23,13 +23,13 @@ from PIL import Image
 import packer
 from fuzz.sections import sealed_manifest
 from packer._cli import EXIT_STATUS
+from packer._datasets.open import open_dataset
 from packer._formats import open_pack
-from packer._formats.joined import join_parts
+from packer._formats.parts import join_parts
 from packer._images.decode import decode
-from packer._images.jpeg.header import segments
+from packer._images.jpeg import segments
 from packer._images.probe import inspect
 from packer._images.rectangle import RectangleDecoder
-from packer._loading.dataset import open_dataset
 from packer._packs.export import export
 from packer._packs.verify import verify
 from packer._table import Sample, checksum
@@ -45,8 +45,7 @@ ROOT = Path(packer.__file__).parents[1]
 # No code is run.
 
 OWN_PICKLES = {
-    "serving.py",  # the other end of these pipes
-    "sharing.py",  # a test of pickling readers
+    "packs.py",  # a test of pickling readers
     "processes.py",  # what the processes of one Loader tell each other, through pipes that nobody else holds
 }
 FORBIDDEN = {
@@ -223,7 +222,7 @@ import resource, sys, time
 from packer.errors import PackerError
 from packer._formats import open_pack
 from packer._images.probe import inspect
-from packer._images.jpeg.header import segments
+from packer._images.jpeg import segments
 from packer._images.rectangle import RectangleDecoder
 from packer._images.decode import decode
 from packer.errors import ImageTooLargeError

@@ -14,10 +14,10 @@ import psutil
 import pytest
 import torch
 
-import packer._conversion.checkpoints
+import packer._conversion.workspace
 from packer._conversion.convert import ConversionProgress, convert
-from packer._loading.dataset import open_dataset
-from packer._loading.loader import Loader
+from packer._datasets.open import open_dataset
+from packer._loader.loader import Loader
 from packer._sources import Source, imagefolder_source
 from packer._table import Names
 from tests.making import SUFFIXES, solid
@@ -100,7 +100,7 @@ def test_packing_takes_no_more_memory_for_more_samples(
     tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies in memory of each sample until the end would show: a row of the table has 44 bytes and its name."""
-    monkeypatch.setattr(packer._conversion.checkpoints, "_CHECKPOINT_SAMPLES", 100)
+    monkeypatch.setattr(packer._conversion.workspace, "_CHECKPOINT_SAMPLES", 100)
     solid(tmp_path / "tree" / "a" / "tiny.png", size=(40, 40))
     count = 20_000
     names, labels = Names.of(["a/tiny.png"] * count), np.zeros(count, np.int64)

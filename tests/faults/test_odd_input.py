@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 
 from packer._conversion.convert import convert
+from packer._datasets.open import open_dataset
 from packer._formats import open_pack
-from packer._loading.dataset import open_dataset
 from packer._packs.export import export
 from packer._sources import ImageRule, csv_source, imagefolder_source
 from packer.errors import ImageError, SourceError
-from packer.testing.reference import torchvision
+from packer.testing.samples import torchvision
 from tests.making import SUFFIXES, content, noise, packer, solid, without_root_powers
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs file names of any bytes")

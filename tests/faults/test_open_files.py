@@ -15,7 +15,7 @@ import pytest
 
 import packer
 from packer._sources import imagefolder_source
-from packer._sources.readbuffer import ReadBuffer
+from packer._sources.base import ReadBuffer
 from packer.errors import CorruptPackError, ImageError, PackerError
 from tests.sourcekinds import SOURCES
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-import packer._conversion.checkpoints
 import packer._conversion.pipeline
+import packer._conversion.workspace
 from packer._conversion.convert import Summary, convert
-from packer._conversion.finish import finish
-from packer._conversion.job import Job
+from packer._conversion.parts import Job
 from packer._conversion.recipe import Recipe
-from packer._conversion.unfinished import UnfinishedPack
+from packer._conversion.run_parts import finish
+from packer._conversion.workspace import UnfinishedPack
+from packer._datasets.staging import stage
 from packer._formats import FORMATS, format_for
-from packer._formats.joined import join_parts
-from packer._loading.staging import stage
-from packer._packs.digest import digest
+from packer._formats.parts import join_parts
+from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import Source, imagefolder_source
 from tests.faults.disk import Disk
@@ -38,7 +38,7 @@ OPTIONS |= {"n5": {"shard_size": 20_000}, "parquet": {"shard_size": 20_000}}
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packer._conversion.checkpoints, "_CHECKPOINT_SAMPLES", 5)
+    monkeypatch.setattr(packer._conversion.workspace, "_CHECKPOINT_SAMPLES", 5)
     monkeypatch.setattr(packer._conversion.pipeline, "_MAX_BATCH", 5)
 
 

@@ -14,11 +14,11 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 import packer
+from packer._datasets.open import open_dataset
 from packer._images import pillow
 from packer._images.decode import decode, installed_decoders
 from packer._images.probe import inspect
-from packer._loading.dataset import open_dataset
-from packer._loading.loader import Loader
+from packer._loader.loader import Loader
 from packer._table import Sample
 from packer.crops import RandomResizedCrop
 from packer.errors import ImageError

@@ -16,7 +16,7 @@ from packer._formats import Format, Reader, Writer
 from packer._formats.contract import NOTHING, Contents, Placed, Places
 from packer._formats.reader import table_from
 from packer._manifest import Manifest
-from packer._storage.locations import MEMORY, NOWHERE
+from packer._storage.packfile import MEMORY, NOWHERE
 from packer._table import Buffer, Ints, Sample, Table
 from packer.errors import CorruptPackError, DestinationError, NotAPackError
 

@@ -7,18 +7,17 @@ import lmdb
 import pytest
 
 import packer
-from packer._containers.lmdbs.datum import datum_of
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, open_pack
-from packer._formats.caffe import CaffeWriter
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer._storage.packfile import PackFile
 from packer._table import Sample
+from packer.contrib.caffe import CaffeWriter, datum_of
 from packer.errors import DestinationError, PackerError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, write_pack
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import content
 
 ROW = FORMATS["caffe"]

@@ -19,16 +19,15 @@ from packer import open_dataset
 from packer._containers import ForeignFiles
 from packer._formats import INDEX, Format, Reader, open_pack
 from packer._formats.index import IndexReader, write_index
-from packer._formats.manifestfile import write_manifest
+from packer._formats.reader import write_manifest
 from packer._manifest import Manifest
 from packer._packs.verify import verify
-from packer._storage.spool import TableBuilder
+from packer._storage.files import TableBuilder
 from packer._table import Sample, Table, checksum, column_types, encode_name, field_columns
 from packer.errors import CorruptPackError, PackerError
 from packer.testing.conformance import Change, assert_holds, draw_samples
-from packer.testing.conformance.reading import ReadingConformance
-from packer.testing.conformance.samples import CLASSES, fields_of, label_type_of, with_values
-from packer.testing.conformance.sharing import SharingConformance
+from packer.testing.conformance.packs import ReadingConformance, SharingConformance
+from packer.testing.samples import CLASSES, fields_of, label_type_of, with_values
 
 CUTS = 3  # files
 
@@ -226,7 +225,7 @@ def test_no_path_leaves_the_base(name: str, index: Path, samples: list[Sample]) 
 def test_c_opens_no_path_that_leaves_the_base(whole: bool, tmp_path: Path) -> None:
     """The names say so, whatever lies there."""
     from packer._images import native
-    from packer._storage.locations import BY_PATH, by_path
+    from packer._storage.packfile import BY_PATH, by_path
 
     if not native.PREFERRED:
         pytest.skip("needs C")
@@ -345,7 +344,7 @@ def test_c_reads_no_file_that_is_another_than_was_listed(tmp_path: Path) -> None
     """Its size, its time or its kind tells. A disk may keep no more of a time than seconds."""
     from packer._images import native
     from packer._images.geometry import Box
-    from packer._storage.locations import BY_PATH, by_path
+    from packer._storage.packfile import BY_PATH, by_path
 
     if not native.PREFERRED:
         pytest.skip("needs C")

@@ -17,16 +17,16 @@ import google_crc32c
 import numpy as np
 import pytest
 
+from packer._datasets.open import HDF5ImageDataset, LMDBImageDataset, open_dataset
+from packer._datasets.staging import stage, warm
 from packer._formats import FORMATS, PARTS, Format, open_pack
-from packer._formats.copying import PackFiles
-from packer._formats.joined import TABLE_FILE, join_parts, write_table
-from packer._formats.manifestfile import MANIFEST_FILE, write_manifest
-from packer._loading.dataset import HDF5ImageDataset, LMDBImageDataset, open_dataset
-from packer._loading.staging import stage, warm
+from packer._formats.files import PackFiles
+from packer._formats.parts import TABLE_FILE, join_parts, write_table
+from packer._formats.reader import MANIFEST_FILE, write_manifest
 from packer._manifest import Manifest
 from packer._packs.export import export
 from packer._packs.verify import verify
-from packer._sources.packs import pack_source
+from packer._sources.pack import pack_source
 from packer._table import COLUMNS, Sample, Table
 from packer.errors import CorruptPackError, NotAPackError, PackError
 from packer.testing.conformance import (

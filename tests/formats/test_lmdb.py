@@ -9,11 +9,9 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from packer._containers.lmdbs.lmdbpages import NODE_HEADER, P_LEAF, Page, nodes_of
-from packer._containers.lmdbs.lmdbtree import Tree
+from packer._containers.lmdb import NODE_HEADER, P_LEAF, Page, Tree, nodes_of
 from packer._fields import Field
 from packer._formats import FORMATS, open_pack
 from packer._formats.lmdb import LMDBReader

@@ -19,14 +19,14 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._fields import Field
 from packer._formats import FORMATS, open_pack
-from packer._formats.framing import joined_checksum
+from packer._formats.foreign import joined_checksum
 from packer._formats.mds import MDSWriter
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.errors import DestinationError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, write_pack
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 ROW = FORMATS["mds"]
 

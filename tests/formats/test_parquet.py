@@ -7,18 +7,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import packer
 import packer._formats.parquet
-from packer._containers.columnar.thrift import BINARY, read_struct
-from packer._containers.columnar.thriftwriting import binary, i32, i64, listed, struct
+from packer._containers.parquet import BINARY, binary, i32, i64, listed, read_struct, struct
 from packer._fields import Field
 from packer._formats import FORMATS, open_pack
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, drawn, write_pack
-from packer.testing.conformance.samples import FIELDS, assert_holds, with_values
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import FIELDS, assert_holds, draw_imagefolder, with_values
 
 ROW = FORMATS["parquet"]
 

@@ -16,15 +16,13 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
+from packer._codecs import LABEL_TYPES
 from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
-from packer._formats.pth import MAX_SHARD_SIZE, PthReader
-from packer._formats.torchpickle import pickled_vectors
+from packer._formats.pth import MAX_SHARD_SIZE, PthReader, pickled_vectors
 from packer._packs.verify import verify
-from packer._sample import LABEL_TYPES
 from packer._sources import Source
 from packer._table import COLUMNS, Names, Sample
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError

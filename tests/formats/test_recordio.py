@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
@@ -15,7 +14,7 @@ from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer.errors import DestinationError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, drawn, write_pack
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 ROW = FORMATS["rec"]
 MAGIC = b"\x0a\x23\xd7\xce"

@@ -23,13 +23,12 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._fields import KINDS, Field
 from packer._formats import FORMATS
-from packer._formats.joined import join_parts
+from packer._formats.parts import join_parts
 from packer._manifest import Manifest
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.testing.conformance import draw_samples, write_pack
-from packer.testing.conformance.samples import with_values
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder, with_values
 
 PAGE = Path(__file__).parents[2] / "formats.md"
 COLUMNS = ["label", "height", "width", "offset", "size", "crc32c", "name_end", "names"]

@@ -14,22 +14,20 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 import webdataset
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from packer._conversion.convert import convert
 from packer._fields import Field
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import INDEX_DIRECTORY
-from packer._formats.ustar import header
-from packer._formats.wds import WebDatasetWriter, key_of
+from packer._formats.wds import WebDatasetWriter, header, key_of
 from packer._packs.verify import verify
 from packer._sources import Source, imagefolder_source
-from packer._storage.locations import NOWHERE
+from packer._storage.packfile import NOWHERE
 from packer._table import Names, Sample
 from packer.errors import CorruptPackError, DestinationError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, names, write_pack
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import solid
 
 ROW = FORMATS["wds"]

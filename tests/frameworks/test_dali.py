@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import packer
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "dali.py"
 COUNT, BATCH = 14, 4

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import dataloader
 
 import packer
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 PAGE = Path(packer.__file__).parents[1] / "docs" / "frameworks.md"
 FRAMEWORKS = {
@@ -143,7 +143,7 @@ def workplace(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_example_sees_every_image_once_an_epoch_and_no_crop_twice(
     framework: str, block: str, seen: Batches, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("packer.testing.reference").torchvision()  # which timm imports
+    pytest.importorskip("packer.testing.samples").torchvision()  # which timm imports
     pytest.importorskip(framework, reason=f"needs {framework}: pip install {FRAMEWORKS[framework]}")
     for pattern, smaller in SMALLER.items():
         block = re.sub(pattern, smaller, block)

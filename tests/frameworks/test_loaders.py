@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DistributedSampler
 
 import packer
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 COUNT = 10
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)

@@ -8,7 +8,7 @@ says what is in them, and ``fields.json`` which values of fields.
 ``transcoded`` has JPEGs of all kinds, and digests of the tiled JPEGs that packer has made of them from the beginning.
 """
 
-from packer._sample import CODECS
+from packer._codecs import CODECS
 
 TILED = ("keep-tiled", "jpeg-tiled", "keep-tiled-parts", "jpeg-tiled-parts")
 """Packs with tiled JPEGs: of files that were kept, and of images that were encoded; in one piece, and in parts."""

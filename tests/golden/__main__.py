@@ -15,16 +15,16 @@ import numpy as np
 from PIL import Image
 
 from packer._conversion.convert import convert
-from packer._conversion.finish import finish
-from packer._conversion.job import Job
+from packer._conversion.parts import Job
 from packer._conversion.recipe import Recipe
+from packer._conversion.run_parts import finish
 from packer._fields import DTYPES, Field
 from packer._formats import open_pack
-from packer._images.jpeg.tiles import read_tiles
-from packer._images.sizing import ResizeSpec
+from packer._images.jpeg_tiles import read_tiles
+from packer._images.resize import ResizeSpec
 from packer._sources import Source, csv_source, imagefolder_source
-from packer._sources.fieldvalues import Blobs, Files, Numbers
-from packer.testing.photos import draw_imagefolder, draw_photo
+from packer._sources.base import Blobs, Files, Numbers
+from packer.testing.samples import draw_imagefolder, draw_photo
 from tests.golden import FIELDED, KINDS, LABELED
 from tests.making import SUFFIXES, solid
 

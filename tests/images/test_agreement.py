@@ -14,9 +14,8 @@ from fuzz.campaign import disagreement, inputs
 from packer._images import native, pillow
 from packer._images.decode import decode, installed_decoders
 from packer._images.encode import encode_tiled
-from packer._images.jpeg.cutting import cut_out, first_rows
-from packer._images.jpeg.header import read_header, segments
-from packer._images.jpeg.tiles import read_tiles
+from packer._images.jpeg import read_header, segments
+from packer._images.jpeg_tiles import cut_out, first_rows, read_tiles
 from packer._images.probe import inspect
 from packer.errors import ImageError, ImageTooLargeError
 from tests.images.drawn import encoded, photo, tiff_orientation

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer._images import bands, libtiff
-from packer._images import tiff as tiffs
+from packer._images import modes as bands, tiff as libtiff, tiff as tiffs
 from packer._images.decode import decode
 from packer._images.modes import decode_as, decode_unchanged
 from packer._images.pillow import opened
@@ -241,4 +240,4 @@ def test_a_copy_for_each_of_very_many_bands_is_never_made() -> None:
     pixel = noise(300, "u1", (1, 1))
     directory = tiffs.read(tiff(pixel, GREY, [0] * 299, planar=True))
     assert directory is not None
-    assert bands.decode(tiff(pixel, GREY, [0] * 299, planar=True), directory) is None
+    assert bands.decode_bands(tiff(pixel, GREY, [0] * 299, planar=True), directory) is None

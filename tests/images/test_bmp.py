@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 
 import packer
-from packer._images import bmp, pillow
+from packer._images import pillow, pillow as bmp
 from packer._images.decode import decode
 from packer._images.probe import inspect
 from packer._images.rectangle import RectangleDecoder

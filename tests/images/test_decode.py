@@ -10,13 +10,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image, ImageOps
 
-from packer._images import native
+from packer._images import jpeg as jpeg_header, native
 from packer._images.decode import DECODERS, apply_orientation, decode, fast_decoder, installed_decoders
-from packer._images.jpeg import header as jpeg_header
 from packer.errors import ImageError, ImageTooLargeError
 from tests.images.drawn import (
     SIZES,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from packer._codecs import CODECS
 from packer._images.encode import encode
-from packer._sample import CODECS
 from packer.errors import ImageError
 from tests.images.drawn import SIZES, encoded, photo, pillow_pixels
 

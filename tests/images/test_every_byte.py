@@ -11,9 +11,8 @@ from PIL import Image
 
 from packer._images import native
 from packer._images.encode import encode_tiled
-from packer._images.jpeg.cutting import cut_out, cut_out_in_python, first_rows, first_rows_in_python
-from packer._images.jpeg.header import read_header
-from packer._images.jpeg.transcode import transcode
+from packer._images.jpeg import read_header
+from packer._images.jpeg_tiles import cut_out, cut_out_in_python, first_rows, first_rows_in_python, transcode
 from packer.errors import NotTileableError
 from tests.images.drawn import encoded, jpeg, oriented, photo, pillow_pixels, png_chunk, segment
 from tests.images.test_png import chunks_of, drawn

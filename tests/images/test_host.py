@@ -13,7 +13,7 @@ import pytest
 
 import packer
 from packer._images import native
-from packer._images.compiled import _native
+from packer._images.extension import _native
 from tests.images.drawn import encoded, photo
 
 NATIVE = Path(packer.__file__).parents[1] / "tests" / "native"

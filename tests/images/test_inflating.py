@@ -6,10 +6,9 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from packer._images.compiled import _native
+from packer._images.extension import _native
 
 pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler when packer is installed")
 

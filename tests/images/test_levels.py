@@ -12,13 +12,12 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from packer._conversion.prepare import prepare
+from packer._codecs import TO_8_BIT
+from packer._conversion.pipeline import prepare
 from packer._conversion.recipe import Recipe
-from packer._images import decode as decoding
-from packer._images import native, png
-from packer._images.levels import decode_to_8_bit
+from packer._images import decode, native, png
+from packer._images.depth import decode_to_8_bit
 from packer._images.probe import inspect
-from packer._sample import TO_8_BIT
 from packer.errors import ImageError
 from tests.images.drawn import encoded, photo, png_chunk
 from tests.images.tiffs import GREY, RGB, noise, tiff
@@ -100,9 +99,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param != "compiled":
         monkeypatch.setattr(png, "_native", None)
         monkeypatch.setattr(native, "PREFERRED", False)
-        monkeypatch.setattr(decoding.native, "PREFERRED", False)
+        monkeypatch.setattr(decode.native, "PREFERRED", False)
     if request.param == "pillow":
-        monkeypatch.setattr(decoding, "fast_decoder", lambda name="auto": ("pillow", decoding.pillow.decode))
+        monkeypatch.setattr(decode, "fast_decoder", lambda name="auto": ("pillow", decode.pillow.decode))
     return str(request.param)
 
 

@@ -122,7 +122,7 @@ else:
 @pytest.mark.parametrize(
     ("module", "record"),
     [
-        ("packer._storage.locations", "LOCATION"),
+        ("packer._storage.packfile", "LOCATION"),
         ("packer._images.geometry", "CROP"),
         ("packer._images.operations", "OPERATION"),
     ],

@@ -9,13 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from packer._images import encode, native, opencv
 from packer._images.encode import encode_tiled, jpeg_encoder
-from packer._images.jpeg.tiles import annotate, read_tiles
+from packer._images.jpeg_tiles import annotate, read_tiles
 from tests.images.drawn import encoded, photo
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")

@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 
 from packer._conversion.convert import convert
+from packer._datasets.batch_decoder import BatchDecoder
+from packer._datasets.open import open_dataset
 from packer._formats import Reader, open_pack
 from packer._images import native
 from packer._images.encode import encode_tiled
 from packer._images.geometry import INTERPOLATIONS, PADDINGS
-from packer._loading.dataset import open_dataset
-from packer._loading.decoding import BatchDecoder
 from packer._sources import imagefolder_source
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
 from tests.images.drawn import encoded, photo

@@ -18,8 +18,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from packer._formats import open_pack
@@ -27,8 +26,8 @@ from packer._images import native, turbojpeg
 from packer._images.decode import decode
 from packer._images.encode import encode_tiled
 from packer._images.geometry import CROP, INTERPOLATIONS, Box, Rectangle
-from packer._images.jpeg.header import read_header, segments
-from packer._images.jpeg.tiles import read_tiles
+from packer._images.jpeg import read_header, segments
+from packer._images.jpeg_tiles import read_tiles
 from packer.errors import ImageError
 from tests.images.drawn import damaged, encoded, photo
 

@@ -67,8 +67,8 @@ import numpy as np
 from packer._images import native
 from packer._images.encode import encode_tiled
 from packer._images.geometry import PADDINGS, Box
-from packer._images.jpeg.transcode import transcode
-from packer._images.native.survey import SURVEY, survey
+from packer._images.jpeg_tiles import transcode
+from packer._images.native.records import SURVEY, survey
 from tests.images.drawn import encoded, jpeg, photo
 
 fail_at = ctypes.CDLL(None).fail_at

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from packer._images.compiled import _native
+from packer._images.extension import _native
 from packer._images.numbers import TYPES, Mixture, Numbers, write
-from packer.augment._mixing import mixed_images
+from packer.augment._mixup import mixed_images
 
-pytest.importorskip("packer.testing.reference").torchvision()
+pytest.importorskip("packer.testing.samples").torchvision()
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
 pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler at the installation")

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pytest
 from PIL import Image, ImageOps
 
+from packer._codecs import IMAGE_SUFFIXES
 from packer._conversion.convert import Summary, convert
 from packer._conversion.recipe import Recipe
+from packer._datasets.open import open_dataset
 from packer._images.probe import CLIPPED
-from packer._images.sizing import ResizeSpec
-from packer._loading.dataset import open_dataset
-from packer._sample import IMAGE_SUFFIXES
+from packer._images.resize import ResizeSpec
 from packer._sources import imagefolder_source
 from packer.errors import ImageError, SourceError
 from tests.conftest import odd_images

@@ -13,27 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
+from packer._datasets.batch_decoder import BatchDecoder
 from packer._formats import open_pack
 from packer._images import native
 from packer._images.decode import decode
 from packer._images.encode import encode_tiled
-from packer._images.geometry import (
-    CROP,
-    INTERPOLATIONS,
-    MAX_PIXELS,
-    PADDINGS,
-    Box,
-    affordable,
-    require_affordable,
-)
+from packer._images.geometry import CROP, INTERPOLATIONS, MAX_PIXELS, PADDINGS, Box, affordable, require_affordable
 from packer._images.rectangle import RectangleDecoder, resize_by_torch, resize_into
-from packer._loading.decoding import BatchDecoder
 from packer._table import Sample
 from packer.errors import CorruptPackError, ImageError, ImageTooLargeError
-from packer.testing.reference import torchvision
+from packer.testing.samples import torchvision
 from tests.images.drawn import encoded, photo
 from tests.making import write_pack
 
@@ -317,7 +308,7 @@ def test_padding_in_python_takes_little_more_memory_than_its_window(mode: str) -
 import resource
 import numpy as np
 from packer._images.geometry import PADDINGS, Box, shown
-from packer._images.padding import pad_into
+from packer._images.rectangle import pad_into
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 for size in ((1, 20_000_000), (20_000_000, 1)):
@@ -329,7 +320,7 @@ for size in ((1, 20_000_000), (20_000_000, 1)):
 print(peak())
 """
     baseline = (
-        "import resource, packer._images.padding; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)"
+        "import resource, packer._images.rectangle; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)"
     )
     peaks = [
         int(subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True).stdout)

@@ -13,13 +13,12 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from packer._images import png
-from packer._images.compiled import _native
+from packer._images.extension import _native
 from packer._images.probe import inspect
 from tests.images.drawn import encoded, photo, png_chunk
 

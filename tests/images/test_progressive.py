@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from packer._images import native, pillow, turbojpeg
 from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS
-from packer._images.jpeg.header import read_header, scans
+from packer._images.jpeg import read_header, scans
 from packer._images.modes import decode_as
 from packer.errors import ImageTooLargeError
 from tests.images.drawn import SUBSAMPLINGS, encoded, jpeg, photo, pillow_pixels

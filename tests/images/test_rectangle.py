@@ -8,20 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
+from packer._images import jpeg_tiles
 from packer._images.decode import decode, fast_decoder
 from packer._images.geometry import Box, Rectangle, allowed_halvings, from_corner, touched
-from packer._images.jpeg import cutting
-from packer._images.jpeg.cutting import first_rows, first_rows_in_python
-from packer._images.jpeg.tiles import annotate
+from packer._images.jpeg_tiles import annotate, first_rows, first_rows_in_python
 from packer._images.rectangle import RectangleDecoder, resize_into
 from packer.crops import ResizeCenterCrop
 from packer.errors import ImageError, ImageTooLargeError
-from packer.testing.photos import draw_photo
-from packer.testing.reference import torchvision
+from packer.testing.samples import draw_photo, torchvision
 
 
 def decode_rectangle(
@@ -194,7 +191,7 @@ def test_halving_stays_close_and_is_used_only_where_it_may() -> None:
             assert 10 * torch.log10(255**2 / error) > 30
 
 
-@pytest.mark.skipif(cutting._native is None, reason="needs a C compiler when packer is installed")
+@pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")
 @settings(max_examples=1000, deadline=None)
 @given(data=st.data())
 def test_compiled_and_in_python_the_rows_are_the_same(data: st.DataObject) -> None:

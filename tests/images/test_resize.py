@@ -7,14 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from PIL import Image
 
-from packer._images.resize import resize
-from packer._images.sizing import INTERPOLATIONS, MODES, ResizeSpec
-from packer.testing.photos import draw_photo
-from packer.testing.reference import torchvision
+from packer._images.resize import INTERPOLATIONS, MODES, ResizeSpec, resize
+from packer.testing.samples import draw_photo, torchvision
 
 RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 SOURCES: dict[str, npt.NDArray[np.uint8]] = {

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from packer._images.native.survey import CAN_SURVEY, FINDINGS, KINDS, SURVEY, survey
+from packer._images.native.records import CAN_SURVEY, FINDINGS, KINDS, SURVEY, survey
 from packer._images.probe import inspect
-from packer._storage.locations import MEMORY, NOWHERE
+from packer._storage.packfile import MEMORY, NOWHERE
 from packer._table import checksum
 from packer.errors import ImageError
 from tests.images.drawn import encoded, jpeg, oriented, photo, png_chunk

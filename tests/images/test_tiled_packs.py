@@ -14,13 +14,13 @@ import pytest
 from PIL import Image
 
 from packer._conversion.convert import convert
-from packer._conversion.job import Job
-from packer._conversion.prepare import prepare
+from packer._conversion.parts import Job
+from packer._conversion.pipeline import prepare
 from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
-from packer._images.compiled import _native
-from packer._images.jpeg.tiles import read_tiles
-from packer._images.sizing import ResizeSpec
+from packer._images.extension import _native
+from packer._images.jpeg_tiles import read_tiles
+from packer._images.resize import ResizeSpec
 from packer._manifest import TILED
 from packer._packs.export import export
 from packer._packs.verify import verify
@@ -118,14 +118,14 @@ def test_checked_by_decoding(name: str) -> None:
 @needs_c
 @pytest.mark.parametrize("audit", ["structure", "decode"])
 def test_a_check_that_fails_keeps_the_file(audit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packer._conversion.prepare.transcode", lambda data: jpeg(variant="coarse"))
+    monkeypatch.setattr("packer._conversion.pipeline.transcode", lambda data: jpeg(variant="coarse"))
     made = prepare(jpeg(), "c/x.jpg", Recipe(audit=audit, tiles=True))
     assert (bytes(made.data), made.findings) == (jpeg(), ("not tiled: its pixels would change",))
 
 
 @needs_c
 def test_what_nobody_decodes_keeps_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packer._conversion.prepare.transcode", lambda data: jpeg()[:200])
+    monkeypatch.setattr("packer._conversion.pipeline.transcode", lambda data: jpeg()[:200])
     made = prepare(jpeg(), "c/x.jpg", Recipe(tiles=True))
     assert (bytes(made.data), made.findings) == (jpeg(), ("not tiled: its pixels cannot be compared",))
 

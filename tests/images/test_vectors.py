@@ -9,15 +9,13 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from packer._images import native
-from packer._images.compiled import VECTORS
 from packer._images.encode import encode_tiled
+from packer._images.extension import VECTORS
 from packer._images.geometry import PADDINGS, Box
-from tests.images.drawn import SUBSAMPLINGS, VARIANTS, damaged, encoded, photo
-from tests.images.drawn import jpeg as drawn_jpeg
+from tests.images.drawn import SUBSAMPLINGS, VARIANTS, damaged, encoded, jpeg as drawn_jpeg, photo
 from tests.images.test_native_pixels import (
     RESIZED,
     SAMPLINGS,

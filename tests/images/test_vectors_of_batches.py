@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from packer._images import native, numbers
-from packer._images.compiled import VECTORS
+from packer._images.extension import VECTORS
 from packer._images.operations import KINDS, NO_FILL
 from tests.augment.operated import operated, operation
 

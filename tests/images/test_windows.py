@@ -8,19 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from packer._images import nearest as module
-from packer._images import png
+from packer._images import masks, png
 from packer._images.geometry import INTERPOLATIONS, PADDINGS, Box
-from packer._images.nearest import gather, nearest, places
-from packer._images.resize import resize
-from packer._images.sizing import MODES, ResizeSpec
-from packer._images.windows import cut_image, cut_mask, decode_mask, smooth
+from packer._images.masks import cut_image, cut_mask, decode_mask, gather, nearest, places, smooth
+from packer._images.resize import MODES, ResizeSpec, resize
 from packer.errors import ImageError, ImageTooLargeError
-from packer.testing.reference import torchvision
+from packer.testing.samples import torchvision
 from tests.crops.reference import executed
 from tests.images.drawn import encoded, photo
 
@@ -72,7 +68,7 @@ def by_torchvision(pixels: npt.NDArray[Any], box: Box, fill: float) -> npt.NDArr
 @pytest.fixture(params=[True, False], ids=["in C", "in NumPy"])
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(module, "_native", None)
+        monkeypatch.setattr(masks, "_native", None)
 
 
 def test_nearest_neighbours_are_torchs_for_thousands_of_sizes() -> None:
@@ -125,11 +121,11 @@ def test_c_and_numpy_gather_the_same(data: st.DataObject, size: tuple[int, int],
     shape = (size[0] + 3, size[1] + 5, *([channels] if channels else []))
     pixels = np.random.default_rng(channels).integers(0, 255, shape).astype(dtype)[3:, 2:-3]
     expected = nearest(pixels, box, 7)
-    native, module._native = module._native, None  # type: ignore[assignment]
+    native, masks._native = masks._native, None  # type: ignore[assignment]
     try:
         assert np.array_equal(nearest(pixels, box, 7), expected)
     finally:
-        module._native = native
+        masks._native = native
     assert np.array_equal(
         nearest(pixels[:, :, ..., ::-1] if channels else pixels, box, 7), expected[..., ::-1] if channels else expected
     )

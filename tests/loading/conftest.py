@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from packer._conversion.convert import convert
-from packer._conversion.prepare import Recipe
+from packer._conversion.pipeline import Recipe
 from packer._formats import FORMATS
 from packer._sources.imagefolder import imagefolder_source
 

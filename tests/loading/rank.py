@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from packer._loading.staging import stage
+from packer._datasets.staging import stage
 
 __all__ = ["stage_and_look"]
 

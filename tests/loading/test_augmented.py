@@ -14,11 +14,11 @@ import torch
 from packer import Loader, RandomResizedCrop, augment, open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._images.compiled import _native
+from packer._images.extension import _native
 from packer._images.operations import OPERATION
 from packer._sources import imagefolder_source
-from packer.samplers._uniforms import uniforms
-from packer.testing.photos import draw_imagefolder
+from packer.samplers._random import uniforms
+from packer.testing.samples import draw_imagefolder
 from tests.augment.operated import operated
 
 pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler at the installation")

@@ -10,9 +10,9 @@ import torch
 
 from packer import Loader, RandomResizedCrop, augment, open_dataset
 from packer._conversion.convert import convert
-from packer._images.compiled import _native
+from packer._images.extension import _native
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 CROP = RandomResizedCrop(32, flip=0.5)
 RECIPE = [augment.TrivialAugmentWide(), augment.RandomErasing(1)]

@@ -14,13 +14,13 @@ import torch
 
 from packer import Loader, open_dataset
 from packer._conversion.convert import convert
-from packer._loading import choice
-from packer._loading.racing import Race, thread_counts
+from packer._loader import autotune
+from packer._loader.autotune import Race, thread_counts
 from packer._sources import imagefolder_source
-from packer._storage.limits import available_cpus
+from packer._storage.system import available_cpus
 from packer.crops import RandomResizedCrop
 from packer.samplers import WeightedSampler
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 SIZE, BATCH, LENGTH = 40, 2, 603
 
@@ -36,7 +36,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a measurement end after its batches, so that some hundred batches are enough for a choice."""
-    monkeypatch.setattr(choice, "_SECONDS", 0.0)
+    monkeypatch.setattr(autotune, "_SECONDS", 0.0)
 
 
 def loader(pack: Path, threads: int | str, **options: Any) -> Loader:

@@ -12,8 +12,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from packer._loading.crew import Crew, Job
-from packer._loading.threads import split
+from packer._loader.threads import Crew, Job, split
 
 
 @pytest.fixture
@@ -167,7 +166,7 @@ def test_a_crew_that_is_stopped_leaves_nobody_waiting() -> None:
 
 SCRIPT = """
 import os, sys, time
-from packer._loading.crew import Crew, Job
+from packer._loader.threads import Crew, Job
 crew = Crew(2)
 def make(some):
     print("began", flush=True)

@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from torch.utils.data import BatchSampler, ConcatDataset, Subset, WeightedRandomSampler, random_split
 
 import packer
 from packer import DataLoader, open_dataset
 from packer.errors import CorruptPackError, WorkerError
 from packer.samplers import BalancedSampler, ShuffleSampler, WeightedSampler
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 COUNT = 23
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

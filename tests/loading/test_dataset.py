@@ -20,17 +20,17 @@ from PIL import Image, ImageOps
 from torch.utils.data import DataLoader, Dataset, Subset
 
 import packer
+from packer._codecs import CODECS
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
+from packer._datasets.open import HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
+from packer._datasets.preparation import OUTPUTS
 from packer._formats import FORMATS, open_pack
-from packer._images.sizing import ResizeSpec
-from packer._loading.dataset import HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
-from packer._loading.preparation import OUTPUTS
-from packer._sample import CODECS
+from packer._images.resize import ResizeSpec
 from packer._sources import imagefolder_source
 from packer.crops import RandomResizedCrop, Resize
 from packer.errors import CorruptPackError, ImageError, NotAPackError
-from packer.testing.reference import torchvision
+from packer.testing.samples import torchvision
 
 DATASETS = {"lmdb": LMDBImageDataset, "hdf5": HDF5ImageDataset, "pth": PthImageDataset}
 START_METHODS = [

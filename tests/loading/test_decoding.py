@@ -13,18 +13,16 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from packer._conversion.prepare import Recipe
+from packer._conversion.pipeline import Recipe
+from packer._datasets.batch_decoder import BatchDecoder, Offer, addresses_of_numbers
+from packer._datasets.open import open_dataset
 from packer._formats import open_pack
 from packer._images import native
 from packer._images.geometry import CROP, MAX_PIXELS, Box, Crops
-from packer._images.native.locating import Locating, Results
-from packer._images.sizing import ResizeSpec
-from packer._loading.dataset import open_dataset
-from packer._loading.decoding import BatchDecoder
-from packer._loading.loader import Loader
-from packer._loading.offering import Offer
-from packer._loading.placing import addresses_of_numbers
-from packer._storage.locations import LOCATION, NOWHERE
+from packer._images.native.records import Locating, Results
+from packer._images.resize import ResizeSpec
+from packer._loader.loader import Loader
+from packer._storage.packfile import LOCATION, NOWHERE
 from packer.crops import Crop, RandomCrop, RandomResizedCrop, Resize
 from packer.errors import ImageError
 
@@ -147,7 +145,7 @@ def test_images_that_are_decoded_in_several_calls_are_the_same(
     dataset = open_dataset(packs(photo_tree, "lmdb"), crop=RandomResizedCrop(16, flip=0.5), seed=0)
     expected = [image for image, _ in dataset.__getitems__(list(range(15)))]
     dataset.set_epoch(0)
-    monkeypatch.setattr("packer._loading.offering.MAX_PIXELS", 2 * 48 * 64)
+    monkeypatch.setattr("packer._datasets.batch_decoder.MAX_PIXELS", 2 * 48 * 64)
     found = [image for image, _ in dataset.__getitems__(list(range(15)))]
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 

@@ -15,8 +15,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 import packer
+from packer._datasets.image_dataset import remark
 from packer._images.probe import CLIPPED
-from packer._loading.depth import remark
 from packer._manifest import Manifest
 from tests.images.drawn import encoded, photo
 from tests.images.tiffs import GREY, RGB, noise, tiff

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from packer._datasets.fields import coco_target
 from packer._fields.coco import drawn
-from packer._loading.detection import coco_target
+from packer._sources.base import ReadBuffer
 from packer._sources.coco import coco_source
-from packer._sources.readbuffer import ReadBuffer
-from packer.testing.reference import torchvision
+from packer.testing.samples import torchvision
 from tests.drawncoco import draw_coco
 
 

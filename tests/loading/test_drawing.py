@@ -19,7 +19,7 @@ from torch.utils.data import ConcatDataset, RandomSampler
 from packer import Loader, RandomResizedCrop, open_dataset
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 SIZE = 24
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import packer
@@ -22,8 +21,8 @@ from packer import Loader, RandomResizedCrop, SequentialSampler, ShuffleSampler,
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
 from packer.samplers import BalancedSampler, MixSampler, OrderSampler, SubsetSampler, WeightedSampler
-from packer.samplers._interleaving import Interleaving
-from packer.testing.photos import draw_imagefolder
+from packer.samplers._weighted import Interleaving
+from packer.testing.samples import draw_imagefolder
 
 LENGTHS = (50, 700, 3)
 TARGETS = np.array([0] * 40 + [2] * 7 + [-1] * 5 + [1] * 12)

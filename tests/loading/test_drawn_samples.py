@@ -17,15 +17,14 @@ import google_crc32c
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-import packer._formats.multifile
+import packer._formats.parts
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
+from packer._datasets.open import ImageDataset, open_dataset
 from packer._images import native
-from packer._images.sizing import ResizeSpec
-from packer._loading.dataset import ImageDataset, open_dataset
+from packer._images.resize import ResizeSpec
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
@@ -134,7 +133,7 @@ def test_more_files_than_are_kept_open(check: str, packs: Any, monkeypatch: pyte
     expected = drawn(open_dataset(packs("lmdb"), crop=CROPS[0], seed=0, output="numpy"))
     path = packs("pth", options={"shard_size": 4000})
     assert len(list(path.glob("shard-*.pth"))) > 5
-    monkeypatch.setattr(packer._formats.multifile, "_OPEN_FILES", 1)
+    monkeypatch.setattr(packer._formats.parts, "_OPEN_FILES", 1)
     dataset = open_dataset(path, crop=CROPS[0], seed=0, output="numpy", check=check)
     for image, other in zip(drawn(dataset), expected, strict=True):
         assert np.array_equal(image, other)
@@ -249,7 +248,7 @@ def test_tables_of_strangers_lead_to_the_same_as_without_c(data: st.DataObject, 
 SHRINKING = """
 import os, sys, threading, time
 from packer.crops import RandomResizedCrop
-from packer._loading.dataset import open_dataset
+from packer._datasets.open import open_dataset
 from packer.errors import CorruptPackError
 path = sys.argv[1]
 dataset = open_dataset(path, crop=RandomResizedCrop(300, flip=0.5), seed=0)

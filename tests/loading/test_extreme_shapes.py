@@ -15,12 +15,12 @@ import pytest
 import torch
 from PIL import Image
 
-from packer._conversion.prepare import prepare
+from packer._conversion.pipeline import prepare
 from packer._conversion.recipe import Recipe
+from packer._datasets.open import open_dataset
 from packer._images import native
 from packer._images.encode import encode
-from packer._images.sizing import MODES, ResizeSpec
-from packer._loading.dataset import open_dataset
+from packer._images.resize import MODES, ResizeSpec
 from packer._table import Sample
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, ImageTooLargeError
@@ -35,7 +35,7 @@ if without:
     sys.modules["packer._images._native"] = None  # as where there was no compiler
 import numpy as np
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
-from packer._loading.dataset import open_dataset
+from packer._datasets.open import open_dataset
 from packer.errors import ImageError
 from packer._images import native
 assert not (without and native.PREFERRED)

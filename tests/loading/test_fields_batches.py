@@ -16,10 +16,9 @@ import packer
 from packer import ImageError, Loader, RandomResizedCrop, open_dataset
 from packer._fields import Field
 from packer._formats import FORMATS
-from packer._loading.normalizing import map_tensors
+from packer._loader.prefetch import map_tensors
 from packer._table import Sample
-from packer.testing.conformance.samples import FIELDS as FIELDS_OF_PACKS
-from packer.testing.conformance.samples import write_pack
+from packer.testing.samples import FIELDS as FIELDS_OF_PACKS, write_pack
 from tests.loading.fielded import CLASSES, COUNT, KINDS, packed, sample
 
 FIELDS = (

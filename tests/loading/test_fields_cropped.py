@@ -13,7 +13,7 @@ import torch
 import packer
 from packer import CenterCrop, Compose, Pad, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, open_dataset
 from packer._images.geometry import CROP, Box
-from packer.testing.reference import torchvision
+from packer.testing.samples import torchvision
 from tests.loading.fielded import COUNT, packed, sample
 
 torchvision()

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from packer import CenterCrop, Loader, RandomResizedCrop, augment, open_dataset
-from packer._images.compiled import _native
-from packer._images.moving import moved
+from packer._images.extension import _native
+from packer._images.masks import moved
 from packer._images.operations import KINDS, Operations, parted
 from packer.augment import Chain
-from packer.augment._matrices import inverse_matrices
-from packer.augment._points import moved_boxes, moved_keypoints
-from packer.crops._points import Moved
-from packer.testing.reference import torchvision
+from packer.augment._affine import inverse_matrices
+from packer.augment._boxes import moved_boxes, moved_keypoints
+from packer.crops._boxes import Moved
+from packer.testing.samples import torchvision
 from tests.augment.operated import operated, operation
 from tests.loading.fielded import COUNT, packed
 
@@ -67,7 +67,7 @@ def operation_of(given: dict[str, Any], **fields: Any) -> Operations:
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32])
 def test_masks_have_the_pixels_of_torchvision(dtype: Any, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
-        monkeypatch.setattr("packer._images.moving._native", None)
+        monkeypatch.setattr("packer._images.masks._native", None)
     rng = np.random.default_rng(0)
     for number, (height, width) in enumerate(sizes_of(60).tolist()):
         given, fill = drawn_affine(rng), number % 3

@@ -12,7 +12,7 @@ import torch
 import packer
 from packer import Loader, RandomResizedCrop, open_dataset
 from packer._fields import Field
-from packer._fields.ofboxes import fields_of_boxes
+from packer._fields.field import fields_of_boxes
 from tests.sourcekinds import ROWS, SOURCES
 
 OF_BOXES = {

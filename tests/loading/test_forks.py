@@ -12,7 +12,7 @@ import torch
 
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
 
@@ -23,8 +23,8 @@ import torch
 from packer import open_dataset
 from packer.crops import RandomResizedCrop
 from packer.errors import WorkerError
-from packer._loading.loader import Loader
-from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
+from packer._loader.loader import Loader
+from packer._loader.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 
 def passed(loader):
     loader.set_epoch(0)

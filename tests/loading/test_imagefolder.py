@@ -29,11 +29,10 @@ import packer
 from packer import LMDBImageDataset, open_dataset
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
-from packer.testing.reference import torchvision
+from packer.testing.samples import torchvision
 
 torchvision()
-from torchvision import datasets  # noqa: E402
-from torchvision import transforms as v1  # noqa: E402
+from torchvision import datasets, transforms as v1  # noqa: E402
 from torchvision.transforms import v2  # noqa: E402
 
 CLASSES = {"cat": 4, "dog": 3}

@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
 from packer import CenterCrop, Loader, RandomResizedCrop, ShuffleSampler, open_dataset
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,12 @@ from torch.utils.data import DataLoader
 from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._loading.loader import Loader
+from packer._loader.loader import Loader
 from packer._sources import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError
 from packer.samplers import BlockShuffleSampler, SequentialSampler, ShuffleSampler
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 CROP = RandomResizedCrop(32, flip=0.5)
 

@@ -11,15 +11,15 @@ import torch
 
 from packer import Loader, RandomResizedCrop, View, augment, open_dataset
 from packer._conversion.convert import convert
+from packer._datasets.preparation import drawing_from
 from packer._images.numbers import Mixture
-from packer._loading.drawing import drawing_from
-from packer._loading.normalizing import Normalizer, Unfinished
-from packer._loading.planning import How
+from packer._loader.batch import How
+from packer._loader.prefetch import Normalizer, Unfinished
 from packer._sources import imagefolder_source
-from packer.augment._mixing import mixed_images, mixed_labels
-from packer.testing.photos import draw_imagefolder
+from packer.augment._mixup import mixed_images, mixed_labels
+from packer.testing.samples import draw_imagefolder
 
-pytest.importorskip("packer.testing.reference").torchvision()
+pytest.importorskip("packer.testing.samples").torchvision()
 from torchvision.transforms import v2  # noqa: E402
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from packer._loading.normalizing import Normalizer
-from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
+from packer._loader.prefetch import BackgroundPrefetcher, CUDAPrefetcher, Normalizer
 from packer.samplers import ShuffleSampler
 
 Pair = namedtuple("Pair", "images labels")

@@ -15,7 +15,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 from packer import Loader, RandomResizedCrop, open_dataset
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 SIZE = 40
 CROP = RandomResizedCrop(16, flip=0.5)

@@ -11,7 +11,7 @@ import pytest
 
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 RANK = """
 import json, sys, warnings
@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler, RandomSampler, Subset
 from packer import CenterCrop, Loader, RandomResizedCrop, open_dataset
-from packer._loading import choice
+from packer._loader import autotune as choice
 from packer.samplers import WeightedSampler
 
 pack, store, rank = sys.argv[1:]

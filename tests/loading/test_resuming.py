@@ -10,19 +10,18 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from torch.utils.data import DistributedSampler, WeightedRandomSampler
 
 from packer import open_dataset
 from packer._conversion.convert import convert
-from packer._loading.loader import Loader
-from packer._loading.prefetch import BackgroundPrefetcher, CUDAPrefetcher
+from packer._loader.loader import Loader
+from packer._loader.prefetch import BackgroundPrefetcher, CUDAPrefetcher
 from packer._sources import imagefolder_source
 from packer.augment import CutMix, RandomErasing
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 CROP = RandomResizedCrop(16, flip=0.5)
 SIZE = 40

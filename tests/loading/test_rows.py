@@ -8,8 +8,8 @@ from torch.utils.data import DataLoader, Subset, default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer import augment, open_dataset
-from packer._loading.rows import Item
-from packer.testing.reference import torchvision
+from packer._datasets.items import Item
+from packer.testing.samples import torchvision
 
 
 @pytest.fixture(scope="module")

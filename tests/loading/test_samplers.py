@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.utils.data import DataLoader
 
 from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
-from packer.samplers._permutation import permute
+from packer.samplers._random import permute
 
 
 def make(kind: type[OrderSampler], length: int, **settings: Any) -> OrderSampler:

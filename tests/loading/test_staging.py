@@ -29,16 +29,16 @@ import pytest
 from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.workspace import Workspace
-from packer._formats import copying, open_pack
-from packer._formats.joined import join_parts
-from packer._loading import staging
-from packer._loading.staging import keep, stage, unstage, warm
+from packer._datasets import staging
+from packer._datasets.staging import keep, stage, unstage, warm
+from packer._formats import files as copying, open_pack
+from packer._formats.parts import join_parts
 from packer._packs.repair import repair
 from packer._sources import imagefolder_source
 from packer._storage.locks import try_lock
 from packer._table import Sample
 from packer.errors import DestinationError, NotAPackError, PackError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.loading.rank import stage_and_look
 from tests.making import SUFFIXES, without_root_powers, write_pack
 
@@ -311,7 +311,7 @@ def test_a_directory_that_is_not_ones_own_is_refused(tree: Path, tmp_path: Path,
 STAGE_AS = """
 import fcntl, os, sys  # the user may not be allowed to read Python's modules, so they are imported before
 from packer._formats import open_pack
-from packer._loading.staging import stage
+from packer._datasets.staging import stage
 open_pack(sys.argv[1])
 os.setgroups([]), os.setgid(1000), os.setuid(1000)
 try: print(stage(sys.argv[1], sys.argv[2]))
@@ -430,8 +430,8 @@ def test_a_pack_that_grows_while_it_is_copied(pack: Path, tmp_path: Path) -> Non
 
 KILLED = """
 import os, signal, sys
-from packer._formats import copying
-from packer._loading.staging import stage
+from packer._formats import files as copying
+from packer._datasets.staging import stage
 copying._CHUNK = 1000
 def kill(done, total):
     if done >= total / 2:
@@ -557,7 +557,7 @@ def test_a_dataset_keeps_its_pack_and_leaks_nothing(pack: Path) -> None:
 def keeper(pack: Path) -> Iterator[subprocess.Popen[str]]:
     """Give a process that keeps a pack until it is killed."""
     code = (
-        "import sys; from packer._loading.staging import keep\n"
+        "import sys; from packer._datasets.staging import keep\n"
         "kept = keep(sys.argv[1]); print(kept.size, flush=True); input()"
     )
     line = [sys.executable, "-c", code, str(pack)]

@@ -26,12 +26,12 @@ import torch
 from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._loading.loader import Loader
-from packer._loading.memory import Layout, Part, Slot
+from packer._datasets.memory import Layout, Part, Slot
+from packer._loader.loader import Loader
 from packer._sources import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import SUFFIXES
 
 CROP = RandomResizedCrop(32, flip=0.5)
@@ -311,7 +311,7 @@ import os, signal, sys
 import psutil
 from packer import open_dataset
 from packer.crops import RandomResizedCrop
-from packer._loading.loader import Loader
+from packer._loader.loader import Loader
 
 if __name__ == "__main__":
     dataset = open_dataset(sys.argv[1], crop=RandomResizedCrop(32, flip=0.5), seed=0)
@@ -352,7 +352,7 @@ def test_nothing_is_left_when_the_program_ends(packs: dict[str, Path], tmp_path:
 
 HELD = """
 import multiprocessing, os, signal, sys, threading, time
-from packer._storage.interrupts import interrupts_held
+from packer._storage.system import interrupts_held
 
 if __name__ == "__main__":
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()  # takes the signals that are blocked here

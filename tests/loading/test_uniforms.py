@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from packer.samplers._uniforms import uniforms
+from packer.samplers._random import uniforms
 from tests.crops.test_draws import kolmogorov_smirnov
 
 

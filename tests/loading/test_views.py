@@ -14,11 +14,11 @@ import packer
 from packer import CenterCrop, Loader, Pad, RandomResizedCrop, View, augment, open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._images.compiled import _native
-from packer._loading.decoding import _BETWEEN_VIEWS
+from packer._datasets.batch_decoder import _BETWEEN_VIEWS
+from packer._images.extension import _native
 from packer._sources import imagefolder_source
 from packer.errors import CorruptPackError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.loading.fielded import packed
 
 pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler at the installation")

@@ -23,16 +23,13 @@ from packer import (
     bench,
 )
 from packer._cli import EXIT_STATUS
-from packer._cli.bench import _table
+from packer._cli.measure import _table
 from packer._conversion.convert import convert
-from packer._measuring.asked import RECIPES, ways
-from packer._measuring.bench import _up_to
-from packer._measuring.loaders import Reading
-from packer._measuring.plotting import _drawn, plot
-from packer._measuring.recipe import read_recipe
-from packer._measuring.recipes import SIDES, Steps, steps_of
+from packer._measuring.bench import RECIPES, _up_to, ways
+from packer._measuring.loaders import SIDES, Reading, Steps, read_recipe, steps_of
+from packer._measuring.plot import _drawn, plot
 from packer._sources import imagefolder_source
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import packer, write_pack
 from tests.remote.served import FilesOfThisMachine, Served
 from tests.storage.remote.objects import serving
@@ -226,7 +223,7 @@ def test_a_recipe_that_ends_python_is_refused_and_named(tmp_path: Path) -> None:
 
 
 def test_a_recipe_that_has_a_name_is_measured_step_by_step(root: Path) -> None:
-    pytest.importorskip("packer.testing.reference").torchvision()
+    pytest.importorskip("packer.testing.samples").torchvision()
     steps = ["crop and flip", "+ RandAugment", "+ normalise", "+ MixUp or CutMix"]
     measured = bench(root / "pack.lmdb", recipe="rand", batch=4, seconds=0.1, threads=[1])
     assert [side.rpartition(": ")[2] for side in measured.sides if "packer:" in side] == steps
@@ -239,7 +236,7 @@ def test_a_recipe_that_has_a_name_is_measured_step_by_step(root: Path) -> None:
 @pytest.mark.usefixtures("_as_it_was")
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_step_of_a_recipe_reads_by_both_sides(root: Path, recipe: str) -> None:
-    pytest.importorskip("packer.testing.reference").torchvision()
+    pytest.importorskip("packer.testing.samples").torchvision()
     for side in SIDES:
         steps = Steps(side, str(root / "pack.lmdb"), 4, 12, recipe)
         assert steps.describe()[0] == 12

@@ -16,13 +16,12 @@ import torch
 
 import packer
 from packer._cli import EXIT_STATUS
-from packer._images.compiled import _native
+from packer._images.extension import _native
 from packer._measuring.disk import DiskReadings, file_system, read_disk
 from packer._measuring.doctor import _listing
 from packer.errors import SourceError
-from packer.testing.photos import draw_imagefolder
-from tests.making import content, packer_many, without_root_powers
-from tests.making import packer as run
+from packer.testing.samples import draw_imagefolder
+from tests.making import content, packer as run, packer_many, without_root_powers
 
 if sys.platform != "linux":
     pytest.skip("compared with what Linux says", allow_module_level=True)

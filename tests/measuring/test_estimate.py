@@ -20,16 +20,12 @@ import pytest
 from PIL import Image
 
 import packer
-from packer._measuring.estimating.alternatives import try_alternatives
-from packer._measuring.estimating.estimate import estimate_request
-from packer._measuring.estimating.sampling import Interval, Population
-from packer._measuring.estimating.spelling import command_of
-from packer._measuring.estimating.trials import Duration, Trials, _load, run_trials
-from packer._measuring.estimating.verbs import requested
-from packer._measuring.load import Load
-from packer._storage.limits import available_cpus
+from packer._measuring.estimate import command_of, estimate_request, requested, try_alternatives
+from packer._measuring.machine import Load
+from packer._measuring.trials import Duration, Interval, Population, Trials, _load, run_trials
+from packer._storage.system import available_cpus
 from packer.errors import DestinationError, OptionError, SourceError
-from packer.testing.photos import draw_photo
+from packer.testing.samples import draw_photo
 from tests.making import command
 
 FEW = 0.01  # seconds: only the shortest trials

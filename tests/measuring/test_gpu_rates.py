@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import packer
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 ROOT = Path(packer.__file__).parents[1]
 

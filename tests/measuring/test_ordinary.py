@@ -17,14 +17,9 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset, random_split
 
 import packer
-from packer._measuring.profiling.clocks import Cost
-from packer._measuring.profiling.packed import Packed
-from packer._measuring.profiling.seen import Seen, see
-from packer._measuring.profiling.stages import Stages
-from packer._measuring.profiling.timings import Timings
-from packer._measuring.profiling.verdict import _packing
-from packer._measuring.profiling.words import Findings
-from packer._measuring.profiling.workers import fewer_workers
+from packer._measuring.diagnosis import Findings, _packing
+from packer._measuring.loader_stages import Packed, Seen, Stages, fewer_workers, see
+from packer._measuring.timing import Cost, Timings
 from tests.measuring import loaders
 from tests.measuring.test_profile import _two_processors, drawn, looped  # noqa: F401
 

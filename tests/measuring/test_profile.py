@@ -22,10 +22,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchvision import transforms
 
 import packer
-from packer._measuring.profiling.clocks import moment, since
-from packer._measuring.profiling.seen import see
-from packer._measuring.profiling.stages import measure_stages
-from packer._measuring.profiling.timings import Timings
+from packer._measuring.loader_stages import measure_stages, see
+from packer._measuring.timing import Timings, moment, since
 from tests.measuring import loaders
 from tests.measuring.loaders import LOADERS
 

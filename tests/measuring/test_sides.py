@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from packer._measuring.rounds import in_turn, ratio, relative_spread
-from packer._measuring.sides import Side
+from packer._measuring.bench import Side, in_turn, ratio, relative_spread
 from tests.measuring.objects import Reader
 
 

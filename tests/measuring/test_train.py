@@ -15,8 +15,8 @@ import pytest
 
 from packer import OptionError
 from packer._cli import EXIT_STATUS
-from packer._measuring.profiling import training as module
-from packer._measuring.profiling.training import profile_training
+from packer._measuring import train_hook
+from packer._measuring.train_hook import profile_training
 from tests.making import command, content, packer, packer_many
 
 SCRIPT = """
@@ -144,7 +144,7 @@ def test_ctrl_c_ends_the_training_and_says_what_was_measured(training: Path) -> 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such signals")
 def test_a_training_that_will_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 0.2)
+    monkeypatch.setattr(train_hook, "_PATIENCE", 0.2)
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     result = profile_training(f"{sys.executable} {tmp_path / 'stubborn.py'}", steps=3, seconds=60, finding=0.0)
     assert result.report is not None

@@ -19,12 +19,12 @@ import packer as packer_module
 from packer import LoaderSettings, Tuning, doctor, open_dataset, tune
 from packer._cli import EXIT_STATUS
 from packer._conversion.convert import convert
-from packer._loading.racing import thread_counts
+from packer._loader.autotune import thread_counts
 from packer._measuring import tune as module
 from packer._sources import imagefolder_source
-from packer._storage.limits import available_cpus
+from packer._storage.system import available_cpus
 from packer.crops import CenterCrop
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import packer
 
 

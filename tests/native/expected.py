@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from packer._images.compiled import _native
+from packer._images.extension import _native
 
 SIDE = 96
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from packer._fields import Field
-from packer._packs.digest import digest
 from packer._packs.export import export_and_say
+from packer._packs.info import digest
 from tests.making import packer
 from tests.packs.test_fields import FIELDS, sample, values_of, written
 

@@ -13,10 +13,10 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 import packer
-from packer._fields.rle import mask_of, runs_of
-from packer._loading.detection import coco_target
-from packer._packs.cocodocument import coco_document
-from packer.testing.reference import torchvision
+from packer._datasets.fields import coco_target
+from packer._fields.coco import mask_of, runs_of
+from packer._packs.export import coco_document
+from packer.testing.samples import torchvision
 from tests.drawncoco import draw_coco
 from tests.making import packer_many
 

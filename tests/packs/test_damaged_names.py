@@ -14,10 +14,10 @@ from PIL import Image
 
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
+from packer._datasets.open import open_dataset
 from packer._formats import open_pack
-from packer._loading.dataset import open_dataset
-from packer._packs.digest import digest
 from packer._packs.export import export
+from packer._packs.info import digest
 from packer._packs.repair import repair
 from packer._packs.verify import verify
 from packer._sources import pack_source

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from packer._packs.digest import digest
+from packer._packs.info import digest
 from packer._table import Sample
 from packer.errors import CorruptPackError
 from tests.making import SUFFIXES, packer, write_pack

@@ -13,18 +13,17 @@ import pytest
 from PIL import Image
 
 import packer
-import packer._table.pieces
+import packer._table
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
-from packer._images.sizing import ResizeSpec
+from packer._images.resize import ResizeSpec
 from packer._packs.export import export
 from packer._sources import csv_source, imagefolder_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, DestinationError, PackerError, PackLockedError
-from packer.testing.photos import draw_imagefolder
-from tests.making import SUFFIXES, content, noise, solid, write_pack
-from tests.making import packer as packer_command
+from packer.testing.samples import draw_imagefolder
+from tests.making import SUFFIXES, content, noise, packer as packer_command, solid, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 
@@ -283,7 +282,7 @@ def test_two_samples_of_one_name(tmp_path: Path, codec: str) -> None:
 
 
 def test_labels_of_more_samples_than_are_written_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packer._table.pieces, "_BLOCK", 3)
+    monkeypatch.setattr(packer._table, "_BLOCK", 3)
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples(*(f"{number}.png" for number in range(10))))
     export(path, tmp_path / "out")
     rows = (tmp_path / "out" / "labels.csv").read_bytes().decode().split("\r\n")

@@ -15,8 +15,8 @@ import pytest
 from packer._conversion.convert import convert
 from packer._fields import Field
 from packer._formats import open_pack
-from packer._packs.digest import digest
 from packer._packs.export import export
+from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import ColumnSpec, FileField, csv_source, imagefolder_source, with_files
 from packer.errors import PackError

@@ -20,17 +20,15 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._fields import Field, Stored
 from packer._formats import FORMATS, open_pack
-from packer._images.sizing import ResizeSpec
-from packer._packs.digest import digest
-from packer._packs.info import info
+from packer._images.resize import ResizeSpec
+from packer._packs.info import digest, info
 from packer._packs.repair import repair
 from packer._packs.verify import verify
 from packer._sources import FileField, imagefolder_source, with_files
 from packer._table import Sample
 from packer.errors import CorruptPackError
-from packer.testing.conformance.samples import write_pack
-from tests.making import SUFFIXES, content
-from tests.making import packer as packer_command
+from packer.testing.samples import write_pack
+from tests.making import SUFFIXES, content, packer as packer_command
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

@@ -6,10 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from packer._packs.filenames import FileNames, below_files, free_name
+from packer._packs.export_layout import FileNames, below_files, free_name
 from packer._table import Names
 
 PARTS = st.sampled_from(["x", "x.jpg", "x.jpg.png", "x.jpg-1.png", "x-1", "a/x", "a/x.PNG", "é" * 127, "é" * 126])
@@ -48,7 +47,7 @@ def test_names_below_another_name_are_found_however_deep_they_are() -> None:
 LIMITED = """
 import resource
 resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
-from packer._packs.filenames import FileNames, free_name
+from packer._packs.export_layout import FileNames, free_name
 from packer._table import Names
 names = [f"{'x' * 245}{number:06d}{end}" for number in range(20_000) for end in "ab"]
 files = FileNames(Names.of(names), (".png",))
@@ -66,7 +65,7 @@ def test_long_names_that_meet_in_pairs_are_numbered_in_linear_time() -> None:
 FREE = """
 import resource
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
-from packer._packs.filenames import FileNames, free_name
+from packer._packs.export_layout import FileNames, free_name
 from packer._table import Names
 names = ["labels.csv", *(f"labels-{number}.csv" for number in range(1, 20_000))]
 assert free_name(FileNames(Names.of(names)), "labels", ".csv") == "labels-20000.csv"

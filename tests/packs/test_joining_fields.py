@@ -12,8 +12,8 @@ import pytest
 import packer
 from packer._fields import Field
 from packer._formats import open_pack
-from packer._formats.manifestfile import write_manifest
-from packer._packs.digest import digest
+from packer._formats.reader import write_manifest
+from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer.errors import SourceError
 from tests.making import SUFFIXES, content

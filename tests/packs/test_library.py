@@ -31,7 +31,7 @@ def test_liblmdb_finds_the_same_samples(pack: Path) -> None:
 
 def test_a_tree_that_leads_elsewhere_is_found_by_liblmdb_too(pack: Path) -> None:
     """The table is as it was, and the tree is changed, of which only liblmdb is asked here."""
-    from packer._packs.library import disagreements
+    from packer._packs.verify import disagreements
 
     data = bytearray(pack.read_bytes())
     first, second = (data.index(sample_key(index), 8192) for index in (7, 8))

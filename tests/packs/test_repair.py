@@ -12,13 +12,13 @@ import pytest
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
-from packer._images.sizing import ResizeSpec
+from packer._images.resize import ResizeSpec
 from packer._packs.repair import repair
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.errors import PackNotFoundError, SourceError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import SUFFIXES, content, packer, packer_many, solid, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)

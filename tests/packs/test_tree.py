@@ -12,7 +12,7 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._packs import export as export_module
 from packer._packs.export import export
-from packer._packs.tree import Tree
+from packer._packs.safe_tree import Tree
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, DestinationError

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import packer._table.pieces
+import packer._table
 from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._packs.verify import Damage, verify
 from packer._sources import imagefolder_source
 from packer._table import Sample, Table
 from packer.errors import PackError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import SUFFIXES, content, solid, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
@@ -272,7 +272,7 @@ def test_damaged_names_are_not_judged(pack: Path) -> None:
 
 def test_memory_does_not_hold_what_was_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verifying keeps 8 bytes of each name for a while, and nothing of the samples."""
-    monkeypatch.setattr(packer._table.pieces, "_BLOCK", 1000)
+    monkeypatch.setattr(packer._table, "_BLOCK", 1000)
     count = 20_000
     path = write_pack(tmp_path / "x.h5", "hdf5", (sample(f"a/{'n' * 40}{number}") for number in range(count)))
     verify(path, workers=2)  # which imports what it needs

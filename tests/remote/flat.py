@@ -57,11 +57,11 @@ def read(  # noqa: PLR0917
 ) -> list[tuple[int, int]]:
     """Read samples, and return the kB of this process and of the fetcher after each step."""
     import packer
-    from packer._storage.remote import fetcherprocess
-    from packer._storage.remote.memory import Memory
+    from packer._storage.remote import client
+    from packer._storage.remote.client import Memory
 
     if memory:
-        fetcherprocess._state.memory = Memory(memory)
+        client._state.memory = Memory(memory)
     dataset = packer.open_dataset(url, crop=packer.RandomResizedCrop(32), cache_dir=kept, cache_size=size)
     found, seen = list[tuple[int, int]](), 0
     with packer.Loader(dataset, _BATCH, threads=1, sampler=packer.BlockShuffleSampler(len(dataset))) as loader:
@@ -69,7 +69,7 @@ def read(  # noqa: PLR0917
             for _, labels in loader:
                 seen += len(labels)
                 if seen // step > len(found):
-                    fetcher = fetcherprocess._state.fetcher
+                    fetcher = client._state.fetcher
                     assert fetcher is not None
                     found.append((_proportional("self"), _proportional(str(fetcher._process.pid))))
     return found

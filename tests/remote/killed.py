@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from packer._storage.remote import blocks, fetcherprocess
-from packer._storage.remote.remotefile import RemoteFile
-from packer._storage.remote.settings import Settings
+from packer._storage.remote import blocks, client
+from packer._storage.remote.place import RemoteFile
+from packer._storage.remote.urls import Settings
 from tests.storage.remote.objects import ObjectServer, serving
 
 __all__ = ["KINDS", "many"]
@@ -51,12 +51,12 @@ def _kill_fetcher(moment: float, read: Callable[[], None], directory: Path, boun
     calls = directory / f"calls-{bound}"
     most = int(calls.read_text()) if calls.is_file() else 60
     (directory / "die").write_text(str(1 + int(moment * most)))
-    usual, fetcherprocess._CODE = fetcherprocess._CODE, _dying(directory)
+    usual, client._CODE = client._CODE, _dying(directory)
     _end_fetcher()
     try:
         _soon(read)
     finally:
-        fetcherprocess._CODE = usual
+        client._CODE = usual
         _end_fetcher()
     number, made = int((directory / "dies").read_text()), (directory / "count").stat().st_size
     calls.write_text(str(max(made, most)))
@@ -64,13 +64,13 @@ def _kill_fetcher(moment: float, read: Callable[[], None], directory: Path, boun
 
 
 def _end_fetcher() -> None:
-    fetcherprocess._close()
-    fetcherprocess._state = fetcherprocess._State()
+    client._close()
+    client._state = client._State()
 
 
 def _dying(directory: Path) -> str:
     before, after = "from packer._storage.remote.fetcher import main", "; main()"
-    code = fetcherprocess._CODE
+    code = client._CODE
     assert before + after in code
     return code.replace(after, f"; from tests.remote.dying import die_at; die_at({str(directory)!r}){after}")
 
@@ -96,7 +96,7 @@ def _kill_reader(kind: str, moment: float, read: Callable[[], None]) -> bool:
 def _read(url: str, data: bytes, directory: Path, bound: int) -> None:
     """Read all as a new process does, and compare."""
     blocks._opened.clear()
-    fetcherprocess._state.memory = fetcherprocess.Memory(fetcherprocess.default_limit())
+    client._state.memory = client.Memory(client.default_limit())
     file = RemoteFile(url, settings=Settings(str(directory / "cache"), bound, 20.0))
     begin, size = _TABLE
     table = bytes(file.array(begin, size, "u1"))

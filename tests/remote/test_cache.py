@@ -14,11 +14,9 @@ import pytest
 
 import packer
 from packer import open_dataset
-from packer._storage.remote import blocks
-from packer._storage.remote import cache as caches
-from packer._storage.remote.cache import CacheNotice
-from packer._storage.remote.stretches import BLOCK, Stretch
-from packer.testing.photos import draw_imagefolder
+from packer._storage.remote import blocks, cache
+from packer._storage.remote.cache import BLOCK, CacheNotice, Stretch
+from packer.testing.samples import draw_imagefolder
 from tests.making import content, packer_many
 from tests.remote.served import Served
 
@@ -154,7 +152,7 @@ def test_the_default_cache(served: Served, packs: list[Path], tmp_path: Path, mo
     with pytest.warns(CacheNotice, match=f"kept in {tmp_path / 'other'}.*PACKER_CACHE_SIZE") as caught:
         open_dataset(url, cache_dir=tmp_path / "other").close()
     assert caught[0].filename == __file__
-    monkeypatch.setattr(caches, "_prepared", set())
+    monkeypatch.setattr(cache, "_prepared", set())
     open_dataset(url, cache_dir=tmp_path / "other").close()  # warnings are errors in tests
     open_dataset(url, cache_dir=tmp_path / "bounded", cache_size="1 GB").close()
     assert (tmp_path / "bounded" / "packer-cache.txt").is_file()
@@ -184,7 +182,7 @@ def test_a_cache_is_cleared_while_others_read(packs: list[Path], served: Served,
 
     def clear() -> None:
         while not ended.wait(0.01):
-            caches.clear(str(kept))
+            cache.clear(str(kept))
 
     clearing = threading.Thread(target=clear)
     clearing.start()
@@ -216,7 +214,7 @@ def test_two_caches_of_one_object_in_one_process(
         assert [bytes(dataset[row][0]) for row in rows] == expected
         assert len(served.server.asked) == asked, "what was read once is kept"
     for place in filter(None, places):
-        assert sum(one.size for one in caches.kept(str(place))) > 0.9 * stored
+        assert sum(one.size for one in cache.kept(str(place))) > 0.9 * stored
 
 
 def test_what_is_chosen_for_a_later_dataset_changes_no_earlier_one(
@@ -224,14 +222,14 @@ def test_what_is_chosen_for_a_later_dataset_changes_no_earlier_one(
 ) -> None:
     places = [tmp_path / name for name in "ab"]
     first, _ = (open_dataset(served.url(packs[1]), output="bytes", cache_dir=place) for place in places)
-    begun = sum(one.size for one in caches.kept(str(places[1])))
+    begun = sum(one.size for one in cache.kept(str(places[1])))
     copy = pickle.loads(pickle.dumps(first))
     copy.__getitems__(range(0, len(copy), 2))
     first.__getitems__(range(1, len(first), 2))
-    assert sum(one.size for one in caches.kept(str(places[1]))) == begun
+    assert sum(one.size for one in cache.kept(str(places[1]))) == begun
     samples, first_bytes = sum(len(data) for data, _ in first), 64 << 10  # which come with the version, to memory
-    assert sum(one.size for one in caches.kept(str(places[0]))) > samples - first_bytes
-    shard = next(one for one in caches.kept(str(places[0])) if one.object_size > samples)
+    assert sum(one.size for one in cache.kept(str(places[0]))) > samples - first_bytes
+    shard = next(one for one in cache.kept(str(places[0])) if one.object_size > samples)
     stretch = Stretch(shard.directory, 0, shard.object_size)
     assert stretch.lacking(first_bytes // BLOCK, -(-samples // BLOCK)) == [], "a block is handed out once it is kept"
     asked = len(served.server.asked)

@@ -8,8 +8,7 @@ import pytest
 
 from packer._formats import Reader
 from packer.testing.conformance import PackConformance
-from packer.testing.conformance.case import PackCase
-from packer.testing.conformance.reading import ReadingConformance
+from packer.testing.conformance.packs import PackCase, ReadingConformance
 from tests.formats import test_index, test_joined
 from tests.remote.served import Served
 

@@ -13,10 +13,10 @@ import pytest
 
 import packer
 from packer import Loader, RandomResizedCrop, open_dataset
-from packer._storage.remote import fetcherprocess
-from packer._storage.remote.memory import SMALL
-from packer._storage.remote.stretches import BLOCK
-from packer.testing.photos import draw_imagefolder
+from packer._storage.remote import client
+from packer._storage.remote.cache import BLOCK
+from packer._storage.remote.client import SMALL
+from packer.testing.samples import draw_imagefolder
 from tests.remote.served import Served
 from tests.storage.remote.objects import Asked
 
@@ -49,19 +49,19 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that has nothing of what another test read."""
-    monkeypatch.setattr(fetcherprocess._state, "memory", fetcherprocess.Memory(fetcherprocess.default_limit()))
+    monkeypatch.setattr(client._state, "memory", client.Memory(client.default_limit()))
 
 
 @pytest.fixture
 def orders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is ordered of the process that fetches, by the verb of each order."""
-    told, send = [], fetcherprocess.send
+    told, send = [], client.send
 
     def sent(fd: int, message: dict[str, Any], payload: bytes = b"") -> None:
         told.append(message["do"])
         send(fd, message, payload)
 
-    monkeypatch.setattr(fetcherprocess, "send", sent)
+    monkeypatch.setattr(client, "send", sent)
     return told
 
 

@@ -22,13 +22,13 @@ from packer import Loader, RandomResizedCrop, open_dataset
 from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._formats.index import move_index
-from packer._loading import course
-from packer._packs.digest import digest
+from packer._loader import sampling
+from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
-from packer._storage.urlpath import UrlPath
+from packer._storage.remote.urls import UrlPath
 from packer.errors import CorruptPackError, DestinationError, OptionError, PackerError, PackError, PackNotFoundError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.golden import FIELDED
 from tests.making import SUFFIXES, packer_many
 from tests.remote.served import Served
@@ -120,7 +120,7 @@ def test_processes_and_workers_read(pack: Path, served: Served) -> None:
 
 @pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
 def test_a_random_order_is_warned_of(pack: Path, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course, "_said", set())
+    monkeypatch.setattr(sampling, "_said", set())
     there = open_dataset(served.url(pack), crop=packer.CenterCrop(32))
     with pytest.warns(RuntimeWarning, match="a random order over a pack at a URL"):
         list(packer.DataLoader(there, 16, shuffle=True, num_workers=1))
@@ -167,14 +167,14 @@ def test_damage_is_named_as_on_a_disk(pack: Path, served: Served, tmp_path: Path
 
 @pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
 def test_a_random_order_is_told_once(pack: Path, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packer._loading.course._said", set())
+    monkeypatch.setattr("packer._loader.sampling._said", set())
     crop = packer.CenterCrop(32)
     there = open_dataset(served.url(pack), crop=crop)
     list(Loader(open_dataset(pack, crop=crop), 16, threads=2, shuffle=True))
     with pytest.warns(RuntimeWarning, match="BlockShuffleSampler"):
         list(Loader(there, 16, threads=2, shuffle=True))
     list(Loader(there, 16, threads=2, shuffle=True))  # warnings are errors in tests
-    monkeypatch.setattr("packer._loading.course._said", set())
+    monkeypatch.setattr("packer._loader.sampling._said", set())
     list(Loader(there, 16, threads=2, sampler=packer.BlockShuffleSampler(len(there))))
     list(Loader(there, 16, threads=2))
 

@@ -17,10 +17,9 @@ import packer
 from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._sources import imagefolder_source
-from packer._storage.remote.urls import parse, shown
-from packer._storage.urlpath import UrlPath, user_path
+from packer._storage.remote.urls import UrlPath, parse, shown, user_path
 from packer.errors import PackerError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.making import packer_many
 from tests.remote.served import Served
 

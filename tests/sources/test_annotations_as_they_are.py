@@ -13,8 +13,7 @@ from PIL import Image
 import packer
 from packer._account import Account
 from packer._sources.coco import coco_source
-from packer._sources.voc import voc_source
-from packer._sources.vocfile import read_annotation
+from packer._sources.voc import read_annotation, voc_source
 from packer._sources.yolo import yolo_source
 from packer.errors import SourceError
 from tests.making import packer as run_packer

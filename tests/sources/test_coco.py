@@ -14,10 +14,9 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 import packer
-from packer._fields.coco import annotations_of, captions_of, image_of
-from packer._fields.coco import drawn as painted
+from packer._fields.coco import annotations_of, captions_of, drawn as painted, image_of
+from packer._sources.base import ReadBuffer
 from packer._sources.coco import CocoSource, coco_source
-from packer._sources.readbuffer import ReadBuffer
 from packer.errors import ImageError, SourceError
 from tests.drawncoco import draw_coco
 

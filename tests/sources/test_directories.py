@@ -14,9 +14,8 @@ import packer
 from packer._sources import ImageRule, imagefolder_source, split_directories, unlabeled_source
 from packer._sources.imagefolder import refuse_splits
 from packer.errors import SourceError
-from packer.testing.reference import torchvision
-from tests.making import packer as run_packer
-from tests.making import solid
+from packer.testing.samples import torchvision
+from tests.making import packer as run_packer, solid
 
 APPLE_DOUBLE = struct.pack(">II16xH", 0x00051607, 0x00020000, 0)
 IMAGES = ("cat/0.png", "cat/1.png", "dog/2.png", "dog/3.png")

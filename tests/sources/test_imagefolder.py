@@ -10,12 +10,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from packer._sources import Source, imagefolder_source, refuse_splits, split_directories
 from packer.errors import SourceError
-from packer.testing.reference import torchvision
+from packer.testing.samples import torchvision
 from tests.making import solid, without_root_powers
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs a file system that takes any bytes as a name")

@@ -14,11 +14,11 @@ from PIL import Image
 
 import packer
 from packer._formats.index import move_index
-from packer._sources import survey
-from packer._storage import limits
+from packer._sources import index as survey
+from packer._storage import system
 from packer._table import Sample
 from packer.errors import DestinationError, ImageError, OptionError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 from tests.images.drawn import encoded, oriented, photo
 from tests.making import content
 
@@ -132,7 +132,7 @@ def test_what_is_unusual_about_images_is_counted_as_by_a_conversion(odd_tree: Pa
 
 def test_a_source_of_many_blocks_comes_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On several threads, whatever this machine has."""
-    monkeypatch.setattr(limits, "_affinity", lambda: 5)
+    monkeypatch.setattr(system, "_affinity", lambda: 5)
     few = [encoded(Image.new("RGB", (1 + number, 3)), "PNG") for number in range(40)]
     images = [few[number % 40] for number in range(3000)]
     index = tmp_path / "x.index"

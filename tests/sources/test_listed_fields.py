@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from packer._conversion.changes import compare_source
 from packer._conversion.request import SourceRequest
+from packer._conversion.resume import compare_source
 from packer._sources import ListedSource, Source, listed_source, write_listing
 from packer._sources.base import ReadBuffer
 from packer.errors import ImageChangedError, SourceError

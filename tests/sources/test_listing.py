@@ -12,8 +12,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from packer._conversion.convert import convert
 from packer._sources import Source, imagefolder_source, is_listing, let_mend, listed_source, pack_source, write_listing

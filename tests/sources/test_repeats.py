@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from packer._sources.repeats import repeats
-from packer._table import pieces
+from packer import _table
+from packer._sources.scan_list import repeats
 
 
 class Alike(str):
@@ -24,11 +23,11 @@ def expected(texts: list[str]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("kind", [str, Alike])
 @given(texts=st.lists(st.text("ab", max_size=2), max_size=30))
 def test_they_are_those_of_a_comparison_with_each(kind: type[str], texts: list[str]) -> None:
-    block, pieces._BLOCK = pieces._BLOCK, 4
+    block, _table._BLOCK = _table._BLOCK, 4
     try:
         assert sorted(repeats([kind(text) for text in texts])) == expected(texts)
     finally:
-        pieces._BLOCK = block
+        _table._BLOCK = block
 
 
 def test_a_long_list() -> None:

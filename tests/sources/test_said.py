@@ -11,8 +11,7 @@ from PIL import Image
 import packer
 from packer._conversion.request import SourceRequest
 from packer.errors import SourceError
-from tests.making import noise
-from tests.making import packer as command
+from tests.making import noise, packer as command
 
 
 @pytest.fixture

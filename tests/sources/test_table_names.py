@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 import packer
 from packer._account import Account
 from packer._sources import csv_source
-from packer._sources.tablenames import FileNames
+from packer._sources.table_source import FileNames
 from packer.errors import SourceError
-from tests.making import packer as run_packer
-from tests.making import solid
+from tests.making import packer as run_packer, solid
 
 COMPOSED, DECOMPOSED = "caf\u00e9/\u00e0.png", unicodedata.normalize("NFD", "caf\u00e9/\u00e0.png")
 

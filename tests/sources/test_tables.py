@@ -15,8 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from packer._sources import ColumnSpec, Source, csv_source
-from packer._sources.base import ReadBuffer
-from packer._sources.fieldvalues import Numbers
+from packer._sources.base import Numbers, ReadBuffer
 from packer.errors import OptionError, SourceError
 
 

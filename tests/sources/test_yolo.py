@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from packer._fields.rle import mask_of, runs_of
+from packer._fields.coco import mask_of, runs_of
 from packer._sources import Source
-from packer._sources.readbuffer import ReadBuffer
+from packer._sources.base import ReadBuffer
 from packer._sources.yolo import yolo_source
 from packer.errors import ImageError, MissingDependencyError, SourceError
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from packer._storage.files import AppendFile
-from packer._storage.uncached import write_uncached
+from packer._storage.files import AppendFile, write_uncached
 
 LONG = 3 << 20
 

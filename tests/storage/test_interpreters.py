@@ -42,12 +42,12 @@ url = sys.argv[1]
 dataset = packer.open_dataset(url, output="numpy", cache_dir="")
 found = {"fetched": dataset[0][0].shape}
 if "upload" in sys.argv:
-    from packer._storage.remote.putting import PuttingStore
-    from packer._storage.remote.settings import Settings
+    from packer._storage.remote.obstore import PuttingStore
+    from packer._storage.remote.urls import Settings
 
     found["uploaded"] = PuttingStore("s3", "bucket", Settings.of()).find("nothing")
 if "processes" in sys.argv:
-    from packer._measuring.sides import Side
+    from packer._measuring.bench import Side
 
     with packer.Loader(packer.open_dataset(url, crop=packer.CenterCrop(8), cache_dir=""), 2, processes=1) as loader:
         found["loaded"] = [images.shape[0] for images, _ in loader]
@@ -69,7 +69,7 @@ class Way(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    from packer.testing.photos import draw_imagefolder
+    from packer.testing.samples import draw_imagefolder
 
     folder = tmp_path_factory.mktemp("pack")
     draw_imagefolder(folder / "tree", classes=1, per_class=3, size=(16, 16))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import packer
-from packer._storage.opening import PointerError, open_regular
+from packer._storage.safe_open import PointerError, open_regular
 from packer.errors import PackerError
-from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import draw_imagefolder
 
 POINTER = (
     b"version https://git-lfs.github.com/spec/v1\n"

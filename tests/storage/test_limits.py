@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from packer._storage.limits import available_cpus, available_memory, cgroup_cpus, cgroup_memory, require_seconds
+from packer._storage.system import available_cpus, available_memory, cgroup_cpus, cgroup_memory, require_seconds
 
 UNLIMITED = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
 
@@ -18,7 +18,7 @@ UNLIMITED = {name: value for name, value in os.environ.items() if not name.start
 def counted(environment: dict[str, str], cpus: set[int] | None = None) -> int:
     """Return what a process of its own counts."""
     pin = f"os.sched_setaffinity(0, {cpus});" if cpus else ""
-    code = f"import os; {pin} from packer._storage.limits import available_cpus; print(available_cpus())"
+    code = f"import os; {pin} from packer._storage.system import available_cpus; print(available_cpus())"
     return int(subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout)
 
 

@@ -17,10 +17,10 @@ import pytest
 
 import packer
 from packer import open_dataset
+from packer._datasets.staging import keep, stage, warm
 from packer._formats import FORMATS, open_pack
-from packer._loading.staging import keep, stage, warm
 from packer._packs.verify import verify
-from packer._sources.listing import is_listing
+from packer._sources.scan_list import is_listing
 from packer._storage.files import AppendFile, PatchFile, disk_size
 from packer._storage.packfile import LARGEST_READ, Descriptor, PackFile
 from packer._table import Sample
@@ -300,31 +300,28 @@ def test_a_manifest_that_says_another_format(tmp_path: Path, said: str) -> None:
 
 OPENERS = {"open", "os.open", "io.open", "os.fdopen", "np.memmap", "np.fromfile", "zipfile.ZipFile", "Path.open"}
 OPEN_BY_PATH = {
-    "_storage/opening.py": "the one place where files of packs are opened",
-    "_storage/files.py": "directories, to sync them",
+    "_storage/safe_open.py": "the one place where files of packs are opened",
+    "_storage/files.py": "directories, to sync them; reports and pictures, which a person names; files without a name",
     "_storage/place.py": "what `open_regular` has opened",
-    "_storage/remote/cache.py": "what `open_regular` has opened, and a note that is new",
+    "_storage/remote/cache.py": "what `open_regular` has opened, and files of the cache, which it makes",
     "_storage/remote/fetcher.py": "nothing, in the place of what a process has open",
-    "_storage/remote/putting.py": "pieces of a scratch directory, to upload them",
-    "_storage/remote/sharing.py": "what `open_regular` has opened",
-    "_storage/remote/stretches.py": "files of the cache, which it makes",
+    "_storage/remote/obstore.py": "pieces of a scratch directory, to upload them",
+    "_storage/remote/upload.py": "what `open_regular` has opened",
     "_storage/remote/tables.py": "locks of the cache",
-    "_storage/outputs.py": "reports and pictures, which a person names",
-    "_storage/spool.py": "files that have no name",
     "_storage/stamps.py": "what `open_regular` has opened",
-    "_loading/inplace.py": "locks, by `open_regular`",
+    "_datasets/open.py": "locks, by `open_regular`",
     "_storage/locks.py": "by `open_regular`",
     "_containers/contract.py": "what `open_regular` has opened",
-    "_containers/lmdbs/pickledlmdb.py": "what `open_regular` has opened",
-    "_containers/records/recordlists.py": "what `open_regular` has opened",
-    "_containers/records/tfrecord.py": "what `open_regular` has opened",
-    "_containers/tars/shardlists.py": "what `open_regular` has opened",
+    "_containers/pickle_lmdb.py": "what `open_regular` has opened",
+    "_containers/recordio.py": "what `open_regular` has opened",
+    "_containers/tfrecord.py": "what `open_regular` has opened",
+    "_containers/webdataset.py": "what `open_regular` has opened",
     "_formats/__init__.py": "what `open_regular` has opened",
-    "_formats/listedfiles.py": "the directory that C counts paths from",
-    "_formats/torchfile.py": "what PackFile has opened",
+    "_formats/index.py": "the directory that C counts paths from",
+    "_formats/pth.py": "what PackFile has opened",
     "_formats/hdf5.py": "the file that its writer makes",
-    "_formats/joined.py": "the table that is written",
-    "_packs/tree.py": "by descriptor, what an export makes",
+    "_formats/parts.py": "the table that is written",
+    "_packs/safe_tree.py": "by descriptor, what an export makes",
 }
 NO_PACKS = {"_cli", "_sources", "testing", "_conversion", "_measuring", "_viewing"}
 

@@ -6,10 +6,9 @@ import os
 from pathlib import PureWindowsPath
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from packer._storage.paths import name_problem, path_problem, windows_problem
+from packer._storage.safe_open import name_problem, path_problem, windows_problem
 
 ODD = st.sampled_from(
     [*'\\:|?*<>"/. \x1f\u00b9', "..", "aux", "CON", "com1", "LPT\u00b2", "conout$", "nul", "C:", "x", "a"]

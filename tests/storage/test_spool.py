@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from packer._storage.spool import Spool, TableBuilder
+from packer._storage.files import Spool, TableBuilder
 from packer._table import COLUMNS, Table
 from packer.errors import DestinationError
 from tests.making import ROWS, table_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from packer._storage.remote import fetcherprocess
+from packer._storage.remote import client
 from tests.uploading.stores import Moto, Proxy
 
 
@@ -38,8 +38,8 @@ def s3(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Any:
         "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
     }.items():
         monkeypatch.setenv(name, value)
-    fetcherprocess._close()  # the next one has this environment
-    fetcherprocess._state = fetcherprocess._State()
+    client._close()  # the next one has this environment
+    client._state = client._State()
     return boto3.client("s3", endpoint_url=moto.url)
 
 

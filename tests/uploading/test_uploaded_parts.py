@@ -15,16 +15,15 @@ import pytest
 from PIL import Image
 
 import packer
-from packer._conversion.cluster import convert_on
-from packer._conversion.finish import finish
-from packer._conversion.job import Job
+from packer._conversion.dask import convert_on
+from packer._conversion.parts import Job
 from packer._conversion.recipe import Recipe
-from packer._conversion.uploadedjob import UploadedJob
+from packer._conversion.run_parts import finish
+from packer._conversion.upload import UploadedJob
 from packer._sources import Source, imagefolder_source
-from packer._storage.urlpath import UrlPath
+from packer._storage.remote.urls import UrlPath
 from packer.errors import DestinationError, ImageError, RemoteError, ResumeError
-from tests.making import command, content, packer_many
-from tests.making import packer as run
+from tests.making import command, content, packer as run, packer_many
 from tests.uploading.stores import CutError, Proxy
 
 

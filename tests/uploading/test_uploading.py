@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from packer._storage.remote import multipart
-from packer._storage.remote.multipart import PART, part_size
-from packer._storage.remote.putting import PuttingStore
-from packer._storage.remote.settings import Settings
-from packer._storage.remote.uploading import Upload, require_writable
-from packer._storage.remote.uploadlog import UploadLog
+from packer._storage.remote import s3 as multipart
+from packer._storage.remote.obstore import PuttingStore
+from packer._storage.remote.s3 import PART, UploadLog, part_size
+from packer._storage.remote.upload import Upload, require_writable
+from packer._storage.remote.urls import Settings
 from packer.errors import DestinationError, PackLockedError, RemoteError
 from tests.uploading.stores import CutError, Proxy
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer._containers.files import ForeignFiles
+from packer._containers.listing import ForeignFiles
 from packer._fields import Field
 from packer._formats.index import write_index
 from packer._manifest import Manifest
-from packer._storage.spool import TableBuilder
+from packer._storage.files import TableBuilder
 from packer._table import Sample
 from packer._viewing.catalog import open_catalog
 from packer._viewing.report import write_report

@@ -18,16 +18,13 @@ from PIL import Image
 
 import packer
 from packer._fields import Field, Stored
-from packer._fields.rle import mask_of, runs_of
+from packer._fields.coco import mask_of, runs_of
 from packer._table import Sample
-from packer._viewing import duplicates
-from packer._viewing.annotations import annotations_of
-from packer._viewing.answers import Answers
-from packer._viewing.catalog import Catalog, open_catalog
-from packer._viewing.damage import Damage
-from packer._viewing.layers import further_image, mask_picture
-from packer._viewing.pictures import Pictures
+from packer._viewing import catalog as duplicates
+from packer._viewing.catalog import Catalog, Damage, open_catalog
+from packer._viewing.pictures import Pictures, annotations_of, further_image, mask_picture
 from packer._viewing.report import write_report
+from packer._viewing.server import Answers
 from tests.making import write_pack
 
 

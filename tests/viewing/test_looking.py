@@ -17,17 +17,11 @@ from PIL import Image
 
 import packer
 from packer._cli import EXIT_STATUS
-from packer._viewing.annotations import annotations_of
-from packer._viewing.catalog import Catalog, open_catalog
-from packer._viewing.drawing import draw, plot
-from packer._viewing.duplicates import find_duplicates, image_checksums
-from packer._viewing.finding import ORDERS, Finder, Query
-from packer._viewing.histograms import Histogram, histograms
-from packer._viewing.layers import mask_picture
-from packer._viewing.pictures import Pictures
+from packer._viewing.catalog import ORDERS, Catalog, Finder, Query, find_duplicates, image_checksums, open_catalog
+from packer._viewing.histograms import Histogram, draw, histograms, plot
+from packer._viewing.pictures import Pictures, annotations_of, mask_picture
 from packer._viewing.report import write_report
-from tests.making import command
-from tests.making import packer as run
+from tests.making import command, packer as run
 from tests.viewing.conftest import CLASSES, COUNT, DAMAGED, SCRIPT, TWICE
 
 
@@ -75,7 +69,7 @@ def test_orders_are_orders(catalog: Catalog) -> None:
 
 
 def test_a_search_that_finds_too_many_names_says_so(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packer._viewing.finding._MOST_NAMES", 4)
+    monkeypatch.setattr("packer._viewing.catalog._MOST_NAMES", 4)
     result = Finder(catalog).find(Query(name="photo"))
     assert (result.count, result.complete) == (4, False)
 
@@ -232,7 +226,7 @@ def test_plots_are_written_as_svg_without_any_library(catalog: Catalog, tmp_path
     (tmp_path / "notes.svg").write_text("no picture")
     with pytest.raises(packer.DestinationError, match="would replace a file that is not a picture"):
         plot(tmp_path / "notes.svg", "", histograms(catalog))
-    code = "import sys; import packer._viewing.drawing; sys.exit('torch' in sys.modules)"
+    code = "import sys; import packer._viewing.histograms; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, "what is wrong is said at once"
 
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._images.compiled import VECTORS, _native
+from packer._images.extension import VECTORS, _native
 from packer._images.geometry import CROP, Box, Crops
 from packer._images.operations import OPERATION, Operations, as_numbers
-from packer._storage.locations import LOCATION, MEMORY
+from packer._storage.packfile import LOCATION, MEMORY
 from packer._table import Buffer, Ints
 
 __all__ = [

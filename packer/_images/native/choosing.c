@@ -8,7 +8,7 @@
 
 static const uint64_t STEP_OF_KEYS = UINT64_C(0x9E3779B97F4A7C15);
 
-/* SplitMix64's output function: as `_mix` in packer/samplers/_uniforms.py. */
+/* SplitMix64's output function: as `_mix` in packer/samplers/_random.py. */
 static uint64_t
 mix(uint64_t value)
 {
@@ -36,7 +36,7 @@ uniforms(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     Py_RETURN_NONE;
 }
 
-/* A record of STEP in packer/_images/native/choosing.py, which says what the fields mean. Python compares the names. */
+/* A record of STEP in packer/_images/native/crop_steps.py, which says what the fields mean. Python compares the names. */
 #define STEP(INTEGER, NUMBER) \
     INTEGER(kind) INTEGER(randoms) INTEGER(chosen) INTEGER(height) INTEGER(width) INTEGER(interpolation) INTEGER(padding) INTEGER(fill) \
     INTEGER(above) INTEGER(left) INTEGER(below) INTEGER(right) \
@@ -71,7 +71,7 @@ least_of(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Cuts a rectangle out of the result; as `cropped` in packer/crops/_algebra.py. */
+/* Cuts a rectangle out of the result; as `cropped` in packer/crops/_geometry.py. */
 static void
 cut(Crop *crop, Pair corner, Pair size)
 {
@@ -173,7 +173,7 @@ centred(Pair whole, const Step *step, Pair *corner)
     return size;
 }
 
-/* As `RandomResizedCut` in packer/crops/_resizedcrop.py. */
+/* As `RandomResizedCut` in packer/crops/_steps.py. */
 static void
 cut_and_resize(Crop *crop, const Step *step, const double *random)
 {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* What `locate` takes of a table: addresses of columns, numbers, and how many bytes lie between the items of each of the first
-   columns; see packer/_images/native/locating.py. */
+   columns; see packer/_images/native/records.py. */
 enum {
     LABEL, HEIGHT, WIDTH, OFFSET, SIZE, CRC32C, NAME_END, NAMES, NAMES_SIZE, LONGEST, RAW, CHECKED, MOST_PIXELS, SCALED,
     LARGEST_READ, STEPS,

@@ -13,7 +13,7 @@
 PyDoc_STRVAR(annotate_doc,
 "annotate(data)\n--\n\n"
 "Return a JPEG whose restart markers make tiles with the table of where they are.\n\n"
-"See packer._images.jpeg.tiles.annotate. None where the data are not such a JPEG as encoders write.");
+"See packer._images.jpeg_tiles.annotate. None where the data are not such a JPEG as encoders write.");
 
 PyDoc_STRVAR(augment_doc,
 "augment(pixels, height, width, operations, count)\n--\n\n"
@@ -28,13 +28,13 @@ PyDoc_STRVAR(encode_jpeg_doc,
 
 PyDoc_STRVAR(aim_doc,
 "aim(tasks, count, views, places, first, results)\n--\n\n"
-"Say in the tasks of views of `count` images of a batch where the results go; see packer._images.native.locating.\n\n"
+"Say in the tasks of views of `count` images of a batch where the results go; see packer._images.native.records.\n\n"
 "`tasks`, `places` and `results` are addresses: of what `locate` wrote, and for each view of four 64-bit integers, the address\n"
 "of the result of the place `first`, the bytes from one to the next, height and width. False where a task is of another size.");
 
 PyDoc_STRVAR(locate_doc,
 "locate(table, rows, count, views, crops, each, batch, step, file, begin, bytes, tasks, operations, places, sums)\n--\n\n"
-"Write the tasks of views of `count` images; see packer._images.native.locating.\n\n"
+"Write the tasks of views of `count` images; see packer._images.native.records.\n\n"
 "`table`, `rows`, `crops`, `tasks`, `operations`, `places` and `sums` are addresses: of 22 64-bit integers; of the rows of\n"
 "samples, which are believed; of a crop for each view, of `each` 64-bit integers, of which those after CROP are operations;\n"
 "and of what is written: the tasks and operations of the views, the places of the images, and how many pixels all images\n"
@@ -48,7 +48,7 @@ PyDoc_STRVAR(move_doc,
 
 PyDoc_STRVAR(choose_doc,
 "choose(steps, step_count, heights, widths, count, numbers, stride, chosen, out)\n--\n\n"
-"Choose the crops of `count` images by so many steps; see packer._images.native.choosing.STEP.\n\n"
+"Choose the crops of `count` images by so many steps; see packer._images.native.crop_steps.STEP.\n\n"
 "All but the counts and the stride are addresses: of 64-bit integers, of `count` rows of random numbers, or with `chosen`\n"
 "of what was chosen by such, `stride` numbers from one to the next, and of `count` records of packer._images.geometry.CROP.\n"
 "False where Python is to say what is wrong.");
@@ -63,25 +63,25 @@ PyDoc_STRVAR(choose_drawn_doc,
 
 PyDoc_STRVAR(decide_doc,
 "decide(rules, rule_count, height, width, count, numbers, stride, out)\n--\n\n"
-"Decide on the operations on `count` images of a size by so many rules; see packer._images.native.choosing.RULE.\n\n"
+"Decide on the operations on `count` images of a size by so many rules; see packer._images.native.crop_steps.RULE.\n\n"
 "`rules`, `numbers` and `out` are addresses: of so many records, of `count` rows of random numbers, `stride` numbers from one\n"
 "to the next, and of count * rule_count records of packer._images.operations.OPERATION.");
 
 PyDoc_STRVAR(uniforms_doc,
 "uniforms(seed, epoch, indices, count, randoms, out)\n--\n\n"
-"Write the random numbers of packer.samplers._uniforms.uniforms.\n\n"
+"Write the random numbers of packer.samplers._random.uniforms.\n\n"
 "`indices` and `out` are addresses: of `count` 64-bit integers, and of count * randoms numbers.");
 
 PyDoc_STRVAR(cut_out_doc,
 "cut_out(data, height, width, top, left, crop_height, crop_width, halvings)\n--\n\n"
 "Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on, and the part of the image that it shows.\n\n"
-"See packer._images.jpeg.cutting.cut_out. None where the data are no tiled JPEG of that height and width, or its markers\n"
+"See packer._images.jpeg_tiles.cut_out. None where the data are no tiled JPEG of that height and width, or its markers\n"
 "are not where its table says.");
 
 PyDoc_STRVAR(first_rows_doc,
 "first_rows(data, height, width, bottom)\n--\n\n"
 "Return a JPEG of the rows of a JPEG down to `bottom`, or more, and how many those are.\n\n"
-"See packer._images.jpeg.cutting.first_rows. None where the data are no ordinary JPEG of that height and width in one scan.");
+"See packer._images.jpeg_tiles.first_rows. None where the data are no ordinary JPEG of that height and width in one scan.");
 
 PyDoc_STRVAR(decode_into_doc,
 "decode_into(tasks, count, operations, each, table, constants, type, planes)\n--\n\n"
@@ -135,12 +135,12 @@ PyDoc_STRVAR(gather_doc,
 PyDoc_STRVAR(survey_doc,
 "survey(records, count)\n--\n\n"
 "Read images, no more of each than tells its size unless it is checked, and write that and the checksum into its record.\n\n"
-"`records` is the address of so many records; see packer._images.native.survey.SURVEY.");
+"`records` is the address of so many records; see packer._images.native.records.SURVEY.");
 
 PyDoc_STRVAR(transcode_doc,
 "transcode(data, most_pixels, least_tile)\n--\n\n"
 "Return the pieces of a tiled JPEG that is made of a JPEG, or why none can be made, a string.\n\n"
-"The pieces are those of packer._images.jpeg.tiles.assemble: metadata, headers, tiles of a row, bytes of each row as 64-bit\n"
+"The pieces are those of packer._images.jpeg_tiles.assemble: metadata, headers, tiles of a row, bytes of each row as 64-bit\n"
 "integers, and the scan; then comes where in the data the image ends. A tile has `least_tile` bytes or more, on average.");
 
 PyDoc_STRVAR(write_numbers_doc,

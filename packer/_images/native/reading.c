@@ -45,7 +45,7 @@ read_from(int file, uint8_t *to, size_t size, int64_t position)
 #endif
 
 /* Tells whether a path leads nowhere but down: no part of it is empty, "." or "..". `name_problem` in
-   packer/_storage/paths.py does the same. */
+   packer/_storage/safe_open.py does the same. */
 static int
 is_plain(const char *path)
 {

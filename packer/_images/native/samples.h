@@ -29,7 +29,7 @@ typedef struct { /* what a table says of an image */
     int64_t label, height, width;
 } Row;
 
-/* Returns the checksum of a sample: as `checksum` in packer/_table/table.py. */
+/* Returns the checksum of a sample: as `checksum` in packer/_table.py. */
 uint32_t checksum_of(const Row *sample, const uint8_t *data, size_t size, const uint8_t *name, size_t name_size);
 
 /* Finds the bytes of an image, and reads them into memory where they lie in a file; NULL where they cannot be read, are not

@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-/* A record of SURVEY in packer/_images/native/survey.py, which has the fields of LOCATION in packer/_storage/locations.py, and
+/* A record of SURVEY in packer/_images/native/records.py, which has the fields of LOCATION in packer/_storage/packfile.py, and
    what follows: whether an orientation turns the image, where its bytes are wanted, and what is found. */
 #define SURVEY(FIELD) \
     FIELD(file) FIELD(position) FIELD(size) FIELD(raw) FIELD(height) FIELD(width) FIELD(checked) FIELD(crc32c) \

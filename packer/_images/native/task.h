@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* A record of TASK in packer/_images/native/__init__.py, which has the fields of LOCATION in
-   packer/_storage/locations.py, those of CROP in packer/_images/geometry.py, and `out`. Python compares the names. */
+   packer/_storage/packfile.py, those of CROP in packer/_images/geometry.py, and `out`. Python compares the names. */
 #define TASK(FIELD) \
     FIELD(file) FIELD(position) FIELD(size) FIELD(raw) FIELD(height) FIELD(width) FIELD(checked) FIELD(crc32c) \
     FIELD(label) FIELD(name) FIELD(name_size) \

@@ -10,15 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from packer._storage.remote import client, fetcherprocess
-from packer._storage.remote.cache import Home, prepare, touch
-from packer._storage.remote.client import Version
-from packer._storage.remote.memory import SMALL
-from packer._storage.remote.orders import Message
-from packer._storage.remote.owning import own
-from packer._storage.remote.settings import Settings
-from packer._storage.remote.stretches import BLOCK, DATA_AT, STRETCH, Stretch
-from packer._storage.remote.urls import identity, shown
+from packer._storage.remote import client, client as fetcherprocess
+from packer._storage.remote.cache import BLOCK, DATA_AT, STRETCH, Home, Stretch, own, prepare, touch
+from packer._storage.remote.client import SMALL, Message, Version
+from packer._storage.remote.urls import Settings, identity, shown
 from packer.errors import RemoteError
 
 __all__ = ["Blocks"]

@@ -1,17 +1,420 @@
-"""What is asked of a store: whether an object is there, its bytes, what lies below a URL."""
+"""What is asked of a store: whether an object is there, its bytes, what lies below a URL.
+
+The process that fetches, as the one that reads sees it: started when it is needed, one for each process that reads.
+
+A fork has the pipes of the process that it was forked from, and must not speak on them: it starts a fetcher of its own.
+
+Messages between a process that reads objects and the one that fetches them: JSON, and bytes beside it.
+
+Nothing that comes through a pipe is run: there is no pickle in it.
+
+Blocks of objects in the memory of this process, where no disk keeps them; the least recently used go first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import atexit
+import contextlib
+import itertools
+import json
+import os
+import queue
+import re
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
-from packer._storage.remote import fetcherprocess
-from packer._storage.remote.orders import Message
-from packer._storage.remote.settings import Settings, chosen
-from packer._storage.remote.urls import parse, shown
-from packer.errors import RemoteError
+from packer._storage.remote.urls import Settings, chosen, parse, shown
+from packer._storage.system import available_memory, python_command
+from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
-__all__ = ["Listed", "Version", "fetched", "get", "head", "listed", "look"]
+__all__ = [
+    "ENDED",
+    "LOOK_AGAIN",
+    "SMALL",
+    "STARTS",
+    "Answer",
+    "Listed",
+    "Memory",
+    "Message",
+    "Version",
+    "ask",
+    "default_limit",
+    "ended",
+    "fetched",
+    "get",
+    "head",
+    "listed",
+    "look",
+    "mark",
+    "memory",
+    "order",
+    "pages",
+    "receive",
+    "require_signs",
+    "send",
+]
+
+Message = dict[str, Any]
+
+_HEAD = struct.Struct("<IQ")
+_WRITTEN_TOGETHER = 1 << 16  # bytes; a larger body is written by itself, and not copied to follow its head
+
+
+def send(fd: int, message: Message, payload: bytes | memoryview = b"") -> None:
+    """Write a message to a pipe; OSError where nobody reads it any more."""
+    text = json.dumps(message).encode()
+    head = _HEAD.pack(len(text), len(payload)) + text
+    if len(payload) <= _WRITTEN_TOGETHER:
+        _write(fd, head + payload)
+    else:
+        _write(fd, head)
+        _write(fd, payload)
+
+
+def receive(fd: int) -> tuple[Message, memoryview] | None:
+    """Wait for the next message of a pipe; None where the other side has ended."""
+    head = _read(fd, _HEAD.size)
+    if head is None:
+        return None
+    length, size = _HEAD.unpack(head)
+    text, payload = _read(fd, length), _read(fd, size)
+    if text is None or payload is None:
+        return None
+    return json.loads(bytes(text)), payload.toreadonly()
+
+
+def _write(fd: int, data: bytes | memoryview) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _read(fd: int, size: int) -> memoryview | None:
+    """Return exactly `size` bytes; None where there are fewer."""
+    data = memoryview(bytearray(size))
+    begin = 0
+    while begin < size:
+        piece = os.read(fd, min(size - begin, 1 << 20))
+        if not piece:
+            return None
+        data[begin : begin + len(piece)] = piece
+        begin += len(piece)
+    return data
+
+
+SMALL = 4 << 10
+"""Bytes of a block where memory alone keeps it: neighbours are fetched apart there, and share what is between them."""
+
+_SHARE, _MOST, _LEAST = 16, 4 << 30, 64 << 20
+
+
+def default_limit() -> int:
+    """Return how many bytes this process keeps at most: a share of the memory that it may use."""
+    return max(_LEAST, min(_MOST, (available_memory() or _MOST) // _SHARE))
+
+
+class Memory:
+    """Blocks by object, size and number; a bounded number of them.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._blocks: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def allow(self, limit: int) -> None:
+        """Keep as many bytes as that from now on, where it was less before."""
+        self._limit = max(self._limit, limit)
+
+    def put(self, identity: str, first: int, data: memoryview, size: int) -> None:
+        """Keep blocks of an object, of `size` bytes each, from the block `first` on."""
+        with self._lock:
+            for block, begin in enumerate(range(0, len(data), size), first):
+                old = self._blocks.pop((identity, size, block), b"")
+                piece = self._blocks[identity, size, block] = bytes(data[begin : begin + size])
+                self._size += len(piece) - len(old)
+            while self._size > self._limit:
+                self._size -= len(self._blocks.popitem(last=False)[1])
+
+    def get(self, identity: str, block: int, size: int) -> bytes | None:
+        """Return a block of that size; None where it is not kept."""
+        with self._lock:
+            found = self._blocks.get((identity, size, block))
+            if found is not None:
+                self._blocks.move_to_end((identity, size, block))
+            return found
+
+    def has(self, identity: str, block: int, size: int) -> bool:
+        """Tell whether a block of that size is kept."""
+        return (identity, size, block) in self._blocks
+
+
+_CODE = "from packer._storage.remote.fetcher import main; main()"
+_SILENCE = 60.0  # seconds without a sign of life, after which a fetcher counts as dead
+_ENDING = 5.0  # seconds that a fetcher takes to end
+_OF_STORES = re.compile(r"(AWS|AZURE|GOOGLE|CLOUDSDK|MSI|IDENTITY|SSL_CERT)_|(HTTPS?|ALL|NO)_PROXY$", re.IGNORECASE)
+
+STARTS = 2
+"""How often an order is given: to another fetcher where one died."""
+
+ENDED = "ended"
+"""The failure of an order whose fetcher ended; another fetcher may carry it out."""
+
+LOOK_AGAIN = 1.0
+"""Seconds of waiting, after which a thread looks whether the fetcher still gives signs of life."""
+
+Answer = tuple[Message, memoryview]
+Heard = Callable[[Answer], object]
+
+
+class _Fetcher:
+    """A process that fetches, and the thread that listens to it."""
+
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - as long as the process
+        self._environment = _environment()
+        try:
+            self._process = _start(self._errors.fileno())
+        except BaseException:
+            self._errors.close()
+            raise
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._orders, self._answers = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._sending = threading.Lock()
+        self._waiting: dict[int, Heard] = {}
+        self._numbers = itertools.count(1)
+        self._heard = time.monotonic()
+        self._silent = False
+        self.ended = False
+        self._listening = threading.Thread(target=self._listen, name="packer remote", daemon=True)
+        self._listening.start()
+
+    def order(self, message: Message, payload: bytes, heard: Heard) -> None:
+        """Give an order; `heard` gets its answers, the last of which says nothing of more, on the listening thread."""
+        number = next(self._numbers)
+        self._waiting[number] = heard
+        with self._sending:
+            self._tell_environment()
+            self._send({**message, "id": number}, payload)
+        if self.ended:  # perhaps after the listening thread told those that waited
+            self._end_orders([number])
+
+    def _send(self, message: Message, payload: bytes) -> None:
+        try:
+            send(self._orders, message, payload)
+        except OSError:
+            self.ended = True
+
+    def _tell_environment(self) -> None:
+        """Say which variables of the stores are others by now, such as credentials that this program has renewed."""
+        now, before = _environment(), self._environment
+        if now != before:
+            self._environment = now
+            gone = [name for name in before if name not in now]
+            self._send({"id": 0, "do": "environment", "set": now, "unset": gone}, b"")
+
+    def require_signs(self) -> None:
+        """End the process where it has given no sign of life for long; all orders fail then."""
+        if time.monotonic() - self._heard > _SILENCE:
+            self._silent = True
+            self._process.kill()
+
+    def _listen(self) -> None:
+        """Hand on each answer, and give blocks to the memory, until the process ends."""
+        with contextlib.suppress(OSError):
+            while (answer := receive(self._answers)) is not None:
+                self._heard = time.monotonic()
+                message, payload = answer
+                if "object" in message:
+                    memory().put(message["object"], message["first"], payload, message["size"])
+                    continue
+                number = message.get("id", 0)
+                heard = self._waiting.get(number) if message.get("more") else self._waiting.pop(number, None)
+                if heard is not None:
+                    heard(answer)
+        self.ended = True
+        self._end_orders(list(self._waiting))
+
+    def _end_orders(self, numbers: list[int]) -> None:
+        """Tell those that wait for orders that nobody carries these out any more."""
+        why = self._last_words() if numbers else ""
+        for number in numbers:
+            heard = self._waiting.pop(number, None)
+            if heard is not None:
+                heard(({"failed": ENDED, "why": why}, memoryview(b"")))
+
+    def _last_words(self) -> str:
+        if self._silent:
+            return f"it said nothing for {_SILENCE:g} s"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDING)
+        text = b""
+        with contextlib.suppress(ValueError):  # closed, as this process ends
+            self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 2000))
+            text = self._errors.read()
+        lines = text.decode("utf-8", "replace").split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"exit status {self._process.returncode}{said and ': '}{printable(said)}"
+
+    def close(self) -> None:
+        """Have the process end."""
+        with contextlib.suppress(OSError, AttributeError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self._process.wait(_ENDING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listening.join(_ENDING)
+        if not self._listening.is_alive():
+            for pipe in (self._process.stdout, self._errors):
+                pipe.close()  # type: ignore[union-attr]
+
+    def abandon(self) -> None:
+        """Let go of what belongs to the process that this one was forked from."""
+        self._process.returncode = 0  # lest it is waited for here
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr] # none has a buffer, which the fork could have left locked
+
+
+def _start(errors: int) -> subprocess.Popen[bytes]:
+    try:
+        command = python_command(_CODE, "obstore")
+    except ModuleNotFoundError:
+        raise MissingDependencyError(f"reading objects at URLs needs obstore: {pip_install('remote')}") from None
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            bufsize=0,
+        )
+    except (OSError, ValueError) as error:
+        raise RemoteError(f"the process that fetches objects cannot be started: {error}") from error
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables by which stores are reached, as this process has them now."""
+    names = filter(_OF_STORES.match, list(os.environ))
+    return {name: value for name in names if (value := os.environ.get(name)) is not None}  # another thread may unset it
+
+
+class _State:
+    """What belongs to this process alone."""
+
+    def __init__(self) -> None:
+        self.starting = threading.Lock()
+        self.ending = False
+        self.fetcher: _Fetcher | None = None
+        self.memory = Memory(default_limit())
+        self.mark = int.from_bytes(os.urandom(4), "little") or 1
+
+
+_state = _State()
+
+
+def memory() -> Memory:
+    """Return the memory of this process for blocks that no disk keeps."""
+    return _state.memory
+
+
+def mark() -> int:
+    """Return what this process's fetcher marks blocks of a cache with, from 1 to 2**32 - 1: whose blocks they are."""
+    return _state.mark
+
+
+def order(message: Message, payload: bytes, heard: Heard) -> None:
+    """Give the fetcher an order, and return; `heard` is called with each answer, on another thread.
+
+    The last answer has no "more" in it. It has "failed" where the order was not carried out, which is `ENDED` where
+    the fetcher ended meanwhile.
+    """
+    _fetcher().order(message, payload, heard)
+
+
+def require_signs() -> None:
+    """End a fetcher that has given no sign of life for long. A thread that waits for answers calls this at times."""
+    if _state.fetcher is not None:
+        _state.fetcher.require_signs()
+
+
+def ask(message: Message, payload: bytes = b"") -> Answer:
+    """Give the fetcher an order and wait for the answer; RemoteError where two fetchers died of it."""
+    return next(pages(message, payload))
+
+
+def pages(message: Message, payload: bytes = b"") -> Iterator[Answer]:
+    """Give the fetcher an order that has several answers, and yield them."""
+    begun, why = False, ""
+    for _ in range(STARTS):
+        answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        order(message, payload, answers.put)
+        while True:
+            try:
+                answer = answers.get(timeout=LOOK_AGAIN)
+            except queue.Empty:
+                require_signs()
+                continue
+            if answer[0].get("failed") == ENDED:
+                why = answer[0]["why"]
+                break
+            begun = True
+            yield answer
+            if not answer[0].get("more"):
+                return
+        if begun:
+            break
+    raise ended(why)
+
+
+def ended(why: str) -> RemoteError:
+    """Return the error of an order of which two fetchers died, or one that had answered a part of it."""
+    return RemoteError(f"the process that fetches objects ended twice ({why})")
+
+
+def _fetcher() -> _Fetcher:
+    with _state.starting:
+        found = _state.fetcher
+        if _state.ending:
+            raise RemoteError("nothing is fetched any more: this process ends")
+        if found is None or found.ended:
+            if found is not None:
+                found.close()
+            found = _state.fetcher = _Fetcher()
+        return found
+
+
+def _after_fork() -> None:
+    global _state  # noqa: PLW0603 - what the other process had is not this one's
+    if _state.fetcher is not None:
+        _state.fetcher.abandon()
+    _state = _State()
+
+
+def _close() -> None:
+    _state.ending = True  # threads that no one waits for may still read
+    if _state.fetcher is not None:
+        _state.fetcher.close()
+
+
+atexit.register(_close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Version(NamedTuple):
@@ -60,7 +463,7 @@ def head(url: str, settings: Settings | None = None) -> Version | None:
 
 def look(url: str, size: int, settings: Settings | None = None) -> tuple[Version, bytes] | None:
     """Return the version of an object and its first bytes, `size` of them at most; None where there is no object."""
-    message, payload = fetcherprocess.ask(_get(url, 0, size, None, settings))
+    message, payload = ask(_get(url, 0, size, None, settings))
     if message.get("failed") == "missing":
         return None
     _require(message, url)
@@ -97,7 +500,7 @@ def get(
     """
     if end is not None and begin >= end:
         return b""
-    message, payload = fetcherprocess.ask(_get(url, begin, end, version, settings))
+    message, payload = ask(_get(url, begin, end, version, settings))
     if message.get("failed") == "missing":
         raise FileNotFoundError(f"{shown(url)}: there is no such object")
     _require(message, url)
@@ -114,7 +517,7 @@ def listed(url: str) -> Iterator[Listed]:
     """
     if parse(url).scheme in ("http", "https"):
         raise RemoteError(f"{shown(url)}: a server of HTTP does not list what it has. Give a list of URLs")
-    for message, _ in fetcherprocess.pages({"do": "list", "url": url, "seconds": chosen(url).timeout}):
+    for message, _ in pages({"do": "list", "url": url, "seconds": chosen(url).timeout}):
         _require(message, url)
         for name, *version in message.get("page", ()):
             yield Listed(name, Version(*version))
@@ -122,7 +525,7 @@ def listed(url: str) -> Iterator[Listed]:
 
 def fetched(message: Message, payload: bytes, url: str) -> dict[str, Any]:
     """Give the fetcher an order about an object, and return its answer; RemoteError where that is a failure."""
-    answer, _ = fetcherprocess.ask(message, payload)
+    answer, _ = ask(message, payload)
     _require(answer, url)
     return answer
 

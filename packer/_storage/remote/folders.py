@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from packer._storage.remote.client import Listed, listed
 from packer._storage.remote.s3 import Bucket
-from packer._storage.remote.settings import chosen
-from packer._storage.remote.urls import join, parse
+from packer._storage.remote.urls import chosen, join, parse
 from packer.errors import MissingDependencyError, RemoteError
 
 __all__ = ["listed_in_parallel"]

@@ -12,9 +12,9 @@ A format is tested by one class that says which format it is::
 
 from __future__ import annotations
 
-from packer.testing.conformance.layouts import ForeignLayoutConformance
 from packer.testing.conformance.packs import FilePackConformance, PackConformance
-from packer.testing.conformance.samples import (
+from packer.testing.conformance.writing import FileFormatConformance, ForeignLayoutConformance, FormatConformance
+from packer.testing.samples import (
     Change,
     assert_holds,
     contents,
@@ -26,7 +26,6 @@ from packer.testing.conformance.samples import (
     sizes,
     write_pack,
 )
-from packer.testing.conformance.writing import FileFormatConformance, FormatConformance
 
 __all__ = [
     "Change",

@@ -1,31 +1,47 @@
-"""What every pack must do, and what one that lies on a disk must do as well."""
+"""What the tests of a format stand on.
+
+Reading gives what was written.
+
+What is damaged, or too new, is refused.
+
+Readers are independent of each other, of threads and of processes.
+
+What every pack must do, and what one that lies on a disk must do as well.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import multiprocessing
 import operator
 import os
+import pickle
 import random
 import shutil
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from packer._formats import Reader, open_pack
+from packer._codecs import LABEL_TYPES
+from packer._formats import FORMATS, Format, Reader, open_pack
+from packer._manifest import SCHEMA, Manifest
 from packer._packs.verify import verify
-from packer._table import Sample
-from packer.errors import CorruptPackError, PackError, PackNotFoundError
-from packer.testing.conformance.reading import ReadingConformance
-from packer.testing.conformance.refusing import RefusingConformance
-from packer.testing.conformance.samples import (
+from packer._table import COLUMNS, Buffer, Sample, Table
+from packer.errors import CorruptPackError, PackError, PackNotFoundError, UnsupportedVersionError
+from packer.testing.samples import (
+    Change,
     assert_holds,
     contents,
     draw_samples,
@@ -33,11 +49,423 @@ from packer.testing.conformance.samples import (
     files_of,
     flip,
     found_through,
+    names,
+    sizes,
     with_values,
+    write_pack,
 )
-from packer.testing.conformance.sharing import SharingConformance
 
-__all__ = ["FilePackConformance", "PackConformance"]
+__all__ = [
+    "FilePackConformance",
+    "PackCase",
+    "PackConformance",
+    "ReadingConformance",
+    "RefusingConformance",
+    "SharingConformance",
+]
+
+
+class PackCase:
+    """Which format is tested, how a test writes and opens a pack of it, and when two packs are the same.
+
+    Attributes
+    ----------
+    format : str
+        A key of `packer._formats.FORMATS`.
+    options : mapping
+        The format's options to test it with.
+    """
+
+    format: str
+    options: Mapping[str, Any] = {}
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        """Where a test writes its pack."""
+        return tmp_path / f"pack{self.row.suffixes[0]}"
+
+    @pytest.fixture
+    def samples(self) -> list[Sample]:
+        """Samples of all kinds of sizes, which the pack of `reader` holds."""
+        return draw_samples([1, 100, 2021, 2022, 2023, 4079, 4080, 4081, 8176, 8177, 30_000, 7, 500, 1, 2000] * 2)
+
+    @pytest.fixture
+    def reader(self, path: Path, samples: list[Sample]) -> Iterator[Reader]:
+        """An open pack of `samples`."""
+        self.write(path, samples)
+        with self.open(path) as reader:
+            yield reader
+
+    @property
+    def row(self) -> Format:
+        return FORMATS[self.format]
+
+    def write(
+        self, path: Path, samples: Sequence[Sample], *, written: Table | None = None, change: Change | None = None
+    ) -> Table:
+        """Write a pack with the options to test, and return its table."""
+        return write_pack(self.row, path, samples, self.options, written=written, change=change)[1]
+
+    def open(self, path: Path, *, check: str = "always") -> Reader:
+        """Open a pack as one of this format."""
+        return self.row.open_reader()(path, check=check)
+
+    def require_same(self, path: Path, other: Path) -> None:
+        """Assert that two packs are the same in all that a reader shows."""
+        with self.open(path) as one, self.open(other) as two:
+            assert one.manifest == two.manifest
+            for name, column in one.table.columns().items():
+                assert np.array_equal(column, two.table.columns()[name]), name
+            assert list(map(bytes, one.read_many(range(len(one))))) == list(map(bytes, two.read_many(range(len(two)))))
+
+
+class ReadingConformance(PackCase):
+    """Samples, table and manifest come back, by every index that there is."""
+
+    @drawn
+    @given(lengths=st.lists(sizes(), min_size=1, max_size=40), seed=st.integers(0, 1000))
+    def test_gives_back_what_was_written(
+        self, lengths: list[int], seed: int, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        path = tmp_path_factory.mktemp("written") / f"pack{self.row.suffixes[0]}"
+        samples = draw_samples(lengths, seed=seed)
+        self.write(path, samples)
+        with self.open(path) as reader:
+            assert_holds(reader, samples)
+            assert list(reader.check_structure()) == []
+
+    @drawn
+    @given(sample_names=st.lists(names(), min_size=1, max_size=20, unique=True))
+    def test_gives_back_any_name(self, sample_names: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+        path = tmp_path_factory.mktemp("names") / f"pack{self.row.suffixes[0]}"
+        samples = draw_samples([10] * len(sample_names), sample_names)
+        self.write(path, samples)
+        with self.open(path) as reader:
+            assert_holds(reader, samples)
+
+    def test_takes_any_buffer(self, path: Path) -> None:
+        kinds: list[Callable[[bytes], Buffer]] = [bytes, bytearray, memoryview, lambda b: memoryview(b"xx" + b)[2:]]
+        samples = draw_samples([3000] * 4)
+        given_samples = [
+            dataclasses.replace(sample, data=kind(bytes(sample.data)))
+            for kind, sample in zip(kinds, samples, strict=True)
+        ]
+        self.write(path, given_samples)
+        with self.open(path) as reader:
+            assert_holds(reader, samples)
+
+    @pytest.mark.parametrize(
+        ("label_type", "labels"),
+        [
+            ("class", [-1, 0, 4, 3]),
+            ("int", [2**63 - 1, -(2**63), -7, 99]),
+            ("float", [0.5, -1.0, 1.7976931348623157e308, 5e-324]),
+        ],
+        ids=str,
+    )
+    def test_gives_back_labels_of_every_type(self, path: Path, label_type: str, labels: list[int | float]) -> None:
+        lengths = [100, 3000, 7, 2022, 2023, 50, 1, 4096]
+        samples = [
+            dataclasses.replace(sample, label=labels[index % 4]) for index, sample in enumerate(draw_samples(lengths))
+        ]
+        self.write(path, samples)
+        with self.open(path) as reader:
+            assert_holds(reader, samples)
+            assert (reader.manifest.schema, reader.manifest.label_type) == (2, label_type)
+            assert reader.table.label.dtype == np.dtype(LABEL_TYPES[label_type])
+            assert [row.label for row in reader.table.rows(np.arange(8))] == labels * 2
+            assert list(reader.check_structure()) == []
+        assert verify(path) == []
+
+    def test_an_empty_pack(self, path: Path) -> None:
+        self.write(path, [])
+        with self.open(path) as reader:
+            assert_holds(reader, [])
+            assert reader.read_many([]) == []
+            with pytest.raises(IndexError):
+                reader.read(0)
+            with pytest.raises(IndexError):
+                reader.read_many([0])
+
+    def test_columns_larger_than_a_page(self, path: Path) -> None:
+        samples = draw_samples([index % 3 + 1 for index in range(5000)])
+        self.write(path, samples)
+        with self.open(path) as reader:
+            assert_holds(reader, samples)
+            assert list(reader.check_structure()) == []
+
+    def test_negative_indices_count_from_the_end(self, reader: Reader, samples: list[Sample]) -> None:
+        for index in range(-len(samples), 0):
+            assert bytes(reader.read(index)) == samples[index].data
+
+    def test_an_index_out_of_range_is_refused(self, reader: Reader, samples: list[Sample]) -> None:
+        count = len(samples)
+        for index in (count, count + 1, -count - 1, 2**40, -(2**40)):
+            with pytest.raises(IndexError, match=str(index)):
+                reader.read(index)
+            with pytest.raises(IndexError, match=str(index)):
+                reader.read_many([0, index])
+
+    def test_numpy_integers_are_indices(self, reader: Reader, samples: list[Sample]) -> None:
+        assert bytes(reader.read(np.int64(3))) == samples[3].data
+        indices = np.array([5, -1, 5], np.int32)
+        assert list(map(bytes, reader.read_many(indices))) == [samples[i].data for i in (5, -1, 5)]  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("index", [1.0, "1", None])
+    def test_what_is_no_integer_is_no_index(self, reader: Reader, index: Any) -> None:
+        with pytest.raises(TypeError, match="an index is an integer"):
+            reader.read(index)
+        with pytest.raises(TypeError, match="an index is an integer"):
+            reader.read_many([0, index])
+
+    def test_read_many_keeps_the_order_asked_for(self, reader: Reader, samples: list[Sample]) -> None:
+        rng = random.Random(1)
+        for count in (0, 1, 2, 50):
+            indices = [rng.randrange(-len(samples), len(samples)) for _ in range(count)]
+            assert list(map(bytes, reader.read_many(indices))) == [samples[i].data for i in indices]
+
+    def test_manifest_and_table_come_back(self, path: Path, samples: list[Sample]) -> None:
+        def fill(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            filled = dataclasses.replace(
+                manifest,
+                classes=["katze", "犬", 'quo"te\\', "\udcff\n"],
+                codec="jpeg",
+                settings={"resize": {"size": 256, "mode": "short"}, "exif": "ignore", "none": None, "quality": 0.5},
+                source={"kind": "imagefolder", "digest": "00ff"},
+                skipped=[{"name": "a/\udc80.jpg", "reason": "truncated"}],
+                findings={"cmyk": 3},
+                versions={"packer": "0.1.0"},
+            )
+            committed.append((filled, table))
+            return filled, table
+
+        committed: list[tuple[Manifest, Table]] = []
+        self.write(path, samples, change=fill)
+        manifest, table = committed[0]
+        with self.open(path) as reader:
+            assert reader.manifest == manifest
+            for name, column in reader.table.columns().items():
+                assert column.dtype == np.dtype(COLUMNS[name])
+                assert np.array_equal(column, table.columns()[name]), name
+
+    def test_columns_are_read_only(self, reader: Reader) -> None:
+        for name, column in reader.table.columns().items():
+            with pytest.raises(ValueError, match="read-only"):
+                column[:] = 0
+            reader.require_column(name)
+
+    def test_is_recognised_by_its_content(self, path: Path, samples: list[Sample]) -> None:
+        self.write(path, samples)
+        renamed = path.rename(path.with_name("no suffix"))
+        with open_pack(renamed) as reader:
+            assert type(reader) is self.row.open_reader()
+            assert_holds(reader, samples)
+        assert verify(renamed) == []
+
+
+class RefusingConformance(PackCase):
+    """Each sample that is not what was written raises, and no other sample does."""
+
+    def test_a_sample_that_is_not_what_was_written(self, path: Path, samples: list[Sample]) -> None:
+        def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            crc = table.crc32c.copy()
+            crc[4] ^= 1
+            return manifest, dataclasses.replace(table, crc32c=crc)
+
+        self.write(path, samples, change=change)
+        with self.open(path) as reader:
+            self.require_damage(reader, 4, samples)
+            with pytest.raises(CorruptPackError, match=r"sample 4\b"):
+                reader.read_many([1, 4])
+            with pytest.raises(CorruptPackError, match=r"sample 4\b"):
+                reader.read(4 - len(samples))
+        with self.open(path, check="never") as reader:
+            assert bytes(reader.read(4)) == samples[4].data
+
+    def test_a_label_that_is_not_what_was_written(self, path: Path, samples: list[Sample]) -> None:
+        def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            label = table.label.copy()
+            label[7] += 1
+            return manifest, dataclasses.replace(table, label=label)
+
+        self.write(path, samples, change=change)
+        with self.open(path) as reader:
+            self.require_damage(reader, 7, samples)
+            with pytest.raises(CorruptPackError, match="label"):
+                reader.require_column("label")
+            reader.require_column("size")
+
+    @pytest.mark.parametrize("column", ["offset", "size", "name_end"])
+    @pytest.mark.parametrize("value", [-1, -(2**63), 2**63 - 1, 2**40])
+    def test_a_row_that_leads_nowhere(self, path: Path, samples: list[Sample], column: str, value: int) -> None:
+        def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            values = getattr(table, column).copy()
+            values[5] = value
+            return manifest, dataclasses.replace(table, **{column: values})
+
+        self.write(path, samples, change=change)
+        with self.open(path) as reader:
+            with pytest.raises(CorruptPackError) as caught:
+                reader.read(5)
+            assert caught.value.index == 5
+            assert bytes(reader.read(3)) == samples[3].data
+            stored, _files = reader.locate(np.array([5, 3]))
+            assert [found_through(record) for record in stored] == [None, samples[3].data]
+        assert verify(path) != []
+
+    @pytest.mark.parametrize("value", [-1, -2, -(2**63), 2**63 - 1, 2**40])
+    def test_a_value_whose_row_leads_nowhere(self, path: Path, samples: list[Sample], value: int) -> None:
+        samples = with_values(samples)
+        index = next(i for i, sample in enumerate(samples) if i > 3 and None not in sample.fields[4:6])
+
+        def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            size = table.more["field.mask.size"].copy()
+            size[index] = value
+            return manifest, dataclasses.replace(table, more={**table.more, "field.mask.size": size})
+
+        self.write(path, samples, change=change)
+        with self.open(path) as reader:
+            with pytest.raises(CorruptPackError, match="field 'mask'") as caught:
+                reader.value(index, "mask")
+            assert caught.value.index == index
+            assert bytes(reader.read(index)) == samples[index].data
+            assert reader.value(index - 1, "mask") == samples[index - 1].fields[4]
+            assert reader.value(index, "kind") == samples[index].fields[3]
+        assert any("'field.mask.size'" in damage.reason for damage in verify(path, quick=True))
+
+    def test_a_table_of_another_length_than_the_manifest_says(self, path: Path, samples: list[Sample]) -> None:
+        self.write(path, samples, change=lambda manifest, table: (dataclasses.replace(manifest, count=29), table))
+        with pytest.raises(CorruptPackError, match=r"30.*29"):
+            self.open(path)
+
+    def test_a_newer_schema_is_refused_by_name(self, path: Path, samples: list[Sample]) -> None:
+        def change(manifest: Manifest, table: Table) -> tuple[Manifest, Table]:
+            return dataclasses.replace(manifest, schema=SCHEMA + 1), table
+
+        self.write(path, samples, change=change)
+        with pytest.raises(UnsupportedVersionError, match=rf"schema {SCHEMA + 1}\b"):
+            self.open(path)
+
+    def require_damage(self, reader: Reader, index: int, samples: Sequence[Sample]) -> None:
+        """Assert that one sample of a pack is refused by index and name, by `verify` too, and the others are not."""
+        with pytest.raises(CorruptPackError) as caught:
+            reader.read(index)
+        assert caught.value.index == index
+        assert samples[index].name in str(caught.value)
+        found = [damage for damage in verify(reader.path) if damage.index is not None]
+        assert [(damage.index, damage.name) for damage in found] == [(index, samples[index].name)]
+        stored, _files = reader.locate(np.arange(len(samples)))
+        assert found_through(stored[index]) is None
+        for intact in set(range(len(samples))) - {index}:
+            assert bytes(reader.read(intact)) == found_through(stored[intact]) == samples[intact].data
+
+
+class SharingConformance(PackCase):
+    """Many read one pack at once, through one reader and through several."""
+
+    forks = 40
+    """How many processes begin while threads read."""
+
+    def test_a_pickled_reader_is_its_path(self, reader: Reader, samples: list[Sample]) -> None:
+        pickled = pickle.dumps(reader)
+        assert len(pickled) < 1000
+        with pickle.loads(pickled) as copy:
+            assert (copy.path, copy.check) == (reader.path, reader.check)
+            assert_holds(copy, samples)
+
+    def test_two_readers_do_not_disturb_each_other(self, path: Path, reader: Reader, samples: list[Sample]) -> None:
+        with self.open(path) as other:
+            for index, sample in enumerate(samples):
+                assert bytes(reader.read(index)) == bytes(other.read(index)) == sample.data
+        assert_holds(reader, samples)
+
+    def test_many_threads_read_at_once(self, reader: Reader, samples: list[Sample]) -> None:
+        start = threading.Barrier(8)
+
+        def read(seed: int) -> bool:
+            indices = list(range(len(samples))) * 5
+            random.Random(seed).shuffle(indices)
+            start.wait()
+            return all(bytes(reader.read(index)) == samples[index].data for index in indices)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(read, range(8)))
+
+    def test_fields_are_read_through_a_pickled_reader_and_by_many_threads(
+        self, path: Path, samples: list[Sample]
+    ) -> None:
+        samples = with_values(samples)
+        self.write(path, samples)
+        with self.open(path) as reader, pickle.loads(pickle.dumps(reader)) as copy, ThreadPoolExecutor(8) as pool:
+            assert_holds(copy, samples)
+            for _ in pool.map(lambda _: assert_holds(reader, samples), range(8)):
+                pass
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
+    def test_reads_on_both_sides_of_a_fork(self, reader: Reader, samples: list[Sample]) -> None:
+        assert bytes(reader.read(0)) == samples[0].data
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, which test runners have
+            child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for _ in range(20):
+                    assert_holds(reader, samples)
+                status = 0
+            finally:
+                os._exit(status)
+        try:
+            for _ in range(20):
+                assert_holds(reader, samples)
+        finally:
+            _, status = os.waitpid(child, 0)
+        assert status == 0
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
+    def test_forks_while_threads_read(self, reader: Reader, samples: list[Sample]) -> None:
+        """A lock that another thread holds at the fork stays locked in the child for ever."""
+        stop = threading.Event()
+
+        def read_on() -> None:
+            while not stop.is_set():
+                reader.read(0)
+
+        threads = [threading.Thread(target=read_on) for _ in range(3)]
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for thread in threads:
+                thread.start()
+            for _ in range(self.forks):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    child = os.fork()
+                if child == 0:
+                    signal.alarm(20)  # kills a child that hangs
+                    os._exit(0 if bytes(reader.read(1)) == samples[1].data else 1)
+                assert os.waitpid(child, 0)[1] == 0
+        finally:
+            sys.setswitchinterval(interval)
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+    def test_a_closed_reader_reads_no_more(self, path: Path, samples: list[Sample], tmp_path: Path) -> None:
+        self.write(path, samples)
+        reader = self.open(path, check="never")
+        reader.read(0)
+        label = reader.table.label
+        reader.close()
+        reader.close()
+        assert label.tolist() == [sample.label for sample in samples]
+        (tmp_path / "other").write_bytes(bytes(1 << 20))
+        with open(tmp_path / "other", "rb"):  # takes over the number of the closed file
+            for index in range(len(samples)):
+                with pytest.raises((PackError, ValueError)):
+                    reader.read(index)
+            with pytest.raises((PackError, ValueError)):
+                reader.locate(np.arange(len(samples)))
 
 
 class PackConformance(ReadingConformance, SharingConformance, RefusingConformance):

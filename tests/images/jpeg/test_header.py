@@ -3,11 +3,10 @@ from __future__ import annotations
 import io
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from packer._images.jpeg.header import JPEGHeader, end_of_image, read_header
+from packer._images.jpeg import JPEGHeader, end_of_image, read_header
 from tests.images.drawn import (
     SIZES,
     SUBSAMPLINGS,

@@ -11,19 +11,24 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from packer._images import turbojpeg
+from packer._images import jpeg, jpeg_tiles, turbojpeg
 from packer._images.decode import decode
 from packer._images.geometry import Rectangle
-from packer._images.jpeg import cutting
-from packer._images.jpeg import header as jpeg
-from packer._images.jpeg.cutting import CutOut, cut_out, cut_out_in_python
-from packer._images.jpeg.tiles import Grid, annotate, annotate_in_python, choose_columns, read_tiles
+from packer._images.jpeg_tiles import (
+    CutOut,
+    Grid,
+    annotate,
+    annotate_in_python,
+    choose_columns,
+    cut_out,
+    cut_out_in_python,
+    read_tiles,
+)
 from packer.errors import ImageError, NotTileableError
-from packer.testing.photos import draw_photo
+from packer.testing.samples import draw_photo
 from tests.images.drawn import encoded, pillow_pixels
 
 MCU = {"4:4:4": (8, 8), "4:2:2": (8, 16), "4:2:0": (16, 16), "4:4:0": (16, 8), "4:1:1": (8, 32), "grey": (8, 8)}
@@ -61,7 +66,7 @@ def part_of(image: bytes, rectangle: Rectangle, halvings: int = 0) -> CutOut:
     height, width = read_tiles(image).grid[:2]  # type: ignore[union-attr]
     part = cut_out_in_python(image, (height, width), rectangle, halvings)
     assert part is not None
-    if cutting._native is not None:
+    if jpeg_tiles._native is not None:
         assert cut_out(image, (height, width), rectangle, halvings) == part
     return part
 
@@ -253,7 +258,7 @@ def test_flipped_bits_give_the_usual_pixels_or_the_usual_error(
         assert np.array_equal(found, whole[top : top + height, left : left + width])
 
 
-@pytest.mark.skipif(cutting._native is None, reason="needs a C compiler when packer is installed")
+@pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")
 @settings(max_examples=1000, deadline=None)
 @given(data=st.data())
 def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None:
@@ -277,7 +282,7 @@ def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None
     assert cut_out(image, SIZE, rectangle, halvings) == cut_out_in_python(image, SIZE, rectangle, halvings)
 
 
-@pytest.mark.skipif(cutting._native is None, reason="needs a C compiler when packer is installed")
+@pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")
 @settings(max_examples=500, deadline=None)
 @given(data=st.data(), subsampling=st.sampled_from(sorted(MCU)))
 def test_compiled_and_in_python_the_same_table_is_made(data: st.DataObject, subsampling: str) -> None:
@@ -292,12 +297,12 @@ def test_compiled_and_in_python_the_same_table_is_made(data: st.DataObject, subs
     given = bytes(image[: data.draw(st.one_of(st.just(end + 1), st.integers(0, end + 1)))]) + data.draw(
         st.binary(max_size=3)
     )
-    made = cutting._native.annotate(given)
+    made = jpeg_tiles._native.annotate(given)
     if made is not None:
         assert made == annotate_in_python(given)
 
 
-@pytest.mark.skipif(cutting._native is None, reason="needs a C compiler when packer is installed")
+@pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")
 @pytest.mark.parametrize("top", [-1, 417, 2**63 - 1])
 @pytest.mark.parametrize("height", [0, 5, 422, 2**62])
 def test_a_rectangle_outside_is_refused(top: int, height: int) -> None:

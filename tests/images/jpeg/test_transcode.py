@@ -16,15 +16,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from packer._images import native
-from packer._images.compiled import _native
-from packer._images.jpeg.header import segments as jpeg_segments
-from packer._images.jpeg.tiles import read_tiles
-from packer._images.jpeg.transcode import transcode
+from packer._images.extension import _native
+from packer._images.jpeg import segments as jpeg_segments
+from packer._images.jpeg_tiles import read_tiles, transcode
 from packer.errors import NotTileableError
 from tests.images.drawn import (
     SIZES,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from packer._storage.remote import client
-from packer._storage.remote.remotefile import RemoteFile
-from packer._storage.remote.settings import Settings
+from packer._storage.remote.place import RemoteFile
+from packer._storage.remote.urls import Settings
 from packer.errors import RemoteError
 from tests.storage.remote.objects import Asked, ObjectServer, _Handler, serving
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from packer._storage.packfile import FileBytes
-from packer._storage.remote import blocks, cache, client, fetcherprocess, tables
-from packer._storage.remote.remotefile import RemoteFile
-from packer._storage.remote.settings import Settings, choose
-from packer._storage.remote.stretches import BLOCK, DATA_AT, STRETCH, Stretch
+from packer._storage.remote import blocks, cache, client, client as fetcherprocess, tables
+from packer._storage.remote.cache import BLOCK, DATA_AT, STRETCH, Stretch
+from packer._storage.remote.place import RemoteFile
+from packer._storage.remote.urls import Settings, choose
 from packer.errors import RemoteError
 from tests.storage.remote.objects import Asked, ObjectServer, _Handler, serving
 
@@ -229,8 +229,8 @@ def test_a_disk_that_is_full_costs_the_cache_alone(server: ObjectServer, kept: s
     """The limit holds in the fetcher too, which is started under it."""
     code = (
         "import sys, resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
-        "from packer._storage.remote.remotefile import RemoteFile\n"
-        "from packer._storage.remote.settings import Settings\n"
+        "from packer._storage.remote.place import RemoteFile\n"
+        "from packer._storage.remote.urls import Settings\n"
         "file = RemoteFile(sys.argv[1], settings=Settings(sys.argv[2], None, 10.0))\n"
         "import hashlib\n"
         "print(hashlib.sha256(file.read(0, file.size)).hexdigest(), int(file.array(8, 100_000, '<i8').sum()))"
@@ -280,8 +280,8 @@ def test_a_fetcher_that_dies_of_an_order_is_one_line(
 
 READER = """
 import sys
-from packer._storage.remote.remotefile import RemoteFile
-from packer._storage.remote.settings import Settings
+from packer._storage.remote.place import RemoteFile
+from packer._storage.remote.urls import Settings
 file = RemoteFile(sys.argv[1], settings=Settings(sys.argv[2], None, 10.0))
 print("open", flush=True)
 for begin in range(0, file.size, 50_000):
@@ -371,7 +371,7 @@ def test_a_system_that_cannot_read_at_positions_keeps_in_memory(
     server: ObjectServer, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert Settings.of(kept).cache_dir == kept
-    monkeypatch.setattr("packer._storage.remote.settings._KEEPS", False)
+    monkeypatch.setattr("packer._storage.remote.urls._KEEPS", False)
     monkeypatch.delenv("PACKER_CACHE_DIR", raising=False)
     assert Settings.of().cache_dir is None
     with pytest.warns(UserWarning, match=f"cache directory {kept} is not used"):

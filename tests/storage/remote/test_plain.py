@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packer._storage.remote.connection import Connection
-from packer._storage.remote.plain import Plain
-from packer._storage.remote.remotefile import RemoteFile
-from packer._storage.remote.settings import Settings
+from packer._storage.remote.http import Connection, Plain
+from packer._storage.remote.place import RemoteFile
+from packer._storage.remote.urls import Settings
 from packer.errors import RemoteError
 from tests.storage.remote.objects import Asked, ObjectServer, _Handler, serving
 
@@ -196,8 +195,8 @@ def test_ranges_are_fetched_in_the_order_given_and_joined_where_they_meet(server
 def test_s3_is_asked_by_a_signed_url(server: ObjectServer, tmp_path: Path) -> None:
     code = (
         "import sys, hashlib\n"
-        "from packer._storage.remote.remotefile import RemoteFile\n"
-        "from packer._storage.remote.settings import Settings\n"
+        "from packer._storage.remote.place import RemoteFile\n"
+        "from packer._storage.remote.urls import Settings\n"
         "file = RemoteFile(sys.argv[1], settings=Settings(sys.argv[2], None, 10.0))\n"
         "print(file.path, hashlib.sha256(file.read(0, file.size)).hexdigest())\n"
     )

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from packer._storage.remote import client
-from packer._storage.remote.settings import Settings, choose
-from packer._storage.remote.stores import StoreError, store_of
-from packer._storage.remote.urls import parse
+from packer._storage.remote.obstore import StoreError, store_of
+from packer._storage.remote.urls import Settings, choose, parse
 from packer.errors import RemoteError
 
 pytest.importorskip("obstore", reason="needs obstore")

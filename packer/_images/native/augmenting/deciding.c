@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdint.h>
 
-/* A record of RULE in packer/_images/native/choosing.py, which says what the fields mean. Python compares the names. */
+/* A record of RULE in packer/_images/native/crop_steps.py, which says what the fields mean. Python compares the names. */
 #define RULE(INTEGER, NUMBER) \
     INTEGER(kind) INTEGER(randoms) INTEGER(table) INTEGER(operations) INTEGER(strengths) INTEGER(strength) INTEGER(fill) \
     NUMBER(p) NUMBER(least) NUMBER(most) NUMBER(log_narrowest) NUMBER(log_widest)
@@ -44,7 +44,7 @@ take_of_table(const Rule *rule, const double *random)
     return table[(which * rule->strengths + strength) * 2 + (*random < 0.5)];
 }
 
-/* As `RandomErasing` in packer/augment/_erasing.py. */
+/* As `RandomErasing` in packer/augment/_affine.py. */
 static Operation
 choose_rectangle(const Rule *rule, int64_t height, int64_t width, const double *random)
 {

@@ -1,5 +1,5 @@
 /* Puts the table of where its tiles are into a JPEG whose restart markers make tiles: as `annotate` in
-   packer/_images/jpeg/tiles.py, which is asked about all JPEGs that encoders do not write. */
+   packer/_images/jpeg_tiles.py, which is asked about all JPEGs that encoders do not write. */
 
 #include "arguments.h"
 #include "checksums.h"

@@ -1,4 +1,4 @@
-/* Cuts JPEGs of parts out of JPEGs: what packer/_images/jpeg/cutting.py does in Python, in a few microseconds.
+/* Cuts JPEGs of parts out of JPEGs: what packer/_images/jpeg_tiles.py does in Python, in a few microseconds.
 
    Nothing that a JPEG says is believed before it was compared with the extent of what there is: every read lies in
    [data, data + size), and every write in the memory that was allocated for the result. */

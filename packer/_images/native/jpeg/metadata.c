@@ -1,4 +1,4 @@
-/* See metadata.h: what packer/_images/jpeg/metadata.py says of a segment in Python.
+/* See metadata.h: what packer/_images/jpeg.py says of a segment in Python.
 
    libjpeg passes over metadata. Pillow looks into them when it opens an image, and refuses the whole image where it
    stumbles over one of them: a JFIF segment without a version, a profile without its number, a resource without a name. */

@@ -1,7 +1,7 @@
 /* JPEGs to tiled JPEGs, losslessly: the same coefficients, coded again with restart markers and the best Huffman codes.
 
    An interleaved sequential scan, which most photos are, is carried over symbol by symbol. All others are read into
-   coefficients first. packer/_images/jpeg/tiles.py puts the pieces together.
+   coefficients first. packer/_images/jpeg_tiles.py puts the pieces together.
 
    No length that a JPEG says is believed before it was compared with the bytes that there are. Memory is asked for when it is
    known that the image's data can hold so many blocks. */
@@ -107,7 +107,7 @@ prepare_codes(Transcoding *t, const Scan *scan, CodedScan *coded)
     return NULL;
 }
 
-/* Chooses into how many tiles to cut a row of MCUs: as packer._images.jpeg.tiles.choose_columns. */
+/* Chooses into how many tiles to cut a row of MCUs: as packer._images.jpeg_tiles.choose_columns. */
 static ptrdiff_t
 choose_columns(ptrdiff_t mcus, ptrdiff_t bytes, ptrdiff_t rows, ptrdiff_t least)
 {

@@ -1,0 +1,255 @@
+"""`packer merge`.
+
+`packer append`.
+
+`packer index`.
+
+`packer export`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packer._cli import output
+from packer._cli.convert import convert_command, done_already, explaining, resumable, say, status_of
+from packer._cli.options import (
+    READING,
+    CommandOfSource,
+    PackPath,
+    Size,
+    UserPath,
+    reading_options,
+    requested,
+    source_options,
+)
+from packer._cli.output import progress_options
+from packer.errors import ImageError, printable
+
+__all__ = ["append_command", "export_command", "index_command", "merge_command"]
+
+
+@click.command("merge")
+@click.argument("packs", nargs=-1, type=PackPath())
+@click.argument("dst", type=PackPath())
+@click.option(
+    "--classes",
+    "class_map",
+    type=click.Choice(["same", "union"]),
+    help="same: the packs must have the same classes; union: the first pack's keep their ids, and those that others have beyond them follow.  [default: same]",
+)
+@click.option(
+    "--prefix",
+    "prefixes",
+    multiple=True,
+    metavar="NAME",
+    help="Put NAME/ before the names of a pack's samples; once for each of PACKS, in their order. Labels stay.",
+)
+@click.option(
+    "--finish", "finishing", is_flag=True, help="Make one pack of the complete parts of DST (`packer convert --parts`)."
+)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.  [default: the CPUs granted]")
+@click.option(
+    "--shard-size",
+    type=Size(),
+    metavar="SIZE",
+    help="Most bytes of a file of a .pth, .wds, .tfrecord, .mds, .n5 or .parquet pack, such as 1GiB.  "
+    "[default: 512MiB; 64MiB of .n5]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
+@click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted merge.")
+@reading_options
+@progress_options()
+def merge_command(
+    packs: tuple[Path, ...],
+    dst: Path,
+    *,
+    class_map: str | None,
+    prefixes: tuple[str, ...],
+    finishing: bool,
+    workers: int | None,
+    shard_size: int | None,
+    overwrite: bool,
+    fresh: bool,
+    quiet: bool,
+) -> int:
+    """Join PACKS, one after the other, into the pack DST.
+
+    The samples keep their bytes. PACKS may be of different formats; the suffix of DST decides its own.
+
+    \b
+      packer merge a.lmdb b.lmdb both.lmdb
+      packer merge a.lmdb b.lmdb both.lmdb --prefix a --prefix b    where names coincide
+      packer merge --finish out.lmdb
+    """
+    from packer._conversion.merge import merge
+    from packer._conversion.run_parts import finish
+
+    if finishing:
+        said = class_map is not None or prefixes or workers or shard_size or overwrite or fresh
+        if packs or said:
+            raise click.UsageError("--finish takes DST alone: how to make it was said to `packer convert --parts`")
+        with output.ProgressDisplay(dst.name, quiet=quiet) as display:
+            display.phase("joining parts")
+            manifest = finish(dst)
+        head = f"{printable(dst)}: {output.count(manifest.count)} samples in {len(manifest.parts)} parts"
+        say("\n".join([head, *output.outcome(dst, manifest)]), quiet=quiet)
+        return status_of(manifest)
+    if not packs:
+        raise click.UsageError("say which packs to join, and after them DST")
+    with resumable(), output.ProgressDisplay(dst.name, quiet=quiet) as display:
+        summary = merge(
+            packs,
+            dst,
+            classes=class_map or "same",
+            prefixes=prefixes,
+            shard_size=shard_size,
+            workers=workers,
+            overwrite=overwrite,
+            fresh=fresh,
+            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read),
+        )
+    say(output.conversion(summary), quiet=quiet)
+    return status_of(summary.manifest)
+
+
+_OF_A_PACK = ("src", "dst", "format", "splits", "classes_from", "check", "overwrite", "quiet", "json_progress")
+_OF_PARTS = ("parts", "part", "cluster", "jobs", "scratch")
+_NO_PART_OF_IT = (*_OF_A_PACK, *_OF_PARTS, *READING)
+
+
+@click.command("append", cls=CommandOfSource)
+@click.argument("pack", type=PackPath())
+@click.argument("src", type=PackPath())
+@progress_options()
+def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
+    """Convert the images below SRC to one more part of PACK, a pack with parts.
+
+    SRC is what `packer convert` takes. Its class ids are those of PACK. Readers that have PACK open go on with what they
+    opened. The same command continues an interrupted one; where PACK has that part already, it does nothing.
+
+    \b
+      packer convert imagenet/train train.lmdb --parts 4
+      packer append train.lmdb more
+    """
+    from packer._conversion.append import append
+
+    warnings.filterwarnings("ignore", module="PIL")
+    with explaining(src), output.ProgressDisplay(pack.name, quiet=quiet) as display:
+        summary = append(
+            pack,
+            src,
+            progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
+            **values,
+        )
+    manifest = summary.manifest
+    if summary.notes == ["done already"]:
+        return done_already(pack, manifest, quiet=quiet)
+    name, count, _ = manifest.parts[-1]
+    head = (
+        f"{printable(pack)}: {output.counted(manifest.count, 'sample')} in {output.counted(len(manifest.parts), 'part')}, "
+        f"{output.count(count)} of them in {printable(name)}, {output.duration(summary.seconds)}"
+    )
+    say("\n".join([head, *output.outcome(pack, manifest, summary.notes)]), quiet=quiet)
+    return status_of(manifest)
+
+
+append_command.params += [option for option in convert_command.params if option.name not in _NO_PART_OF_IT]
+
+
+@click.command("index", cls=CommandOfSource)
+@click.argument("src", type=UserPath())
+@click.argument("dst", metavar="[OUT.index]", required=False, type=UserPath())
+@source_options
+@click.option(
+    "--no-checksums",
+    is_flag=True,
+    help="Read no more than the structure of the files and the headers of the images.",
+)
+@click.option(
+    "--exif",
+    type=click.Choice(["ignore", "apply"]),
+    default="ignore",
+    help="Whether images are shown as their EXIF orientation says.  [default: ignore, as ImageFolder does]",
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    help="What to do with a sample that cannot be used, such as an image that cannot be read or a bad annotation: stop, or leave it out and list it.  [default: fail]",
+)
+@click.option("--base", type=PackPath(), metavar="DIR|URL", help="Make the index SRC look for its files below DIR.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT.index.")
+@progress_options()
+def index_command(
+    src: Path, dst: Path | None, *, base: Path | None, no_checksums: bool, quiet: bool, **values: Any
+) -> int | None:
+    """List where the images of SRC lie, in OUT.index, which is read as a pack. No image is copied.
+
+    SRC is what `packer convert` takes: a directory of images, or what another tool made, as a file, a directory or a
+    pattern in quotes (docs/containers.md). What is compressed can be converted, and has no index.
+
+    \b
+      packer index imagenet/train train.index
+      packer index 'shards/*.tar' train.index
+      packer index train.index --base /scratch/shards      when the files were moved
+    """
+    from packer._conversion.index import IndexRequest, moved
+
+    warnings.filterwarnings("ignore", module="PIL")
+    if base is not None:
+        if dst is not None:
+            raise click.UsageError("--base moves the index SRC: leave OUT.index out")
+        manifest = moved(src, base)
+        say(f"{printable(src)}: {output.counted(manifest.count, 'sample')} below {printable(base)}", quiet=quiet)
+        return None
+    if dst is None:
+        raise click.UsageError("say where the index will be: OUT.index")
+    request = requested(IndexRequest, src=src, dst=dst, checksums=not no_checksums, **values)
+    try:
+        with output.ProgressDisplay(dst.name, quiet=quiet) as display:
+            summary = request.make(display.update)
+    except ImageError as error:
+        raise ImageError(f"{error}. Put an image in its place, or leave it out: --on-error skip") from error
+    manifest = summary.manifest
+    head = (
+        f"{printable(dst)}: {output.counted(manifest.count, 'sample')}, {output.labels(manifest.label_type, len(manifest.classes))}, "
+        f"read where they lie, {output.duration(summary.seconds)}"
+    )
+    say("\n".join([head, *output.outcome(dst, manifest, summary.notes)]), quiet=quiet)
+    return status_of(manifest)
+
+
+@click.command("export")
+@click.argument("pack", type=PackPath())
+@click.argument("directory", type=UserPath())
+@reading_options
+@progress_options()
+def export_command(pack: Path, directory: Path, quiet: bool) -> None:
+    """Write the images of PACK as files below DIRECTORY: the tree it came from, byte for byte where bytes were kept.
+
+    DIRECTORY is a new or an empty one. The same command continues an interrupted export.
+
+    labels.csv has names and classes exactly as the pack has them. A spreadsheet may run those that begin with =, +, -
+    or @: import the columns of a stranger's pack as text.
+    """
+    from packer._formats import open_pack
+    from packer._manifest import TILED
+    from packer._packs.export import export_and_say
+
+    with resumable(), output.ProgressDisplay(directory.name, quiet=quiet) as display:
+        written, again = export_and_say(pack, directory, progress=display.update)
+    if not quiet:
+        click.echo(f"{printable(directory)}: {output.count(written)} files")
+        with open_pack(pack) as reader:
+            tiled = reader.manifest.findings.get(TILED, 0)
+        if tiled:
+            kept = reader.manifest.codec == "keep"
+            note = ", which have the originals' pixels and not their bytes" if kept else ""
+            click.echo(f"  {output.count(tiled)} of them are tiled JPEGs{note}")
+        if again is not None:
+            click.echo(f"\n  to make a pack of them again:\n  {again}")

@@ -1,0 +1,449 @@
+"""`packer bench`.
+
+`packer tune`.
+
+`packer doctor`.
+
+`packer estimate`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from packer._cli import output
+from packer._cli.convert import convert_command
+from packer._cli.options import READING, CommandOfSource, Duration, PackPath, UserPath, requested
+from packer._cli.output import EXIT_STATUS, ProgressDisplay, progress_options
+from packer._storage.remote.urls import is_url
+from packer._storage.system import in_units
+from packer.errors import OptionError, PackerError, printable
+
+if TYPE_CHECKING:
+    from packer._conversion.request import ConversionRequest
+    from packer._measuring.bench import Benchmark, Rate
+    from packer._measuring.estimate import Estimate
+    from packer._measuring.trials import Interval
+    from packer._measuring.tune import Tuning
+
+__all__ = ["bench_command", "doctor_command", "estimate_command", "tune_command"]
+
+_BUSY = 0.1  # of the CPUs, that others took
+_SIDES = "packer", "torchvision"  # the ways of a recipe that has a name
+
+
+class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
+    """Numbers such as 1,2,8."""
+
+    name = "n,n"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        words = str(value).split(",")
+        if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+            self.fail(f"{value!r} are not numbers such as 1,2,8", param, ctx)
+        return [int(word) for word in words]
+
+
+@click.command("bench")
+@click.argument("paths", metavar="PACK|SRC...", nargs=-1, required=True, type=PackPath())
+@click.option("--batch", type=click.IntRange(1), default=64, show_default=True, help="Samples of a batch.")
+@click.option(
+    "--images",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="How many samples of each are read, again and again from memory.",
+)
+@click.option(
+    "--seconds",
+    type=Duration(),
+    default=60,
+    show_default=True,
+    help="How long it may take; starting and one round come to their end in any case.",
+)
+@click.option(
+    "--threads", type=Counts(), help="Numbers of threads, such as 1,2,8. By default 1, 2, 4 and so on, and all CPUs."
+)
+@click.option(
+    "--recipe",
+    type=UserPath(),
+    metavar="NAME|FILE.py",
+    help="trivial, rand, three or dino: step by step, beside torchvision. Or a Python file that defines"
+    " loader(path, threads), a side of one's own, or transform, or crop.",
+)
+@click.option(
+    "--plot", type=UserPath(), help="Draw rate over threads to FILE.png or FILE.svg; without a suffix to both."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as one JSON object.")
+@progress_options("Show no progress.")
+def bench_command(  # noqa: PLR0917
+    paths: tuple[Path, ...], batch: int, images: int, seconds: float, threads: list[int] | None, recipe: Path | None, plot: Path | None, as_json: bool, quiet: bool
+) -> None:  # fmt: skip
+    """Measure how fast packs, and trees as ImageFolder takes them, are read, side by side.
+
+    A pack is read through DataLoader, by packer's Loader with threads and with processes, and as fast as the decoder
+    alone can (the limit). A tree is read by torchvision's ImageFolder, and by packer's Loader where it lies. A pack at a
+    URL is fetched as in a first epoch, in blocks and at random, and read from the cache.
+
+    \b
+      packer bench imagenet/train train.lmdb
+      packer bench train.lmdb small.lmdb --plot rates
+      packer bench train.lmdb --recipe trivial     # what each step of a recipe costs
+    """
+    from packer._measuring.bench import bench
+
+    if plot is not None:
+        from packer._measuring.plot import plot as draw, require_plotting
+
+        require_plotting(plot)
+    with ProgressDisplay("bench", quiet=quiet, unit="seconds") as display:
+        measured = bench(
+            paths, batch=batch, images=images, seconds=seconds, threads=threads, recipe=recipe, progress=display.spend
+        )
+    click.echo(json.dumps(_as_json(measured), indent=2) if as_json else _table(measured))
+    for file in draw(measured, plot) if plot is not None else ():
+        click.echo(f"written to {printable(file)}", err=True)
+
+
+def _as_json(measured: Benchmark) -> dict[str, object]:
+    rates = [{**asdict(rate), "median": rate.median, "spread": rate.spread} for rate in measured.rates]
+    return {**asdict(measured), "rates": rates}
+
+
+def _spread(rate: Rate) -> str:
+    return f" ±{rate.spread:4.0%}" if len(rate.rates) > 1 else ""
+
+
+def _rounds(measured: Benchmark) -> str:
+    return f"medians of {measured.rounds} rounds in turn, ± half of their range" if measured.rounds > 1 else "one round"
+
+
+def _table(measured: Benchmark) -> str:
+    from packer._measuring.bench import LIMIT
+
+    counts = sorted({rate.threads for rate in measured.rates})
+    if any(rate.way in _SIDES for rate in measured.rates):
+        return "\n".join(map(printable, [*_steps(measured), *_below(measured)]))
+    sides = sorted(measured.sides, key=lambda side: -measured.fastest(side).median)
+    wide = max(len(side) for side in sides)
+    threads = [f"{count} thread{'s' if count > 1 else ''}" for count in counts]
+    lines = [f"{'images a second':{wide}}" + "".join(f"{name:>17}" for name in threads)]
+    for side in sides:
+        rates = {rate.threads: f"{rate.median:,.0f}{_spread(rate)}" for rate in measured.of(side)}
+        lines.append(f"{side:{wide}}" + "".join(f"{rates.get(count, ''):>17}" for count in counts))
+    ways = [side for side in sides if measured.fastest(side).way != LIMIT]  # nobody trains with the limit
+    if len(ways) > 1 and (ratio := measured.ratio(ways[0], ways[-1])) is not None:
+        lines += ["", f"{ways[0]} is {ratio:.1f} times as fast as {ways[-1]}"]
+    return "\n".join(map(printable, [*lines, *_below(measured)]))
+
+
+def _steps(measured: Benchmark) -> list[str]:
+    """Return a recipe's steps by each side: the rate down to the step, and what the step costs a thread."""
+    wide = max(map(len, measured.sides))
+    lines = [f"{'':{wide}}  images a second   ms an image of a thread"]
+    before: dict[tuple[str, int], list[float]] = {}
+    for rate in measured.rates:
+        key = rate.side.rpartition(": ")[0], rate.threads
+        costs = [1000 * rate.threads / one for one in rate.rates]
+        cost = f"{statistics.median(costs):.2f}"
+        if key in before:  # what a step costs is compared within a round
+            extra = statistics.median(now - then for now, then in zip(costs, before[key], strict=False))
+            cost = f"{cost}  ({extra:+.2f})"
+        before[key] = costs
+        lines.append(f"{rate.side:{wide}}  {rate.median:>9,.0f}{_spread(rate):6}   {cost}")
+    for path in measured.images:
+        ours, theirs = (
+            [rate.side for rate in measured.rates if (rate.path, rate.way) == (path, way)] for way in _SIDES
+        )
+        if ours and (share := measured.ratio(ours[-1], ours[0])) is not None:
+            lines += ["", f"{path}: the whole recipe has {share:.2f} of the rate of the crop alone"]
+        if ours and theirs and (times := measured.ratio(ours[-1], theirs[-1])) is not None:
+            lines.append(f"{path}: packer's is {times:.1f} times as fast as torchvision's")
+    return lines
+
+
+def _below(measured: Benchmark) -> list[str]:
+    """Return what stands below the figures: what they are of."""
+    lines = ["", *(f"not measured: {side}: {reason}" for side, reason in measured.skipped.items())]
+    for path, count in measured.images.items():
+        where = "fetched each time, or from the cache" if is_url(path) else "from memory"
+        lines.append(f"{path}: {count:,} samples of {in_units(measured.mean_bytes[path])}, {where}")
+    lines.append(
+        f"{_rounds(measured)}; batches of {measured.batch}; {measured.machine['processor']}, {measured.machine['cpus']} CPUs"
+    )
+    if measured.others is not None and measured.others > _BUSY:
+        lines.append(f"other programs took {measured.others:.0%} of the CPUs meanwhile: measure again when they rest")
+    return lines
+
+
+@click.command("tune")
+@click.argument("pack", type=UserPath())
+@click.option("--batch", type=click.IntRange(1), default=256, show_default=True, help="Samples of a batch.")
+@click.option(
+    "--step-ms",
+    type=Duration(),
+    help="How long a step of the training takes without waiting: the fewest threads that keep up with it are found, instead of the fastest.",
+)
+@click.option(
+    "--seconds",
+    type=Duration(),
+    default=90,
+    show_default=True,
+    help="How long it may take, about.",
+)
+@click.option(
+    "--recipe",
+    type=UserPath(),
+    help="Python file that defines the training's transform, or crop; by default RandomResizedCrop(224).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as one JSON object.")
+@progress_options("Show no progress.")
+def tune_command(  # noqa: PLR0917
+    pack: Path, batch: int, step_ms: float | None, seconds: float, recipe: Path | None, as_json: bool, quiet: bool
+) -> None:  # fmt: skip
+    """Find with how many threads, processes and batches ahead this machine reads PACK, and print the line to paste.
+
+    \b
+      packer tune train.lmdb --batch 256 --step-ms 180
+    """
+    from packer._measuring.tune import dataset_of, tune
+
+    with ProgressDisplay("tune", quiet=quiet, unit="seconds") as display:
+        found = tune(dataset_of(pack, recipe), batch, step_ms=step_ms, seconds=seconds, progress=display.spend)
+    click.echo(json.dumps({**asdict(found), "line": found.line}, indent=2) if as_json else _said(found))
+
+
+def _said(found: Tuning) -> str:
+    lines = [f"{found.rate:,.0f} images a second, ± {max(found.error, 0.01):.0%}, found in {found.seconds:.0f} s"]
+    if found.step_ms is not None:
+        need = f"{found.batch / found.step_ms * 1000:,.0f} images a second"
+        lines.append(
+            f"a step of {found.step_ms:g} ms waits {found.wait_ms:.0f} ms for its batch: nothing on this machine gives the {need} that it takes"
+            if found.wait_ms
+            else f"keeps up with steps of {found.step_ms:g} ms, which take {need}"
+        )
+    tried = sorted(found.trials, key=lambda trial: trial.median)
+    lines += ["", *(f"  {found.batch / trial.median:9,.0f}  {trial.settings}" for trial in tried)]
+    lines += [f"  {note}" for note in found.notes]
+    return "\n".join([*map(printable, lines), "", found.line])
+
+
+@click.command("doctor")
+@click.argument("path", type=UserPath(), required=False)
+@click.option("--train", metavar="COMMAND", help="Run a training command for a while, and say what its steps wait for.")
+@click.option("--steps", type=click.IntRange(1), help="End the command of --train after so many steps.  [default: 200]")
+@click.option(
+    "--seconds",
+    type=Duration(),
+    help="How long the disk is read (default 5), or the command of --train may run after its first batch (default 60).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@progress_options(quiet=None)
+def doctor_command(
+    path: Path | None, train: str | None, steps: int | None, seconds: float | None, as_json: bool
+) -> int:
+    """Say what this machine has for loading data, how fast the disk below PATH is, and what to do about it; or with
+    --train, whether a training waits for data, for what, and what packing would give.
+
+    \b
+      packer doctor imagenet/train
+      packer doctor --train 'python train.py --batch 256'
+
+    The command of --train runs as it is, and is ended after some steps: what it saves at its end, it saves. No file of
+    it is changed; torch's DataLoader and packer's Loader are measured by a sitecustomize module that PYTHONPATH names.
+    """
+    if train is not None:
+        if path is not None:
+            raise OptionError("PATH and --train are two questions: ask one of them")
+        return _train(train, steps or 200, seconds or 60.0, as_json)
+    if steps is not None:
+        raise OptionError("--steps is for --train")
+    from packer._measuring.doctor import doctor
+
+    with ProgressDisplay("this machine" if path is None else path.name) as display:
+        display.phase("looking at it")
+        diagnosis = doctor(path, seconds=seconds or 5.0)
+    click.echo(json.dumps(diagnosis.to_json(), indent=2) if as_json else str(diagnosis))
+    return EXIT_STATUS["ok"]
+
+
+def _train(command: str, steps: int, seconds: float, as_json: bool) -> int:
+    """Run a training command, print its report, and return the status: of Ctrl-C, or whether there is a report."""
+    from packer._measuring.train_hook import profile_training
+
+    sys.stdout.flush()
+    result = profile_training(command, steps=steps, seconds=seconds, to_stderr=as_json)
+    if result.report is not None:
+        click.echo(json.dumps(result.report.to_json(), indent=2) if as_json else f"\n{result.report}")
+    if result.interrupted:
+        return EXIT_STATUS["sigint"]
+    if result.report is None:
+        ended = f"{printable(command)}: ended with status {result.status}"
+        raise PackerError(
+            f"{ended} before a DataLoader or a packer.Loader gave a batch. Loaders of other kinds are not seen here, "
+            "nor is a Python that is started with -E or -I; packer.profile(loader), in the code, takes any"
+        )
+    if result.status:
+        click.echo(f"packer: the command ended by itself, with status {result.status}", err=True)
+        return EXIT_STATUS["error"]
+    return EXIT_STATUS["ok"]
+
+
+_NO_PART_OF_IT = (
+    "src",
+    "dst",
+    "splits",
+    "check",
+    "part",
+    "cluster",
+    "jobs",
+    "scratch",
+    "quiet",
+    "json_progress",
+    *READING,
+)
+_REMARKABLE_LOAD = 0.1  # of the processors
+_NAMED = 5  # files that cannot be converted
+
+
+@click.command("estimate", cls=CommandOfSource)
+@click.argument("src", type=UserPath())
+@click.argument("dst", metavar="[DST]", required=False, type=UserPath())
+@click.option("--split", metavar="NAME", help="Which images of --voc or --yolo.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Say too how long N machines such as this one take, each with parts of the pack.",
+)
+@click.option(
+    "--seconds",
+    type=Duration(),
+    default=10.0,
+    show_default=True,
+    help="How long it may take, about; a long listing comes in addition.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@progress_options(quiet=None)
+def estimate_command(
+    src: Path, dst: Path | None, *, jobs: int | None, seconds: float, as_json: bool, **values: Any
+) -> None:
+    """Say how large a pack of SRC will be, how long its conversion takes, and what else it could be.
+
+    Some images of every size are converted into a directory beside DST, which goes again: the disk of DST is the one
+    that is measured. The options are those of `packer convert`; the last line is the command that makes the pack.
+
+    \b
+      packer estimate imagenet/train
+      packer estimate imagenet/train /data/train.lmdb --resize 256 --jobs 8
+    """
+    spent, began = time.process_time(), time.perf_counter()  # of this process, to begin with
+    from packer._measuring.estimate import estimate_request, requested as conversion
+
+    warnings.filterwarnings("ignore", module="PIL")
+    options = {name: value for name, value in values.items() if value is not None}
+    request = requested(conversion, src=src, dst=dst, options=options)
+    with output.ProgressDisplay(src.name) as display:
+        shown = ""
+
+        def update(what: str, done: int, total: int | None) -> None:
+            nonlocal shown
+            if what != shown:
+                display.phase(shown := what)
+            if total is not None:
+                display.update(done, total)
+
+        spent += time.perf_counter() - began
+        found = estimate_request(request, jobs=jobs or 1, seconds=seconds, spent=spent, progress=update)
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=2))
+    else:
+        click.echo("\n".join(_described(found, src, request)))
+
+
+estimate_command.params += [option for option in convert_command.params if option.name not in _NO_PART_OF_IT]
+
+
+def _described(found: Estimate, src: Path, request: ConversionRequest) -> Iterator[str]:
+    """Yield the lines that a person reads."""
+    tried = "all of them" if found.exact else output.count(found.tried)
+    about = "" if found.looked_at == found.images else f"about, by {output.count(found.looked_at)} of them, "
+    yield f"{printable(src)}: {output.counted(found.images, 'image')}, {about}{in_units(found.bytes_in.value)}; {tried} tried"
+    yield f"  {'size':<12}{_size(found.size):<10}{_between(found.size, in_units)}".rstrip()
+    threads = output.counted(found.workers, "thread")
+    yield f"  {'time':<12}{output.duration(found.seconds.value):<10}{_between(found.seconds, output.duration)}, with {threads}"
+    if found.jobs > 1:
+        many = found.seconds_on_jobs
+        yield f"  {f'on {found.jobs} jobs':<12}{output.duration(many.value):<10}{_between(many, output.duration)}, where the disk serves all"
+    yield from _told(found, request.on_error)
+    if found.alternatives:
+        yield ""
+        width = max(32, *(len(other.options) + 2 for other in found.alternatives))
+        yield f"  {'with other options':<{width}}{'size':>10}   {'':<24}{'time':>10}"
+        for other in found.alternatives:
+            size = f"{_size(other.size):>10}   {_between(other.size, in_units):<24}"
+            yield f"  {other.options:<{width}}{size}{output.duration(other.seconds.value):>10}"
+    if found.not_tried:
+        yield f"  not tried, for want of time or room: {', '.join(found.not_tried)}"
+    yield ""
+    yield f"  {found.command}"
+    if found.part_command is not None:
+        yield f"  {found.part_command}    # in each job, K from 0"
+
+
+def _told(found: Estimate, on_error: str) -> Iterator[str]:
+    """Yield what there is to say beside size and time."""
+    if found.in_memory is not None:
+        held = f"{found.in_memory:.0%} of the files were in memory"
+        cold = "" if found.in_memory < 0.05 else ": where they are not, reading them may take longer"
+        yield f"  {'disk':<12}{held}{cold}"
+    if (found.others or 0) > _REMARKABLE_LOAD:
+        yield f"  {'others':<12}other work took {found.others:.0%} of the processors: without it, the conversion is faster"
+    lacking = found.size.high - found.room
+    fits = "enough" if lacking <= 0 else f"up to {in_units(lacking)} too little"
+    yield f"  {'room':<12}{in_units(found.room)} free: {fits}"
+    if found.remarkable.value:
+        yield f"  {'findings':<12}{_images(found.remarkable)}"
+        for name, images in found.findings.items():
+            yield f"    {printable(name)}: {_images(images)}"
+    else:
+        most = f"none, so {output.count(round(found.remarkable.high))} images at most"
+        yield f"  {'findings':<12}{'none' if found.exact else most}"
+    if found.left_out:
+        stops = "a conversion stops at the first, unless it has --on-error skip"
+        yield f"  {'unreadable':<12}{_images(found.unreadable)}; {'left out' if on_error == 'skip' else stops}"
+        for entry in found.left_out[:_NAMED]:
+            yield f"    {printable(entry['name'])}: {printable(entry['reason'])}"
+        if len(found.left_out) > _NAMED:
+            yield f"    … and {output.count(len(found.left_out) - _NAMED)} more"
+    for note in found.notes:
+        yield f"  {printable(note)}"
+
+
+def _size(size: Interval) -> str:
+    return in_units(size.value)
+
+
+def _images(number: Interval) -> str:
+    """Return how many images there are of a kind."""
+    low, value, high = (round(one) for one in (number.low, number.value, number.high))
+    return (
+        output.counted(value, "image")
+        if low == high
+        else f"{output.counted(value, 'image')} ({output.count(low)} to {output.count(high)})"
+    )
+
+
+def _between(number: Interval, said: Any) -> str:
+    """Return between which two a number is; that it is known where they are one."""
+    return "(exactly)" if number.low == number.high else f"({said(number.low)} to {said(number.high)})"

@@ -1,0 +1,591 @@
+"""How numbers, conversions and what was found are shown to a person.
+
+How a pack's samples were made, in a person's words.
+
+How a command shows that it works: a bar on a terminal, lines in a log, JSON for a program. Only here that is decided.
+
+With ``--json-progress`` every object has these keys; docs/clusters.md explains them to people:
+
+``what``, ``phase``         the pack or directory, and what is done with it now; null where that is what was asked for
+``done``, ``total``         in ``unit``; null where they are not known
+``unit``                    ``"images"``, ``"bytes"`` or ``"files"``; ``"seconds"`` of work that has a certain time
+``rate``, ``seconds_left``  of this run, in units a second; null where nothing is known
+``seconds``                 since the phase began
+``bytes``                   read in this run
+``skipped``                 images that were left out
+``notes``                   texts by what they are about
+``state``                   ``"running"``; of the last object ``"done"``, or ``"failed"``
+
+How a command ends.
+
+The lines of Python that read a pack, as commands print them after making one: they fit what the pack holds.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+from packer._codecs import LOSSY
+from packer._storage.system import in_units
+from packer.errors import printable
+
+if TYPE_CHECKING:
+    from packer._conversion.convert import Summary
+    from packer._fields import Field
+    from packer._manifest import Manifest
+
+__all__ = [
+    "DISK_IS_FULL",
+    "EXIT_STATUS",
+    "NOBODY_READS",
+    "Interrupted",
+    "ProgressDisplay",
+    "Terminated",
+    "account",
+    "conversion",
+    "count",
+    "counted",
+    "duration",
+    "example",
+    "fields",
+    "kept",
+    "labels",
+    "losses",
+    "outcome",
+    "progress_options",
+    "rates",
+    "settings_in_words",
+]
+
+EXIT_STATUS = {"ok": 0, "error": 1, "usage": 2, "skipped": 3, "corrupt": 4, "locked": 5, "sigint": 130, "sigterm": 143}
+
+NOBODY_READS = (errno.EPIPE, errno.EIO)
+"""How printing fails where nobody reads any more: ``packer info … | head``, and a terminal that was closed."""
+
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""How printing fails where the output goes to a file, and there is no room: ``packer info … > FILE``."""
+
+
+class Interrupted(BaseException):
+    """SIGINT arrived. The message follows that statement; click's own exception for it has none."""
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived, or the terminal was closed."""
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_SECONDS_TO_THE_FIRST_LINE = 2.0
+_SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_OBJECTS = 1.0
+_BEAT = 0.5  # seconds
+_AS_JSON = "packer.json_progress"
+_UNITS = {"images": "img", "bytes": "B", "files": "files", "seconds": "s"}
+"""What a bar and a line call a unit."""
+_BAR_OF_SECONDS = "{desc}: {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s{postfix}"
+
+
+def progress_options(quiet: str | None = "Print nothing but errors.") -> Callable[[_F], _F]:
+    """Return what adds the options that say how progress is shown: ``--quiet``, with this help, and that of JSON."""
+
+    def added(command: _F) -> _F:
+        command = click.option(
+            "--json-progress",
+            is_flag=True,
+            expose_value=False,
+            callback=_choose_json,
+            help="Show progress as one JSON object a line on stderr, for schedulers and other programs; see docs/clusters.md.",
+        )(command)
+        return command if quiet is None else click.option("--quiet", is_flag=True, help=quiet)(command)
+
+    return added
+
+
+def _choose_json(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    context.meta[_AS_JSON] = asked
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a person would say it."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d} h" if hours else f"{minutes}:{seconds:02d} min"
+
+
+@dataclass
+class _Progress:
+    """How far a phase of a command is; `first` and `first_bytes` were done when it began to be counted."""
+
+    what: str
+    phase: str | None
+    unit: str
+    began: float = field(default_factory=time.monotonic)
+    counted: float | None = None
+    updated: float = 0.0
+    done: int | None = None
+    total: int | None = None
+    first: int = 0
+    first_bytes: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    def update(self, done: int, total: int | None, read: int, skipped: int, notes: Mapping[str, str]) -> None:
+        self.updated = time.monotonic()
+        if self.counted is None:  # what an earlier run did, loading, and the first batch say nothing about the rate
+            self.counted, self.first, self.first_bytes = self.updated, done, read
+        self.done, self.total, self.bytes, self.skipped, self.notes = done, total, read, skipped, notes
+
+    @property
+    def title(self) -> str:
+        return self.what if self.phase is None else f"{self.what}, {self.phase}"
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether all is counted, and the phase goes on: what was written is completed, or waits for the disk."""
+        return (
+            self.unit != "seconds" and self.total is not None and self.done is not None and self.done >= self.total > 0
+        )
+
+    @property
+    def silent(self) -> float:
+        """Seconds since something was heard."""
+        return time.monotonic() - max(self.updated, self.began)
+
+    @property
+    def rate(self) -> float | None:
+        if self.unit == "seconds" or self.counted is None or self.done is None or self.done <= self.first:
+            return None
+        return (self.done - self.first) / self._elapsed
+
+    @property
+    def seconds_left(self) -> float | None:
+        if self.unit == "seconds":
+            return None if self.total is None or self.done is None else self.total - self.done
+        rate = self.rate
+        return None if not rate or self.total is None or self.done is None else (self.total - self.done) / rate
+
+    def extra(self) -> dict[str, str]:
+        """What stands beside counts and rate: values by what they are values of."""
+        extra = {}
+        if self.bytes > self.first_bytes:
+            extra["MB/s"] = f"{(self.bytes - self.first_bytes) / 1e6 / self._elapsed:.0f}"
+        if self.skipped:
+            extra["skipped"] = str(self.skipped)
+        return {**extra, **self.notes}
+
+    @property
+    def _elapsed(self) -> float:
+        now = self.updated if self.is_ending else time.monotonic()
+        return max(now - (self.counted or self.began), 1e-9)
+
+
+class _Face(Protocol):
+    """How progress is shown. Silence is broken by `show` too, which is called again and again while nothing happens."""
+
+    def show(self, progress: _Progress) -> None: ...
+
+    def end(self, progress: _Progress, *, last: bool, failed: bool) -> None:
+        """End a phase; where it is the `last` one, the command too."""
+
+
+class _Bar:
+    """A bar on a terminal."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def show(self, progress: _Progress) -> None:
+        if self._bar is None:
+            if progress.done is None and time.monotonic() - progress.began < _SECONDS_TO_THE_FIRST_LINE / 2:
+                return
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                total=progress.total,
+                initial=progress.done or 0,
+                desc=progress.title,
+                unit=_UNITS[progress.unit],
+                unit_scale=progress.unit == "bytes",
+                dynamic_ncols=True,
+                smoothing=0.1,
+                leave=progress.phase is None,
+                bar_format=_BAR_OF_SECONDS if progress.unit == "seconds" else None,
+            )
+        ending = {"ending": duration(progress.silent)} if progress.is_ending and progress.silent > _BEAT else {}
+        self._bar.set_postfix({**progress.extra(), **ending}, refresh=False)
+        if progress.done is not None:
+            self._bar.total = progress.total
+            self._bar.update(progress.done - self._bar.n)
+        if progress.silent >= _BEAT:
+            self._bar.refresh()
+
+    def end(self, progress: _Progress, *, last: bool, failed: bool) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+class _Lines:
+    """A line every few seconds, in a log."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def show(self, progress: _Progress) -> None:
+        now = time.monotonic()
+        self._next = self._next or (progress.counted or progress.began) + _SECONDS_TO_THE_FIRST_LINE
+        if now >= self._next:
+            self._next = now + _SECONDS_BETWEEN_LINES
+            click.echo(f"{progress.title}: {_line(progress)}", err=True)
+
+    def end(self, progress: _Progress, *, last: bool, failed: bool) -> None:
+        self._next = 0.0
+
+
+class _Objects:
+    """A JSON object a line, as the module's docstring says."""
+
+    def __init__(self) -> None:
+        self._shown = 0.0
+
+    def show(self, progress: _Progress) -> None:
+        if time.monotonic() - self._shown >= _SECONDS_BETWEEN_OBJECTS:
+            self._write(progress, "running")
+
+    def end(self, progress: _Progress, *, last: bool, failed: bool) -> None:
+        self._shown = 0.0
+        if last:
+            self._write(progress, "failed" if failed else "done")
+
+    def _write(self, progress: _Progress, state: str) -> None:
+        self._shown = time.monotonic()
+        rounded = {name: None if (value := getattr(progress, name)) is None else round(value, 2) for name in _FLOATS}
+        counts = {name: getattr(progress, name) for name in ("what", "phase", "done", "total", "unit")}
+        read = {"bytes": progress.bytes - progress.first_bytes, "skipped": progress.skipped}
+        seconds = round(self._shown - progress.began, 2)
+        shown = {**counts, **rounded, "seconds": seconds, **read, "notes": dict(progress.notes), "state": state}
+        click.echo(json.dumps(shown), err=True)
+
+
+_FLOATS = ("rate", "seconds_left")
+
+
+def _line(progress: _Progress) -> str:
+    """Return counts, rate and what is left in words."""
+    spent = duration(time.monotonic() - progress.began)
+    if progress.done is None:
+        return f"{spent} so far"
+    if progress.unit == "seconds":
+        of = "" if progress.total is None else f" of {duration(progress.total)}"
+        return f"{spent}{of}, {', '.join(progress.extra().values())}"
+    amount, unit = (in_units, "") if progress.unit == "bytes" else (_thousands, f" {_UNITS[progress.unit]}")
+    of = "" if progress.total is None else f" of {amount(progress.total)}"
+    rate, left = progress.rate, progress.seconds_left
+    speed = "" if rate is None else f", {amount(rate) if progress.unit == 'bytes' else f'{rate:.0f}'}{unit}/s"
+    others = "".join(f", {value} {name}" for name, value in progress.extra().items())
+    last = "" if left is None else f", {duration(left)} left"
+    if progress.is_ending and progress.silent > _BEAT:
+        last = f", ending for {duration(progress.silent)}"
+    return f"{amount(progress.done)}{of}{speed}{others}{last}"
+
+
+def _thousands(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+class ProgressDisplay:
+    """Shows what a command does, also while it has nothing to say; with `quiet` to programs only that asked for JSON.
+
+    Parameters
+    ----------
+    what : str
+        The pack or directory that the command is about.
+    quiet : bool
+    unit : str
+        What is counted: images, bytes, files, or the seconds of work that has a certain time.
+    """
+
+    def __init__(self, what: str, *, quiet: bool = False, unit: str = "images") -> None:
+        context = click.get_current_context(silent=True)
+        as_json = context is not None and bool(context.meta.get(_AS_JSON))
+        self._face: _Face | None = _Objects() if as_json else None if quiet else _Bar() if _on_terminal() else _Lines()
+        self._unit = unit
+        self._progress = _Progress(printable(what), None, self._unit)
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+        self._beating: threading.Thread | None = None
+
+    def phase(self, name: str | None, unit: str | None = None) -> None:
+        """Begin another phase: None is what the command was asked for, others come before it and after it."""
+        with self._lock:
+            self._safely(lambda face: face.end(self._progress, last=False, failed=False))
+            self._progress = _Progress(self._progress.what, name and printable(name), unit or self._unit)
+
+    def update(
+        self, done: int, total: int | None, *, read: int = 0, skipped: int = 0, notes: Mapping[str, str] | None = None
+    ) -> None:
+        """Show that `done` of `total` images, or of another unit, are done; how many there are need not be known.
+
+        `skipped` of them were left out; `read` bytes were read for them. `notes` are what else there is to show: values
+        by what they are values of.
+        """
+        with self._lock:
+            self._progress.update(done, total, read, skipped, notes or {})
+            self._safely(lambda face: face.show(self._progress))
+
+    def spend(self, passed: float, seconds: float, now: str) -> None:
+        """Show that `passed` of `seconds` are over, and what is done `now`."""
+        self.update(round(min(passed, seconds)), round(seconds), notes={"now": printable(now)})
+
+    def __enter__(self) -> ProgressDisplay:
+        if self._face is not None:
+            self._progress.began = time.monotonic()
+            self._beating = threading.Thread(target=self._beat, name="packer-progress", daemon=True)
+            self._beating.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._beating is not None:
+            self._beating.join()
+        self._safely(lambda face: face.end(self._progress, last=True, failed=kind is not None))
+
+    def _beat(self) -> None:
+        """Show that the command lives, while listing, compiling or waiting for the disk."""
+        while not self._ended.wait(_BEAT):
+            with self._lock:
+                self._safely(lambda face: face.show(self._progress))
+
+    def _safely(self, do: Callable[[_Face], None]) -> None:
+        if self._face is None:
+            return
+        try:
+            do(self._face)
+        except OSError as error:
+            if error.errno not in NOBODY_READS:
+                raise
+            self._face = None  # the work goes on
+
+
+def _on_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+_MOST_NAMES = 5
+_OF_THE_TOOL = {
+    *("image_id", "image_info", "annotation_id", "bbox", "iscrowd", "iscrowd_given", "keypoint_count", "members"),
+    *("caption_id", "caption_members", "annotation", "yolo"),
+}
+"""Fields that keep what a tool's annotations say, rather than what training reads."""
+
+
+def example(destination: Path | str, manifest: Manifest) -> list[str]:
+    """Return the lines that open the pack at `destination`."""
+    from packer._formats import FORMATS
+
+    dataset = FORMATS[manifest.format].dataset if manifest.format in FORMATS else "open_dataset"
+    arguments, items = repr(str(destination)), "takes ImageFolder's transform=, and fuse=True"
+    has_labels = bool(manifest.classes) or manifest.label_type != "class"
+    if manifest.fields:
+        names = ("image", *(["label"] if has_labels else []), *_chosen(manifest.fields))
+        arguments = f"{arguments}, fields={names!r}"
+        items = "each item is a dict"
+        if len(names) < len(manifest.fields) + 1:
+            items += f'; fields="all" gives all {len(manifest.fields)} fields'
+    elif not has_labels:
+        items = "without classes: every label is -1"
+    elif manifest.label_type != "class":
+        items = f"labels are {manifest.label_type}s; {items}"
+    return [f"  from packer import {dataset}", f"  dataset = {dataset}({arguments})  # {items}"]
+
+
+def _chosen(fields: Sequence[Field]) -> list[str]:
+    """Return the names of the fields that are read first."""
+    names = [field.name for field in fields]
+    return ([name for name in names if name not in _OF_THE_TOOL] or names)[:_MOST_NAMES]
+
+
+def count(number: int) -> str:
+    """Return a number with its thousands apart."""
+    return f"{number:,}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return how many of something there are: ``1 sample``, ``2 samples``, ``2 classes``."""
+    return f"{count(number)} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
+
+
+def labels(label_type: str, classes: int) -> str:
+    """Return what the labels are: of how many classes, or numbers of which type."""
+    return counted(classes, "class") if label_type == "class" else f"{label_type} labels"
+
+
+def conversion(summary: Summary) -> str:
+    """Return what a person should know of a conversion that is done."""
+    manifest = summary.manifest
+    done = manifest.count + len(manifest.skipped) - summary.continued
+    rate = done / max(summary.seconds, 1e-9)
+    head = (
+        f"{printable(summary.destination)}: {counted(manifest.count, 'sample')}, {labels(manifest.label_type, len(manifest.classes))}, "
+        f"{in_units(summary.bytes_in)} in, {in_units(summary.bytes_out)} out, {duration(summary.seconds)} ({rate:,.0f} img/s)"
+    )
+    notes = list(summary.notes)
+    if summary.continued:
+        notes.insert(0, f"continued after {counted(summary.continued, 'image')} of an earlier run")
+    if summary.kept and manifest.codec != "keep":
+        notes.append(kept(summary.kept, manifest.codec))
+    return "\n".join([head, *outcome(summary.destination, manifest, notes)])
+
+
+def kept(number: int, codec: str) -> str:
+    """Return the note on files that a conversion could have encoded anew, and had no reason to."""
+    return (
+        f"{count(number)} x kept as it was, being {codec.upper()} already and not resized; --recode encodes such files"
+    )
+
+
+def outcome(destination: Path | str, manifest: Manifest, notes: Iterable[str] = ()) -> list[str]:
+    """Return lines that say what was found and left out, and how to read a pack."""
+    from packer._manifest import TILED
+
+    lines = [*fields(manifest.fields), *(f"  {printable(note)}" for note in notes)]
+    if tiled := manifest.findings.get(TILED):
+        lines.append(f"  {count(tiled)} of {counted(manifest.count, 'sample')} are tiled JPEGs")
+    lines += [f"  {line}" for line in findings(manifest.findings, manifest.codec, manifest.settings)]
+    if manifest.skipped:
+        lines.append(f"  {count(len(manifest.skipped))} x left out:")
+        lines += [f"    {printable(entry['name'])}: {printable(entry['reason'])}" for entry in manifest.skipped[:10]]
+        if len(manifest.skipped) > 10:
+            lines.append(
+                f"    … and {len(manifest.skipped) - 10} more; --report FILE lists all, as does the pack's manifest"
+            )
+    return [*lines, "", *example(destination, manifest)]
+
+
+def account(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
+    """Return what a manifest tells of its source; of an older one, which tells nothing, how many samples are unlabeled."""
+    from packer._account import Account
+
+    if recorded is not None:
+        return Account.from_json(recorded).lines() or ["nothing was left out, unlabeled or renumbered"]
+    known = f"; {counted(unlabeled, 'sample')} without a label" if unlabeled else ""
+    return [f"not recorded, as an older packer made the pack: what its source had beyond this{known}"]
+
+
+def losses(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
+    """Return the lines of `account` that speak of lost images, labels and fields, or that these were not recorded."""
+    from packer._account import Account
+
+    if recorded is None:
+        return account(recorded, unlabeled)
+    return [item.line() for item in Account.from_json(recorded).losses()]
+
+
+def fields(of: Sequence[Field]) -> list[str]:
+    """Return a line that names fields with their kinds, and scalars with their dtypes; none where there are none."""
+    said = ", ".join(f"{field.name} ({field.dtype if field.kind == 'scalar' else field.kind})" for field in of)
+    return [f"  fields: {said}"] if said else []
+
+
+def findings(found: Mapping[str, int], codec: str, settings: Mapping[str, Any]) -> list[str]:
+    """Return a line for each kind of finding, with what a person can do; of a pack with this codec and these settings."""
+    from packer._images.probe import CLIPPED, ROTATED
+    from packer._manifest import TILED
+
+    exif = settings.get("exif")
+    bytes_kept = (
+        'mode="unchanged" reads them as they are' if codec == "keep" else "--codec keep stores the files' own bytes"
+    )
+    turned = {"ignore": ": not turned, as with ImageFolder; --exif apply turns them", "apply": ": turned upright"}
+    lines = []
+    for finding, number in found.items():
+        if finding == CLIPPED:
+            have = "1 image has" if number == 1 else f"{count(number)} images have"
+            what = "16 bits or floats a pixel; read as 8-bit RGB, such images turn white or black"
+            lines.append(f"{have} {what}; {bytes_kept}")
+        elif finding == ROTATED:
+            lines.append(f"{count(number)} x {ROTATED}{turned.get(str(exif), '')}")
+        elif finding != TILED:
+            lines.append(f"{count(number)} x {printable(finding)}")
+    return lines
+
+
+def rates(nodes: Mapping[str, float], workers: int) -> dict[str, str]:
+    """Return the images a second of each node, as notes of a `ProgressDisplay`; of many nodes, the least and the most."""
+    if not nodes:
+        return {"workers": str(workers)}
+    if len(nodes) <= 4:
+        return {"workers": str(workers), **{f"img/s on {node}": f"{rate:.0f}" for node, rate in nodes.items()}}
+    least, most = min(nodes.values()), max(nodes.values())
+    return {"workers": str(workers), f"img/s on each of {len(nodes)} nodes": f"{least:.0f} to {most:.0f}"}
+
+
+_STORED = {"keep": "the files' own bytes", "raw": "uint8 RGB pixels"}
+_RESIZED = {
+    "short": "the shorter side resized to {size} pixels",
+    "long": "the longer side resized to {size} pixels",
+    "exact": "resized to {size} x {size} pixels",
+    "crop": "resized and cropped to {size} x {size} pixels",
+    "pad": "resized and padded to {size} x {size} pixels",
+}
+_TOLD = {
+    ("exif", "ignore"): "EXIF orientation ignored, as ImageFolder ignores it",
+    ("exif", "apply"): "EXIF orientation applied",
+    ("check", "structure"): "images were checked by type, header, size and end",
+    ("check", "decode"): "images were checked by decoding every pixel",
+    ("recode", True): "every file encoded anew",
+    ("to_8_bit", "clip"): "more than 8 bits a channel cut to 8 as Pillow cuts them",
+    ("to_8_bit", "type"): "more than 8 bits a channel scaled to 8 by the range of the type",
+    ("to_8_bit", "file"): "more than 8 bits a channel scaled to 8 by the lowest and the highest value of each file",
+}
+
+
+def settings_in_words(settings: Mapping[str, Any], codec: str) -> list[str]:
+    """Return what a manifest records of how samples of `codec` were made; what is not known to this packer, as it is."""
+    stored = [_STORED.get(codec, codec.upper())]
+    if codec in LOSSY and "quality" in settings:
+        stored[0] += f" of quality {settings['quality']}"
+    for name, value in settings.items():
+        words = _told(name, value, codec)
+        stored += [f"{name} {value}"] if words is None else [words] if words else []
+    return stored
+
+
+def _told(name: str, value: Any, codec: str) -> str | None:
+    """Return a setting in words: empty where they are said elsewhere, None where the setting is not known."""
+    from packer._images.geometry import MAX_PIXELS
+
+    if name in ("quality", "tiles") or (name, value) in (("codec", codec), ("max_pixels", MAX_PIXELS)):
+        return ""
+    if name == "resize":
+        return _resized(value)
+    if name == "max_pixels" and isinstance(value, int):
+        return f"images have {value:,} pixels or fewer"
+    return _TOLD.get((name, value)) if isinstance(value, str | bool) else None
+
+
+def _resized(value: Any) -> str | None:
+    if value is None:
+        return ""
+    if not isinstance(value, dict) or not {"size", "mode", "upscale", "interpolation"} <= set(value):
+        return None
+    mode = _RESIZED.get(value["mode"]) if isinstance(value["mode"], str) else None
+    enlarged = "enlarged too" if value["upscale"] is True else "not enlarged"
+    return mode and f"{mode.format(size=value['size'])} ({value['interpolation']}; smaller images {enlarged})"

@@ -1,0 +1,62 @@
+"""What a sample is: the codec of its data, the type of its label, and by which suffixes a file becomes one.
+
+A new codec is a row here and a way to write it in `packer._images.encode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["CODECS", "IMAGE_SUFFIXES", "LABEL_TYPES", "LOSSY", "TO_8_BIT", "UNLABELED", "Codec"]
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How the samples of a pack are stored.
+
+    Attributes
+    ----------
+    name : str
+        What the manifest and ``--codec`` call the codec.
+    suffixes : tuple of str
+        The suffixes of a file of such a sample, in lower case. `packer.export` gives the first one to files of other
+        suffixes. Empty: files keep the names of the samples.
+    lossy : bool
+        Whether encoding changes pixels, so that the codec has a quality.
+    """
+
+    name: str
+    suffixes: tuple[str, ...] = ()
+    lossy: bool = False
+
+
+CODECS = {
+    codec.name: codec
+    for codec in [
+        Codec("keep"),  # the bytes of the source's file
+        Codec("jpeg", (".jpg", ".jpeg"), lossy=True),
+        Codec("png", (".png",)),
+        Codec("webp", (".webp",), lossy=True),
+        Codec("bmp", (".bmp",)),  # 24 bits a pixel, not compressed: the least work of all that any program opens
+        Codec("raw", (".png",)),  # pixels: uint8 RGB, rows from the top; exported as PNG
+    ]
+}
+
+LOSSY = tuple(codec.name for codec in CODECS.values() if codec.lossy)
+"""The codecs that have a quality."""
+
+TO_8_BIT = ("clip", "type", "file")
+"""How an image of more than 8 bits a channel is stored as 8-bit RGB; see `packer._images.depth.decode_to_8_bit`."""
+
+LABEL_TYPES: Mapping[str, str] = {"class": "<i8", "int": "<i8", "float": "<f8"}
+"""The types of labels, as the manifest and ``--label-type`` call them, with the dtype of the table's column.
+
+``class``: an index into the manifest's `classes`, or `UNLABELED`. ``int`` and ``float``: a number without classes.
+"""
+
+UNLABELED = -1
+"""The label of a sample of which nobody said the class."""
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""torchvision's IMG_EXTENSIONS (torchvision/datasets/folder.py): what ImageFolder takes for an image."""

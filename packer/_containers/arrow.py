@@ -1,0 +1,880 @@
+"""Arrow files of images, as `datasets` keeps them: its cache, and what ``save_to_disk`` writes.
+
+``state.json`` in a directory lists its files, in order, and ``dataset_info.json`` has the features where the schema
+has none. A batch has, of each column of images, a buffer with the images one after the other, and one with where each
+begins. Where buffers are not compressed, images are read where they lie. pyarrow reads the other columns.
+
+The columns of Arrow's record batches: where images lie, and the values of others.
+
+The arrays of a batch lie in the order of the schema, a parent before its children. Each has a node, its length and how
+many values are missing, and the buffers of its type: which values are there, where each begins, the values. A column
+with a dictionary, as pandas has categories, has the numbers of its values there.
+
+Arrow's IPC format: the messages of a stream or a file, and where the buffers of each record batch lie.
+
+The layout is that of ``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow. A message is a mark, the
+size of what is said of it, that as a flatbuffer, and its body. A file is a stream between a signature and a footer.
+
+A column may have numbers of values that messages of their own have, a dictionary. In a stream, a dictionary holds for
+the batches after it, until another takes its place; a delta adds values to it. In a file it holds for all batches.
+
+FlatBuffers (https://flatbuffers.dev), read as far as Arrow's messages need it: tables, vectors, numbers, texts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._containers.compression import MOST_UNPACKED, Packed, Piece, unpack
+from packer._containers.contract import Entry, suffix_of
+from packer._containers.hf_tables import TableImages, columns_of, features_of, names_are_plain, row_lists
+from packer._fields.codec import parsed_json
+from packer._storage.packfile import PackFile
+from packer._storage.safe_open import name_problem
+from packer.errors import MissingDependencyError, PackError, SourceError, pip_install, printable
+
+__all__ = [
+    "FILE",
+    "NOT_READ",
+    "ArrowImages",
+    "Batch",
+    "Batches",
+    "Buffered",
+    "Dictionary",
+    "Table",
+    "batches",
+    "dictionary_ids",
+    "int_at",
+    "names_of",
+    "schema_message",
+    "schema_of",
+]
+
+FILE = b"ARROW1\0\0"
+"""How a file begins; a stream begins with a message."""
+
+_END = b"ARROW1"
+_MARK = b"\xff\xff\xff\xff"
+_MOST_SAID = 1 << 26  # bytes of what is said of a message
+_SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3
+_DEEPEST = 64  # fields in fields
+_COMPRESSION = {0: "lz4", 1: "zstd"}
+
+
+class Buffered(NamedTuple):
+    """Where a buffer begins in the file, and how many bytes it has."""
+
+    offset: int
+    size: int
+
+
+class Batch(NamedTuple):
+    """A record batch.
+
+    Attributes
+    ----------
+    rows : int
+    nodes : list of (int, int)
+        The length and the number of nulls of each array, a parent before its children.
+    buffers : list of Buffered
+    codec : str
+        How each buffer is compressed, after 8 bytes with its size; empty where it is not.
+    dictionaries : mapping of int to Dictionary
+        The dictionaries of the columns, by id.
+    """
+
+    rows: int
+    nodes: list[tuple[int, int]]
+    buffers: list[Buffered]
+    codec: str
+    dictionaries: Mapping[int, Dictionary] = MappingProxyType({})
+
+
+class Dictionary(NamedTuple):
+    """The values that the numbers of a column refer to.
+
+    Attributes
+    ----------
+    values : Batch
+        A single array.
+    before : Dictionary, optional
+        The values before these, where these are a delta.
+    """
+
+    values: Batch
+    before: Dictionary | None
+
+
+class _Message(NamedTuple):
+    """A message that begins at a byte of the file: its type, its header, and where its body lies."""
+
+    at: int
+    kind: int
+    header: _Table | None
+    body: int
+    size: int
+
+
+def schema_message(file: PackFile) -> bytes:
+    """Return the message at the beginning, which is the schema; SourceError where there is none."""
+    begin = _begin(file)
+    said, _ = _said(file, begin, file.size)
+    kind, _, _ = _message(file, begin, said)
+    if kind != _SCHEMA:
+        raise _damaged(file, begin, "it does not begin with a schema")
+    return _MARK + struct.pack("<i", len(said)) + said
+
+
+def dictionary_ids(file: PackFile) -> list[int | None]:
+    """Return the id of the dictionary of each array of a batch, in the order of its nodes; None of one without.
+
+    Raises
+    ------
+    SourceError
+        If the file does not begin with a schema.
+    """
+    begin = _begin(file)
+    said, _ = _said(file, begin, file.size)
+    _, _, schema = _message(file, begin, said)
+    try:
+        return [] if schema is None else [one for field in schema.tables(1) for one in _ids(field, _DEEPEST)]
+    except (ValueError, struct.error) as error:
+        raise _damaged(file, begin, f"its schema: {error}") from error
+
+
+def _ids(field: _Table, deepest: int) -> Iterator[int | None]:
+    """Yield the ids of a field and of those in it; a dictionary has its values elsewhere, with all that is in them."""
+    encoding = field.table(4)
+    yield None if encoding is None else encoding.number(0, "<q")
+    if encoding is None and (children := field.tables(5)):
+        if not deepest:
+            raise ValueError(f"a column more than {_DEEPEST} deep")
+        for child in children:
+            yield from _ids(child, deepest - 1)
+
+
+def batches(file: PackFile) -> Iterator[Batch]:
+    """Yield the record batches in their order.
+
+    Raises
+    ------
+    SourceError
+        If the file is damaged or cut short, or has what packer does not know.
+    """
+    ids = frozenset(one for one in dictionary_ids(file) if one is not None)
+    known: dict[int, Dictionary] = {}
+    if ids and _begin(file):
+        for message in _messages(file):
+            known = _with_dictionary(file, message, known, ids)
+    for message in _messages(file):
+        if message.kind == _RECORDS and message.header is not None:
+            try:
+                yield _batch(message.header, message)._replace(dictionaries=known)
+            except (ValueError, struct.error) as error:
+                raise _damaged(file, message.at, str(error)) from error
+        elif ids and not _begin(file):
+            known = _with_dictionary(file, message, known, ids)
+
+
+def _messages(file: PackFile) -> Iterator[_Message]:
+    """Yield the messages; SourceError where one is none of a schema, of a dictionary or of records."""
+    at, end = _begin(file), _stream_end(file)
+    while True:
+        said, body = _said(file, at, end)
+        if not said:
+            return
+        kind, size, header = _message(file, at, said)
+        if not 0 <= size <= end - body:
+            raise _damaged(file, at, f"a message of {size} bytes does not lie in it: it was cut short")
+        if kind not in (_SCHEMA, _DICTIONARY, _RECORDS) or (kind == _RECORDS and header is None):
+            raise _damaged(file, at, f"a message of the type {kind}")
+        yield _Message(at, kind, header, body, size)
+        at = body + size
+
+
+def _with_dictionary(
+    file: PackFile, message: _Message, known: dict[int, Dictionary], ids: frozenset[int]
+) -> dict[int, Dictionary]:
+    """Return the dictionaries after a message, which has one or has none. Those of no column are left out."""
+    if message.kind != _DICTIONARY or message.header is None:
+        return known
+    try:
+        number, delta, values = message.header.number(0, "<q"), message.header.number(2, "<B"), message.header.table(1)
+        if number not in ids:  # of values in another dictionary
+            return known
+        if values is None:
+            raise ValueError(f"a dictionary {number} without values")
+        before = known.get(number) if delta else None
+        if delta and before is None:
+            raise ValueError(f"more values of a dictionary {number} that it does not have")
+        if not delta and number in known and _begin(file):
+            raise ValueError(f"a second dictionary {number}, as only a stream may have one")
+        return {**known, number: Dictionary(_batch(values, message), before)}
+    except (ValueError, struct.error) as error:
+        raise _damaged(file, message.at, str(error)) from error
+
+
+def _begin(file: PackFile) -> int:
+    return len(FILE) if file.read(0, min(len(FILE), file.size)) == FILE else 0
+
+
+def _stream_end(file: PackFile) -> int:
+    """Return where the stream ends: before the footer of a file."""
+    if not _begin(file):
+        return file.size
+    tail = file.read(max(0, file.size - 10), min(10, file.size))
+    size = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _END or size > file.size - 10 - len(FILE):
+        raise SourceError(f"{printable(file.path)}: has no footer: it was cut short")
+    return file.size - 10 - size
+
+
+def _said(file: PackFile, at: int, end: int) -> tuple[bytes, int]:
+    """Return what is said of a message, and where its body begins; nothing at the end of the stream."""
+    if end - at < 8 or file.read(at, 4) != _MARK:
+        raise _damaged(file, at, "no message of Arrow's, as its end is one too: it was cut short")
+    size = int.from_bytes(file.read(at + 4, 4), "little")
+    if size > min(end - at - 8, _MOST_SAID):
+        raise _damaged(file, at, f"{size} bytes are said of a message: it was cut short")
+    return file.read(at + 8, size), at + 8 + size
+
+
+def _message(file: PackFile, at: int, said: bytes) -> tuple[int, int, _Table | None]:
+    """Return the type of a message, the size of its body, and its header."""
+    try:
+        message = _Table.root(said)
+        return message.number(1, "<B"), message.number(3, "<q"), message.table(2)
+    except (ValueError, struct.error) as error:
+        raise _damaged(file, at, f"nothing is said of a message: {error}") from error
+
+
+def _batch(header: _Table, message: _Message) -> Batch:
+    body, size = message.body, message.size
+    rows, compression = header.number(0, "<q"), header.table(3)
+    nodes = [(length, nulls) for length, nulls in header.pairs(1)]
+    buffers = [Buffered(body + offset, length) for offset, length in header.pairs(2)]
+    if rows < 0 or any(length < 0 for length, _ in nodes):
+        raise ValueError(f"a batch of {rows} rows")
+    if any(buffer.offset < body or not 0 <= buffer.size <= body + size - buffer.offset for buffer in buffers):
+        raise ValueError("a buffer does not lie in its message")
+    if header.has(4):
+        raise ValueError("it has arrays of views, which packer does not know: write it with other types")
+    codec = ""
+    if compression is not None:
+        number = compression.number(0, "<b")
+        if number not in _COMPRESSION:
+            raise ValueError(f"its compression {number} is none that packer knows")
+        codec = _COMPRESSION[number]
+    return Batch(rows, nodes, buffers, codec)
+
+
+class _Table:
+    """A table of a flatbuffer; ValueError and struct.error where something does not lie in the bytes."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self._at = data, at
+        self._slots = at - self._unpack("<i", at)
+        self._count = (self._unpack("<H", self._slots) - 4) // 2
+
+    @classmethod
+    def root(cls, data: bytes) -> _Table:
+        """Return the table that a buffer is."""
+        (at,) = struct.unpack_from("<I", data)
+        return cls(data, at)
+
+    def has(self, slot: int) -> bool:
+        """Tell whether the table has a member."""
+        return self._place(slot) is not None
+
+    def number(self, slot: int, kind: str) -> int:
+        """Return a number; 0 where it is not there."""
+        place = self._place(slot)
+        return 0 if place is None else self._unpack(kind, place)
+
+    def table(self, slot: int) -> _Table | None:
+        """Return a table; None where it is not there."""
+        place = self._place(slot)
+        return None if place is None else _Table(self._data, place + self._unpack("<I", place))
+
+    def tables(self, slot: int) -> list[_Table]:
+        """Return a list of tables; none where it is not there."""
+        place = self._place(slot)
+        if place is None:
+            return []
+        at = place + self._unpack("<I", place)
+        count = self._unpack("<I", at)
+        if count > (len(self._data) - at) // 4:
+            raise ValueError(f"a list of {count} tables")
+        return [_Table(self._data, one + self._unpack("<I", one)) for one in range(at + 4, at + 4 + 4 * count, 4)]
+
+    def pairs(self, slot: int) -> list[tuple[int, int]]:
+        """Return a list of pairs of int64."""
+        place = self._place(slot)
+        if place is None:
+            return []
+        at = place + self._unpack("<I", place)
+        count = self._unpack("<I", at)
+        if count > (len(self._data) - at) // 16:
+            raise ValueError(f"a list of {count} pairs")
+        numbers = struct.unpack_from(f"<{2 * count}q", self._data, at + 4)
+        return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+    def _place(self, slot: int) -> int | None:
+        if slot >= self._count:
+            return None
+        offset = self._unpack("<H", self._slots + 4 + 2 * slot)
+        return self._at + offset if offset else None
+
+    def _unpack(self, kind: str, at: int) -> int:
+        if at < 0:
+            raise ValueError("it lies before its beginning")
+        return int(struct.unpack_from(kind, self._data, at)[0])
+
+
+def _damaged(file: PackFile, at: int, what: str) -> SourceError:
+    return SourceError(f"{printable(file.path)}, byte {at}: damaged: {what}")
+
+
+NOT_READ = (ArithmeticError, LookupError, MemoryError, OSError, PackError, RuntimeError, TypeError, ValueError)
+"""What pyarrow raises where a file is damaged, and what reading one raises."""
+
+_REPEATING = re.compile(r"(dense_|sparse_)?union|run_end_encoded|(large_)?list_view|(string|binary)_view")
+_HEAD = 32  # bytes, by which an image is known
+_MOST_NULLS = 1 << 28  # bytes
+
+
+class _Values(NamedTuple):
+    """The array of a dictionary, with the bytes that it took of buffers, and for nulls."""
+
+    of: Dictionary
+    array: Any
+    taken: int
+    nulls: int
+
+
+class Batches:
+    """Reads the columns of record batches.
+
+    Parameters
+    ----------
+    file : PackFile
+        The file `unit` of a container.
+    unit : int
+    schema : pyarrow.Schema
+    """
+
+    def __init__(self, file: PackFile, unit: int, schema: Any) -> None:
+        self._file, self._unit, self._schema = file, unit, schema
+        self._unpacked: tuple[Piece, bytes] | None = None
+        self._ids: list[int | None] | None = None  # of dictionaries
+        self._values: dict[int, _Values] = {}
+        self._taken = 0  # bytes of the buffers of other columns, some of which may be the same
+        self._nulls = 0  # bytes that arrays without a value take, of which the file has none
+
+    def images(self, batch: Batch, column: str) -> list[Piece | Packed | None]:
+        """Return where each image of a batch lies; None where there is none."""
+        with reading(self._file):
+            kind, node, buffer = self._place(batch, column)
+            there = self._valid(batch, node, buffer, batch.rows)
+            if names_of(kind):
+                child = names_of(kind).index("bytes")
+                for before in range(child):
+                    nodes, buffers = _extent(kind.field(before).type)
+                    node, buffer = node + nodes, buffer + buffers
+                kind, node, buffer = kind.field(child).type, node + 1, buffer + 1
+                there = there & self._valid(batch, node, buffer, batch.rows)
+            offsets = self._offsets(batch, buffer + 1, "<i8" if str(kind).startswith("large") else "<i4")
+            lying, size = self._lying(batch, buffer + 2)
+            sizes = np.diff(offsets)
+            if (sizes < 0).any() or offsets[0] < 0 or offsets[-1] > size:
+                raise ValueError(f"the images of the column {column!r} do not lie in their buffer")
+            places: list[Piece | Packed | None] = []
+            for begin, length, present in zip(offsets.tolist(), sizes.tolist(), there.tolist(), strict=False):
+                if not present:
+                    places.append(None)
+                elif isinstance(lying, Piece):
+                    places.append(Piece(self._unit, lying.offset + begin, length))
+                else:
+                    places.append(lying._replace(offset=begin, size=length))
+            return places
+
+    def paths(self, batch: Batch, column: str) -> list[str | None]:
+        """Return the path of each image of a batch."""
+        kind = self._schema.field(column).type
+        if not names_of(kind):
+            return [None] * batch.rows
+        with reading(self._file):
+            _, node, buffer = self._place(batch, column)
+            node, buffer = node + 1, buffer + 1
+            for name in names_of(kind):
+                of = kind.field(name).type
+                if name == "path":
+                    found = _texts(self._array(batch, of, node, buffer)[0])
+                    if len(found) != batch.rows:
+                        raise ValueError(f"{len(found)} paths of {batch.rows} images")
+                    if not all(path is None or isinstance(path, str) for path in found):
+                        raise ValueError(f"the paths of the column {column!r} are {of}, and no texts")
+                    return found
+                nodes, buffers = _extent(of)
+                node, buffer = node + nodes, buffer + buffers
+        return [None] * batch.rows
+
+    def rows(self, batch: Batch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the values of other columns, a row each."""
+        with reading(self._file):
+            self._taken = sum(values.taken for values in self._values.values())
+            self._nulls = sum(values.nulls for values in self._values.values())
+            arrays = {column: self._array(batch, *self._place(batch, column))[0] for column in columns}
+            if any(len(array) != batch.rows for array in arrays.values()):
+                raise ValueError("its columns have different lengths")
+        if not arrays:
+            yield from ({} for _ in range(batch.rows))
+            return
+        lists = row_lists(list(arrays.values()), batch.rows)
+        while True:
+            with reading(self._file):
+                some = next(lists, None)
+            if some is None:
+                return
+            yield from (dict(zip(arrays, row, strict=True)) for row in zip(*some, strict=True))
+
+    def head(self, place: Piece | Packed) -> bytes:
+        """Return the first bytes of an image."""
+        if isinstance(place, Piece):
+            return self._file.read(place.offset, min(place.size, _HEAD))
+        return self._whole(place)[place.offset : place.offset + min(place.size, _HEAD)]
+
+    def _whole(self, packed: Packed) -> bytes:
+        if self._unpacked is None or self._unpacked[0] != packed.piece:
+            with reading(self._file):
+                data = unpack(packed.codec, self._file.read(packed.piece.offset, packed.piece.size), packed.unpacked)
+            self._unpacked = packed.piece, data
+        return self._unpacked[1]
+
+    def _place(self, batch: Batch, column: str) -> tuple[Any, int, int]:
+        """Return the type of a column, and the numbers of its first node and its first buffer."""
+        node = buffer = 0
+        for field in self._schema:
+            if field.name == column:
+                return field.type, node, buffer
+            nodes, buffers = _extent(field.type)
+            node, buffer = node + nodes, buffer + buffers
+        raise ValueError(f"it has no column {column!r}")
+
+    def _lying(self, batch: Batch, number: int) -> tuple[Piece | Packed, int]:
+        """Return where a buffer lies, and its size when it is unpacked."""
+        offset, size = batch.buffers[number]
+        if not batch.codec or not size:
+            return Piece(self._unit, offset, size), size
+        unpacked = int.from_bytes(self._file.read(offset, min(size, 8)), "little", signed=True)
+        if size < 8 or unpacked < -1:
+            raise ValueError(f"a compressed buffer of {unpacked} bytes")
+        inner = Piece(self._unit, offset + 8, size - 8)
+        if unpacked == -1:
+            return inner, size - 8
+        return Packed.whole(inner, batch.codec, unpacked), unpacked
+
+    def _bytes(self, batch: Batch, number: int) -> bytes:
+        lying, _ = self._lying(batch, number)
+        if isinstance(lying, Piece):
+            return self._file.read(lying.offset, lying.size)
+        return unpack(lying.codec, self._file.read(lying.piece.offset, lying.piece.size), lying.unpacked)
+
+    def _own(self, batch: Batch, number: int) -> bytes:
+        """Return a buffer that no other array of the batch has; ValueError where they have more than there is."""
+        data = self._bytes(batch, number)
+        self._taken += len(data)
+        if self._taken > (most := MOST_UNPACKED if batch.codec else self._file.size):
+            raise ValueError(f"the buffers of its columns have more than {most:,} bytes")
+        return data
+
+    def _valid(self, batch: Batch, node: int, number: int, rows: int) -> npt.NDArray[np.bool_]:
+        length, nulls = batch.nodes[node]
+        if length != rows or rows > 8 * self._file.size:
+            raise ValueError(f"an array of {length} values, and not of {rows}")
+        bits = self._bytes(batch, number) if nulls else b""
+        if not nulls:
+            return np.ones(rows, bool)
+        if 8 * len(bits) < rows:
+            raise ValueError("which values are missing does not lie in its buffer")
+        return np.unpackbits(np.frombuffer(bits, np.uint8), count=rows, bitorder="little").astype(bool)
+
+    def _offsets(self, batch: Batch, number: int, dtype: str) -> npt.NDArray[np.int64]:
+        data = self._bytes(batch, number)
+        size = (batch.rows + 1) * np.dtype(dtype).itemsize
+        if not batch.rows and not data:
+            return np.zeros(1, np.int64)
+        if len(data) < size:
+            raise ValueError("where values begin does not lie in its buffer")
+        return np.frombuffer(data[:size], dtype).astype(np.int64)
+
+    def _array(self, batch: Batch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
+        """Return an array, and the numbers of the node and the buffer after its own."""
+        import pyarrow as pa
+
+        kind = getattr(kind, "storage_type", kind)
+        if _REPEATING.match(str(kind)):  # values that are there once, and many times in the array
+            where = printable(self._file.path)
+            raise SourceError(f"{where}: packer does not read columns of {kind}: name others with --key")
+        if pa.types.is_dictionary(kind):
+            return self._of_dictionary(batch, kind, node, buffer)
+        length, nulls = batch.nodes[node]
+        count = kind.num_buffers * (not pa.types.is_null(kind))
+        has_bytes = any(batch.buffers[number].size for number in range(buffer, buffer + count))
+        if length > (8 if has_bytes else 1) * self._file.size:  # nulls and empty structures have no bytes
+            raise ValueError(f"an array of {length:,} values in a file of {self._file.size:,} bytes")
+        own = [
+            None if not batch.buffers[number].size else pa.py_buffer(self._own(batch, number))
+            for number in range(buffer, buffer + count)
+        ]
+        if own and not nulls:
+            own[0] = None
+        own[1:] = [pa.py_buffer(b"") if part is None else part for part in own[1:]]  # left out of what has no values
+        node, buffer, children = node + 1, buffer + len(own), []
+        for number in range(kind.num_fields):
+            child, node, buffer = self._array(batch, kind.field(number).type, node, buffer)
+            children.append(child)
+        own = [None] if pa.types.is_null(kind) else own
+        if nulls == length and not children and not pa.types.is_null(kind):
+            self._nulls += length * _width(kind)
+            if self._nulls > _MOST_NULLS:
+                raise ValueError(f"its missing values would take {self._nulls:,} bytes")
+            return pa.nulls(length, kind), node, buffer
+        array = pa.Array.from_buffers(kind, length, own, nulls, children=children)
+        array.validate(full=True)
+        return array, node, buffer
+
+    def _of_dictionary(self, batch: Batch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
+        """Return an array whose values lie in a dictionary, as `_array`."""
+        import pyarrow as pa
+
+        if _has_dictionary(kind.value_type):
+            where = printable(self._file.path)
+            raise SourceError(f"{where}: packer does not read columns of {kind}: name others with --key")
+        numbers, next_node, next_buffer = self._array(batch, kind.index_type, node, buffer)
+        if self._ids is None:
+            self._ids = dictionary_ids(self._file)
+        number = self._ids[node] if node < len(self._ids) else None
+        if number is not None and number in batch.dictionaries:
+            values = self._values_of(number, batch.dictionaries[number], kind.value_type)
+        elif numbers.null_count == len(numbers):  # its dictionary may follow, or be left out
+            values = pa.array([], kind.value_type)
+        else:
+            raise ValueError(f"it has no dictionary {number} for the numbers of a column")
+        return pa.DictionaryArray.from_arrays(numbers, values, ordered=kind.ordered), next_node, next_buffer
+
+    def _values_of(self, number: int, dictionary: Dictionary, kind: Any) -> Any:
+        """Return the values of a dictionary as one array. Those that are known are not read again."""
+        import pyarrow as pa
+
+        known = self._values.get(number)
+        added: list[Batch] = []
+        before: Dictionary | None = dictionary
+        while before is not None and (known is None or before is not known.of):
+            added.append(before.values)
+            before = before.before
+        if known is None or before is None:
+            known = _Values(dictionary, pa.array([], kind), 0, 0)
+        if added:
+            taken, nulls = self._taken - known.taken, self._nulls - known.nulls
+            arrays = [self._array(batch, kind, 0, 0)[0] for batch in reversed(added)]
+            values = (
+                arrays[0] if not len(known.array) and len(arrays) == 1 else pa.concat_arrays([known.array, *arrays])
+            )
+            known = _Values(dictionary, values, self._taken - taken, self._nulls - nulls)
+            self._values[number] = known
+        return known.array
+
+
+@contextlib.contextmanager
+def reading(file: PackFile) -> Iterator[None]:
+    """Make errors of what lies in a file, which Arrow's are too, one that names it."""
+    try:
+        yield
+    except NOT_READ as error:
+        raise SourceError(f"{printable(file.path)}: damaged: {printable(error)[:300]}") from error
+
+
+def schema_of(file: PackFile) -> Any:
+    """Return the schema of a file.
+
+    Raises
+    ------
+    MissingDependencyError
+        If pyarrow is not installed.
+    SourceError
+        If there is none.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{printable(file.path)}: its table of Arrow is read with pyarrow: {pip_install('parquet')}"
+        ) from error
+    message = schema_message(file)
+    with reading(file):
+        schema = pa.ipc.read_schema(pa.py_buffer(message))
+        for field in schema:
+            _require_text(field)
+        return schema
+
+
+def _require_text(field: Any) -> None:
+    """Raise ValueError where the name of a column, or of what is in it, is no text: pyarrow reads them when asked."""
+    if not isinstance(field.name, str):
+        raise ValueError("a column has no name")
+    for number in range(field.type.num_fields):
+        _require_text(field.type.field(number))
+
+
+def names_of(kind: Any) -> list[str]:
+    """Return the names of the members of a structure; none of any other type."""
+    return [kind.field(number).name for number in range(kind.num_fields)] if str(kind).startswith("struct") else []
+
+
+def _has_dictionary(kind: Any) -> bool:
+    """Tell whether a type is one of a dictionary, or has one in it."""
+    kind = getattr(kind, "storage_type", kind)
+    return str(kind).startswith("dictionary<") or any(
+        _has_dictionary(kind.field(number).type) for number in range(kind.num_fields)
+    )
+
+
+def _texts(array: Any) -> list[Any]:
+    """Return the values of an array of texts. Of a dictionary each is made once, however often it is referred to."""
+    if not str(array.type).startswith("dictionary<"):
+        return list(array.to_pylist())
+    values = array.dictionary.to_pylist()
+    return [None if number is None else values[number] for number in array.indices.to_pylist()]
+
+
+def _width(kind: Any) -> int:
+    """Return how many bytes a missing value of a type takes in memory, about."""
+    import pyarrow.types
+
+    if pyarrow.types.is_fixed_size_binary(kind):
+        return int(kind.byte_width)
+    return 16  # of the longest numbers, and more than a place takes where values have lengths of their own
+
+
+def _extent(kind: Any) -> tuple[int, int]:
+    """Return how many nodes and buffers an array of a type has, with its children."""
+    kind = getattr(kind, "storage_type", kind)
+    nodes, buffers = 1, 0 if str(kind) == "null" else kind.num_buffers
+    for number in range(kind.num_fields):
+        of_child = _extent(kind.field(number).type)
+        nodes, buffers = nodes + of_child[0], buffers + of_child[1]
+    return nodes, buffers
+
+
+_STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+_MOST_JSON = 1 << 26  # bytes
+
+
+class ArrowImages(TableImages):
+    """Files ``.arrow`` with a column of images."""
+
+    kind = "arrow"
+    suffixes = (".arrow",)
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        return head.startswith((FILE, _MARK)) and path.suffix.lower() in (*cls.suffixes, ".feather", ".ipc")
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        """Return the files that ``state.json`` lists; else all."""
+        if _SPLITS in names:
+            splits = _json(path / _SPLITS).get("splits")
+            shown = ", ".join(printable(name) for name in splits) if isinstance(splits, list) else "none"
+            raise SourceError(f"{printable(path)}: has several splits: {shown}. Name one of these directories.")
+        if _STATE in names and any(name.endswith(cls.suffixes) for name in names):
+            return _saved(path)
+        return super().recognise_directory(path, names)
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> ArrowImages:
+        with PackFile(paths[0]) as file:
+            schema = schema_of(file)
+            features = features_of(schema.metadata) or _features_beside(paths[0])
+            images = [field.name for field in schema if _is_image(field, features, keys.get("image"))]
+            images = images or [field.name for field in schema if _begins_with_image(file, schema, field)]
+            others = {field.name: field.type for field in schema if field.name not in images}
+            columns = columns_of(images, others, features, keys, printable(paths[0]))
+        if columns.label is not None and columns.label_type == "float":
+            columns = columns.with_whole_labels(_numbers(paths, columns.label))
+        return cls.of_columns(paths, columns)
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        columns = self.columns
+        with self.opened(unit) as file:
+            schema = schema_of(file)
+            for column in (columns.image, *columns.pictures, *columns.read()):
+                if schema.get_field_index(column) < 0:
+                    raise SourceError(
+                        f"{printable(file.path)}: has no column {printable(column)}, as the first file has"
+                    )
+            reader = Batches(file, unit, schema)
+            count = sum(batch.rows for batch in batches(file))
+            named = columns.name is None and names_are_plain(_paths(reader, file, columns.image))
+            stem, digits, number = self.files[unit].rpartition(".")[0], len(str(count)), 0
+            for batch in batches(file):
+                images = reader.images(batch, columns.image)
+                pictures = {of.name: reader.images(batch, column) for column, of in columns.pictures.items()}
+                paths = reader.paths(batch, columns.image) if named else []
+                for at, row in enumerate(reader.rows(batch, columns.read())):
+                    place, path = images[at], paths[at] if named else None
+                    further = {of: one for of, lying in pictures.items() if (one := lying[at]) is not None}
+                    head = b"" if place is None else reader.head(place)
+                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, place, head, further)
+                    number += 1
+
+
+def _is_image(field: Any, features: Mapping[str, Any], wanted: str | None) -> bool:
+    """Tell whether a column has images: a structure of bytes and path, or bytes that are called images."""
+    feature = features.get(field.name)
+    called = (isinstance(feature, dict) and feature.get("_type") == "Image") or field.name == wanted
+    kind = getattr(field.type, "storage_type", field.type)
+    return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))
+
+
+def _begins_with_image(file: PackFile, schema: Any, field: Any) -> bool:
+    """Tell whether a column of bytes has an image for its first value."""
+    if str(field.type) not in ("binary", "large_binary"):
+        return False
+    reader = Batches(file, 0, schema)
+    for batch in batches(file):
+        for place in reader.images(batch, field.name):
+            if place is not None and (head := reader.head(place)):
+                return bool(suffix_of(head))
+    return False
+
+
+def _numbers(paths: Sequence[Path], column: str) -> Iterator[float | None]:
+    """Yield the numbers of a column in all files."""
+    for path in paths:
+        with PackFile(path) as file:
+            reader = Batches(file, 0, schema_of(file))
+            for batch in batches(file):
+                for row in reader.rows(batch, [column]):
+                    yield row[column]
+
+
+def _paths(reader: Batches, file: PackFile, column: str) -> Iterator[str | None]:
+    for batch in batches(file):
+        yield from reader.paths(batch, column)
+
+
+def _saved(directory: Path) -> list[Path]:
+    """Return the files that ``state.json`` lists."""
+    state = _json(directory / _STATE)
+    if state.get("_indices_data_files"):
+        raise SourceError(
+            f"{printable(directory)}: has its order in files of indices: save it again after flatten_indices()"
+        )
+    listed = state.get("_data_files")
+    try:
+        names = [one["filename"] for one in listed] if isinstance(listed, list) else []
+        if not names or not all(isinstance(name, str) and name_problem(name) is None for name in names):
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise SourceError(f"{printable(directory / _STATE)}: does not say which files there are") from None
+    return [directory / name for name in names]
+
+
+def _features_beside(path: Path) -> dict[str, Any]:
+    beside = path.with_name(_INFO)
+    features = _json(beside).get("features") if os.path.isfile(beside) else None
+    return features if isinstance(features, dict) else {}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    with PackFile(path) as file:
+        try:
+            said = parsed_json(file.read(0, min(file.size, _MOST_JSON)).decode("utf-8"))
+        except ValueError as error:
+            raise SourceError(f"{printable(path)}: {error}") from error
+    if not isinstance(said, dict):
+        raise SourceError(f"{printable(path)}: is no object of JSON")
+    return said
+
+
+class Table:
+    """A table of a FlatBuffer: numbers and further tables by the numbers of their slots.
+
+    Raises
+    ------
+    ValueError, struct.error
+        From every method, where the buffer is damaged.
+    """
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self._at = data, at
+        self._slots = at - int_at(data, "<i", at)
+        self._end = int_at(data, "<H", self._slots)
+
+    def where(self, slot: int) -> int:
+        """Return where a value begins; 0 where there is none."""
+        at = 4 + 2 * slot
+        inner = int_at(self._data, "<H", self._slots + at) if at < self._end else 0
+        return self._at + inner if inner else 0
+
+    def number(self, slot: int, layout: str, default: int = 0) -> int:
+        """Return a number; `default` where there is none."""
+        at = self.where(slot)
+        return int_at(self._data, layout, at) if at else default
+
+    def table(self, slot: int) -> Table:
+        """Return a table."""
+        at = self.where(slot)
+        if not at:
+            raise ValueError("a damaged FlatBuffer")
+        return Table(self._data, at + int_at(self._data, "<I", at))
+
+    def vector(self, slot: int, width: int) -> tuple[int, int]:
+        """Return where the elements of a vector begin, and how many there are."""
+        at = self.where(slot)
+        if not at:
+            return 0, 0
+        at += int_at(self._data, "<I", at)
+        count = int_at(self._data, "<I", at)
+        if at + 4 + count * width > len(self._data):
+            raise ValueError("a damaged FlatBuffer")
+        return at + 4, count
+
+    def tables(self, slot: int) -> Iterator[Table]:
+        """Yield the tables of a vector of such."""
+        start, count = self.vector(slot, 4)
+        for at in range(start, start + 4 * count, 4):
+            yield Table(self._data, at + int_at(self._data, "<I", at))
+
+    def number_at(self, layout: str, at: int) -> int:
+        """Return a number that lies somewhere in the buffer."""
+        return int_at(self._data, layout, at)
+
+    def ints(self, slot: int) -> list[int]:
+        """Return the int32 numbers of a vector."""
+        start, count = self.vector(slot, 4)
+        return [int_at(self._data, "<i", at) for at in range(start, start + 4 * count, 4)]
+
+    def text(self, slot: int) -> str:
+        """Return a text; an empty one where there is none."""
+        start, count = self.vector(slot, 1)
+        return self._data[start : start + count].decode("utf-8", "replace")
+
+
+def int_at(data: bytes, layout: str, at: int) -> int:
+    """Return the number at a place; ValueError or struct.error where it is outside."""
+    if at < 0:
+        raise ValueError("a damaged FlatBuffer")
+    return int(struct.unpack_from(layout, data, at)[0])

@@ -1,0 +1,288 @@
+"""FFCV's ``.beton``, version 2 (https://github.com/libffcv/ffcv): a table of samples, and after it what they point to.
+
+Layout, little-endian: a header (u16 version, u16 fields, u32 page size, u64 samples, u64 where the allocations are);
+for each field u8 type, 16 bytes name, 1024 bytes of arguments; a row for each sample, aligned as C aligns structs; the
+data; the allocations (u64 sample, u64 pointer, u64 size). Only the allocations tell how long a JPEG is.
+An image is a JPEG or RGB pixels, as its own row says.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._containers.contract import Container, Entry, Piece, PixelLayout
+from packer._containers.roles import LOOKED_AT, ColumnType, Roles, Value, roles_of
+from packer._containers.shards import Reading, array_type, reading
+from packer.errors import SourceError, printable
+
+__all__ = ["Beton"]
+
+_HEADER = struct.Struct("<HHIQQ")
+_FIELD = struct.Struct("<B16s1024s")
+_ALLOCATION = np.dtype([("sample", "<u8"), ("begin", "<u8"), ("size", "<u8")])
+_VERSION = 2
+_MOST_FIELDS = 200
+_BLOCK = 1 << 14  # samples
+_IMAGE = np.dtype([("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("begin", "<u8")])  # not aligned itself
+_SPAN = np.dtype([("begin", "<u8"), ("size", "<u8")])
+_ROWS: dict[int, tuple[str, Any]] = {
+    0: ("float", "<f8"),
+    1: ("int", "<i8"),
+    2: ("image", _IMAGE),
+    3: ("bytes", _SPAN),
+    4: ("array", "<u8"),
+    5: ("json", _SPAN),
+    6: ("tensor", "<u8"),
+}
+_TYPES = {"float": ColumnType("scalar", "float64"), "int": ColumnType("scalar", "int64"), "image": ColumnType("image")}
+_TYPES |= {"bytes": ColumnType("bytes"), "json": ColumnType("json")}
+_TYPES["tensor"] = ColumnType("", why="holds tensors")
+_UNKNOWN = ("<u8", _SPAN, _IMAGE)
+"""What the row of a field of another's type may have; the pointers of the images tell which it is."""
+
+_JPEG, _RAW = 0, 1
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What stands before the rows of a file."""
+
+    count: int
+    allocations: int
+    begin: int
+    kinds: Mapping[str, str]
+    arrays: Mapping[str, tuple[str, tuple[int, ...]]]
+    row: np.dtype[np.void]
+
+
+@dataclass(eq=False)
+class Beton(Container):
+    """Files ``.beton``."""
+
+    kind = "beton"
+    suffixes = (".beton",)
+
+    tables: Sequence[_Table] = ()
+    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        return path.name.lower().endswith(cls.suffixes)  # there is no signature
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Beton:
+        container = cls.of_files(paths)
+        container.tables = [_table(path) for path in paths]
+        first = container.tables[0]
+        for path, table in zip(paths, container.tables, strict=True):
+            if table.kinds != first.kinds or table.arrays != first.arrays:
+                raise SourceError(f"{printable(path)}: has other fields than {printable(paths[0])}")
+        types = {name: _type(kind, first.arrays.get(name)) for name, kind in first.kinds.items()}
+        looked_at = _first_values(paths[0], first)
+        container.roles = roles = roles_of(types, keys, printable(paths[0]), container.account, looked_at)
+        container.why_unlabeled = roles.why_unlabeled
+        if any(first.kinds[name] == "image" for name in roles.fields):
+            raise SourceError(
+                f"{printable(paths[0])}: has several images a sample: say with --key which fields are wanted"
+            )
+        container.fields, container.label_type = tuple(roles.fields.values()), roles.label_type
+        container.notes += roles.notes
+        if first.kinds[roles.image] == "image" and any(map(container._has_pixels, range(len(paths)))):
+            container.pixels = PixelLayout("HWC", "RGB")
+        return container
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        table, stem = self.tables[unit], self.files[unit].removesuffix(".beton")
+        digits = len(str(table.count))
+        with reading(self.root / self.files[unit]) as file:
+            stored = _Values(file, unit, table, _allocations(file, table))
+            for number, row in _rows(file, table):
+                name = f"{stem}/{number:0{digits}d}"
+                try:
+                    values = {name: stored.value(number, name, row[name]) for name in self.roles.wanted}
+                    shape = None
+                    if table.kinds[self.roles.image] == "image":
+                        mode, width, height, _ = row[self.roles.image]
+                        shape = (height, width) if mode == _RAW else None
+                    entry = self.roles.entry(name, values, file.read, shape)
+                except ValueError as error:
+                    entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
+                yield entry
+
+    def _has_pixels(self, unit: int) -> bool:
+        """Tell whether an image of a file is pixels."""
+        table = self.tables[unit]
+        with reading(self.root / self.files[unit]) as file:
+            blocks = _blocks(file, table)
+            return any((block[self.roles.image]["mode"] == _RAW).any() for _, block in blocks)
+
+
+def _first_values(path: Path, table: _Table) -> dict[str, list[Any]]:
+    """Return the numbers of the first samples of a file, by their fields."""
+    numbers = [name for name, kind in table.kinds.items() if kind in ("int", "float")]
+    with reading(path) as file:
+        rows = [row for _, row in itertools.islice(_rows(file, table), LOOKED_AT)]
+    return {name: [row[name] for row in rows] for name in numbers}
+
+
+def _table(path: Path) -> _Table:
+    """Read what stands before the rows of a file."""
+    with reading(path) as file:
+        version, fields, _, count, allocations = _HEADER.unpack(file.read(0, _HEADER.size))
+        if version != _VERSION:
+            raise SourceError(f"{file.path}: version {version} of .beton, and packer reads {_VERSION}")
+        if not 0 < fields <= _MOST_FIELDS:
+            raise SourceError(f"{file.path}: {fields} fields: no .beton, or a damaged one")
+        kinds: dict[str, str] = {}
+        arrays: dict[str, tuple[str, tuple[int, ...]]] = {}
+        stored: list[Any] = []
+        for number in range(fields):
+            type_id, raw, said = _FIELD.unpack(file.read(_HEADER.size + number * _FIELD.size, _FIELD.size))
+            name = raw.rstrip(b"\0").decode("ascii", "backslashreplace")
+            if not name or name in kinds:
+                raise SourceError(f"{file.path}: field {number} has no name of its own: {printable(name)!r}")
+            kinds[name], dtype = _ROWS.get(type_id, (f"type {type_id}", None))
+            stored.append(dtype)
+            if kinds[name] == "array":
+                arrays[name] = _array(said, f"{file.path}: field {printable(name)}")
+        begin = _HEADER.size + fields * _FIELD.size
+        if count and allocations == 0:
+            raise SourceError(f"{file.path}: was not written to its end")
+        if (file.size - allocations) % _ALLOCATION.itemsize or not begin <= allocations <= file.size:
+            raise SourceError(f"{file.path}: no .beton, or one that was cut short")
+        table = _Table(count, allocations, begin, kinds, arrays, np.dtype([("", "u1")]))
+        return _with_rows(file, table, stored)
+
+
+def _with_rows(file: Reading, table: _Table, stored: Sequence[Any]) -> _Table:
+    """Return a table with the layout of its rows: where a field's is unknown, that which the images' pointers fit."""
+    names = list(table.kinds)
+    images = [name for name, kind in table.kinds.items() if kind == "image"]
+    is_known = None not in stored
+    if not is_known and not images:
+        raise SourceError(f"{file.path}: has a field of a type of its own, and no images")
+    for guess in (None,) if is_known else _UNKNOWN:
+        dtypes = [guess if dtype is None else dtype for dtype in stored]
+        row = np.dtype(list(zip(names, dtypes, strict=True)), align=True)
+        found = _Table(table.count, table.allocations, table.begin, table.kinds, table.arrays, row)
+        if table.begin + table.count * row.itemsize <= table.allocations and (
+            is_known or _fits(file, found, images[0])
+        ):
+            return found
+    raise SourceError(f"{file.path}: its rows do not lie as expected: it is damaged, or has a field of an unknown type")
+
+
+def _fits(file: Reading, table: _Table, image: str) -> bool:
+    """Tell whether the images of a file are where its allocations say."""
+    try:
+        allocations = _allocations(file, table)
+        for first, block in _blocks(file, table):
+            begin, sample = block[image]["begin"], np.arange(first, first + len(block))
+            found = np.searchsorted(allocations["begin"], begin)
+            found[found == len(allocations)] = 0
+            if not (allocations["begin"][found] == begin).all() or not (allocations["sample"][found] == sample).all():
+                return False
+    except (SourceError, IndexError):
+        return False
+    return True
+
+
+def _allocations(file: Reading, table: _Table) -> npt.NDArray[Any]:
+    """Return the allocations that have bytes, by where they begin; SourceError where two begin at one place."""
+    found = np.frombuffer(file.read(table.allocations, file.size - table.allocations), _ALLOCATION)
+    found = found[found["size"] > 0]
+    found = found[np.argsort(found["begin"], kind="stable")]
+    if (found["begin"][1:] == found["begin"][:-1]).any():
+        raise SourceError(f"{file.path}: damaged: two values begin at one byte")
+    return found
+
+
+def _blocks(file: Reading, table: _Table) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Yield rows, and before them the number of the first."""
+    for first in range(0, table.count, _BLOCK):
+        part = min(_BLOCK, table.count - first)
+        data = file.read(table.begin + first * table.row.itemsize, part * table.row.itemsize)
+        yield first, np.frombuffer(data, table.row)
+
+
+def _rows(file: Reading, table: _Table) -> Iterator[tuple[int, dict[str, Any]]]:
+    names = list(table.kinds)
+    for first, block in _blocks(file, table):
+        for number, row in enumerate(block.tolist(), first):
+            yield number, dict(zip(names, row, strict=True))
+
+
+@dataclass(frozen=True)
+class _Values:
+    """What the samples of an open file point to."""
+
+    file: Reading
+    unit: int
+    table: _Table
+    allocations: npt.NDArray[Any]
+
+    def value(self, number: int, name: str, stored: Any) -> Value:
+        """Return a value of a sample; ValueError where it does not lie where the allocations say."""
+        kind = self.table.kinds[name]
+        if kind in ("int", "float"):
+            return stored  # type: ignore[no-any-return]
+        begin = stored[-1] if kind == "image" else stored if kind == "array" else stored[0]
+        size = self._size(number, begin) if kind in ("image", "array") or stored[1] else 0
+        if begin + size > self.file.size:
+            raise ValueError(f"{name} ends at byte {begin + size} of {self.file.size}: the file was cut short")
+        if kind == "array":
+            return self._array(name, begin, size)
+        if kind == "image":
+            mode, width, height, _ = stored
+            if mode not in (_JPEG, _RAW) or (mode == _RAW and not 0 < 3 * width * height == size):
+                raise ValueError(f"{size} bytes are no image of {width} x {height} in mode {mode}")
+        elif stored[1] != size:
+            raise ValueError(f"{name} has {size} bytes, and its row says {stored[1]}")
+        if kind == "json":
+            end = self.file.read(begin, size).find(b"\0")
+            size = end if end >= 0 else size
+        return Piece(self.unit, begin, size)
+
+    def _size(self, number: int, begin: int) -> int:
+        """Return how many bytes of a sample begin at a place; ValueError where none do."""
+        place = int(np.searchsorted(self.allocations["begin"], np.uint64(begin)))
+        sample, found, size = self.allocations[place].item() if place < len(self.allocations) else (-1, -1, 0)
+        if found != begin or sample != number:
+            raise ValueError(f"nothing of it was stored at byte {begin}, to which it points")
+        return int(size)
+
+    def _array(self, name: str, begin: int, size: int) -> npt.NDArray[Any]:
+        dtype, shape = self.table.arrays[name]
+        if math.prod(shape) * np.dtype(dtype).itemsize != size:
+            raise ValueError(f"{size} bytes are no array of {dtype} {shape}")
+        return np.frombuffer(self.file.read(begin, size), dtype).reshape(shape)
+
+
+def _array(said: bytes, where: str) -> tuple[str, tuple[int, ...]]:
+    """Return dtype and shape of a field of arrays."""
+    lengths = np.frombuffer(said, "<u8", 33).tolist()
+    shape = tuple(itertools.takewhile(bool, lengths[:32]))
+    try:
+        ((_, dtype),) = json.loads(said[264 : 264 + lengths[32]] if lengths[32] < len(said) else b"")
+        found = np.dtype(dtype) if isinstance(dtype, str) and len(dtype) < 5 else None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise SourceError(f"{where}: no arrays of a known type") from error
+    if found is None or found.kind not in "biuf" or math.prod(shape) >= 1 << 40:
+        raise SourceError(f"{where}: no arrays of a known type")
+    return found.str, shape
+
+
+def _type(kind: str, array: tuple[str, tuple[int, ...]] | None) -> ColumnType:
+    if array is not None:
+        return array_type(np.empty((0,) * len(array[1]), array[0]))
+    return _TYPES.get(kind, ColumnType("", why=f"is of a {kind} that packer does not know"))

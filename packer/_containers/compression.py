@@ -1,0 +1,268 @@
+"""Bytes that lie compressed in files: the codecs, and ranges that are unpacked when they are read.
+
+A compressed range has no place for what is in it, so an index cannot list it; a conversion unpacks it. It counts as one
+more file, with the number after the last file of its container: other ranges lie in it as they lie in a file.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._storage.files import Spool
+from packer._storage.packfile import PackFile
+from packer._table import Ints
+from packer.errors import ImageError, MissingDependencyError, pip_install, printable
+
+__all__ = ["CODECS", "MOST_UNPACKED", "Packed", "PackedRanges", "PackedSpool", "Piece", "unpack"]
+
+MOST_UNPACKED = 1 << 30
+"""Bytes that one compressed range has at most when it is unpacked."""
+
+_CACHED_BYTES, _CACHED_RANGES = 1 << 28, 8  # of what was unpacked last
+_NO_CRC = -1
+_FED = 1 << 16  # bytes
+_COLUMNS = np.dtype([(name, "<i8") for name in ("file", "offset", "size", "codec", "unpacked", "crc32")])
+
+
+class Piece(NamedTuple):
+    """Bytes of a file of the container: the file's number in `Container.files`, where they begin, how many they are."""
+
+    file: int
+    offset: int
+    size: int
+
+
+class Packed(NamedTuple):
+    """Bytes that lie compressed in a file: all, or some, of what a range gives when it is unpacked.
+
+    Attributes
+    ----------
+    piece : Piece
+        The compressed range.
+    codec : str
+        One of `CODECS`.
+    unpacked : int
+        How many bytes the whole range gives, `MOST_UNPACKED` at most.
+    offset, size : int
+        Which of these bytes are meant.
+    crc32 : int
+        What all of these bytes have as their CRC-32; -1 where nobody knows.
+    """
+
+    piece: Piece
+    codec: str
+    unpacked: int
+    offset: int
+    size: int
+    crc32: int = _NO_CRC
+
+    @classmethod
+    def whole(cls, piece: Piece, codec: str, unpacked: int, crc32: int = _NO_CRC) -> Packed:
+        """Return all bytes that a range gives."""
+        return cls(piece, codec, unpacked, 0, unpacked, crc32)
+
+
+def unpack(codec: str, data: bytes, size: int) -> bytes:
+    """Return what compressed bytes give.
+
+    Parameters
+    ----------
+    codec : str
+        One of `CODECS`.
+    data : bytes
+    size : int
+        How many bytes they give.
+
+    Raises
+    ------
+    ValueError
+        If they give something else.
+    MissingDependencyError
+        If the codec needs pyarrow, which is not installed.
+    """
+    if not 0 <= size <= MOST_UNPACKED:
+        raise ValueError(f"{size} bytes are more than packer unpacks at once, {MOST_UNPACKED}")
+    unpacked = _DECODERS[codec](codec, data, size)
+    if len(unpacked) != size:
+        raise ValueError(f"its {codec} data give {len(unpacked)} bytes, and should give {size}")
+    return unpacked
+
+
+def _deflate(codec: str, data: bytes, size: int) -> bytes:
+    """Return what deflate gives, in the frame that the codec says; of gzip also several frames."""
+    unpacked, at = bytearray(), 0
+    while at < len(data) or not at:
+        at += _inflate(codec, memoryview(data)[at:], size, unpacked)
+        if codec != "gzip" and at < len(data):
+            raise ValueError(f"its {codec} data end {len(data) - at} bytes too early")
+    return bytes(unpacked)
+
+
+def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> int:
+    """Add what one frame gives, of `size` bytes in all; return how many bytes the frame has.
+
+    It is fed in blocks: zlib copies what follows a frame, which of many short frames would be all of the others.
+    """
+    inflater, at = zlib.decompressobj(_FRAMES[codec]), 0
+    while not inflater.eof:
+        block = data[at : at + _FED]
+        try:
+            unpacked += inflater.decompress(block, size - len(unpacked) + 1)
+        except zlib.error as error:
+            raise ValueError(f"its {codec} data are damaged: {error}") from error
+        at += len(block) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
+        if len(unpacked) > size or not (inflater.eof or block):
+            raise ValueError(f"its {codec} data do not end after {size} bytes")
+    return at
+
+
+def _arrow(codec: str, data: bytes, size: int) -> bytes:
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingDependencyError(f"{codec} data are unpacked by pyarrow: {pip_install('parquet')}") from error
+    try:
+        if codec in ("zstd", "lz4", "brotli"):  # as a stream, which knows its end
+            with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+                return bytes(stream.read(size + 1))
+        if codec == "snappy":
+            return bytes(pa.decompress(data, decompressed_size=_snappy_size(data, size), codec=codec, asbytes=True))
+        unpacked = bytes(pa.decompress(data, decompressed_size=size, codec=codec, asbytes=True))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ValueError(f"its {codec} data are damaged: {error}") from error
+    return unpacked if not size or _fails(pa, codec, data, size - 1) else b""
+
+
+def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
+    """Tell whether so much room is too little: where it is enough, the rest of more room is what lay there before."""
+    try:
+        pa.decompress(data, decompressed_size=size, codec=codec)
+    except (pa.ArrowException, OSError):
+        return True
+    return False
+
+
+def _snappy_size(data: bytes, most: int) -> int:
+    """Return the size with which snappy data begin, a varint; ValueError where that is more than `most`."""
+    size = 0
+    for place, byte in enumerate(data[:5]):
+        size |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            break
+    if size > most:
+        raise ValueError(f"they give {size} bytes, and should give {most}")
+    return size
+
+
+_FRAMES = {"deflate": -15, "zlib": 15, "gzip": 31}
+
+_DECODERS: dict[str, Callable[[str, bytes, int], bytes]] = {
+    **dict.fromkeys(_FRAMES, _deflate),
+    **dict.fromkeys(("snappy", "zstd", "lz4", "lz4_raw", "brotli"), _arrow),
+}
+
+CODECS = tuple(_DECODERS)
+"""How bytes are compressed: deflate without a frame, in zlib's and in gzip's; and what pyarrow knows."""
+
+
+class PackedSpool:
+    """Collects compressed ranges, each once, and numbers them.
+
+    Parameters
+    ----------
+    first : int
+        The number of the first one, that of the files of the container.
+    """
+
+    def __init__(self, first: int) -> None:
+        self._rows, self._first, self._count = Spool(), first, 0
+        self._last: tuple[Piece, str, int, int] | None = None
+
+    def add(self, packed: Packed) -> int:
+        """Return the number of the range that a value lies in; the values of one range come one after the other."""
+        whole = packed.piece, packed.codec, packed.unpacked, packed.crc32
+        if not (packed.offset >= 0 and 0 <= packed.size <= packed.unpacked - packed.offset):
+            raise AssertionError(f"{packed} does not lie in itself")
+        if whole != self._last:
+            row = (*packed.piece, CODECS.index(packed.codec), packed.unpacked, packed.crc32)
+            self._rows.append(np.array([row], _COLUMNS).tobytes())
+            self._count += 1
+            self._last = whole
+        return self._first + self._count - 1
+
+    def ranges(self) -> PackedRanges:
+        """Return all ranges so far."""
+        return PackedRanges(self._first, self._rows.array(_COLUMNS))
+
+
+class PackedRanges:
+    """Compressed ranges of files, and what they give.
+
+    Safe in many threads at once, and after a fork.
+
+    Parameters
+    ----------
+    first : int
+        The number of the first one; smaller numbers are those of files.
+    rows : (P,) structured array, optional
+        As `PackedSpool` collects them.
+    """
+
+    def __init__(self, first: int, rows: npt.NDArray[Any] | None = None) -> None:
+        self.first = first
+        self._rows = np.empty(0, _COLUMNS) if rows is None else rows
+        self._cache: dict[int, bytes] = {}  # replaced and never changed, so that it needs no lock
+
+    def origins(self, numbers: Ints) -> Ints:
+        """Return the files that values come from: those that compressed ranges lie in, and that were copied from."""
+        numbers = np.maximum(numbers, ~numbers)
+        packed = numbers >= self.first
+        if not packed.any():
+            return numbers
+        return np.where(packed, self._rows["file"][np.where(packed, numbers - self.first, 0)], numbers)
+
+    def file(self, number: int) -> int:
+        """Return the number of the file that a compressed range lies in."""
+        return int(self._rows["file"][number - self.first])
+
+    def read(self, file: PackFile, number: int, offset: int, size: int) -> bytes:
+        """Return some of the bytes that a range gives, which lies in an open file.
+
+        Raises
+        ------
+        ImageError
+            If it is damaged.
+        PackError
+            As `PackFile.read`.
+        """
+        unpacked = self._cache.get(number)
+        if unpacked is None:
+            unpacked = self._unpacked(file, number)
+            if len(unpacked) > size:  # else nobody asks again
+                self._keep(number, unpacked)
+        return unpacked[offset : offset + size]
+
+    def _keep(self, number: int, unpacked: bytes) -> None:
+        kept = {number: unpacked}
+        for earlier, data in self._cache.items():  # the last one first
+            if len(kept) < _CACHED_RANGES and sum(map(len, kept.values())) + len(data) <= _CACHED_BYTES:
+                kept[earlier] = data
+        self._cache = kept
+
+    def _unpacked(self, file: PackFile, number: int) -> bytes:
+        _, begin, packed, codec, size, crc32 = self._rows[number - self.first].item()
+        try:
+            data = unpack(CODECS[codec], file.read(begin, packed), size)
+        except ValueError as error:
+            raise ImageError(f"{printable(file.path)}, byte {begin}: {error}") from error
+        if crc32 not in (_NO_CRC, zlib.crc32(data)):
+            raise ImageError(f"{printable(file.path)}, byte {begin}: the data do not fit their checksum")
+        return data
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"first": self.first, "_rows": self._rows, "_cache": {}}

@@ -1,0 +1,213 @@
+"""What a directory is to those who ask whether it is a container: images that lie in it come first.
+
+A directory of images may have a file of another tool beside them, as an archive of it, or numbers about it. It stays a
+directory of images, as ImageFolder takes it.
+
+Files of several splits, such as ``train-*.tar`` and ``val-*.tar``, which nobody wants as one set by accident.
+
+Class directories within an archive, as ImageFolder would list them where the archive is unpacked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from packer._codecs import IMAGE_SUFFIXES
+from packer._containers.contract import Container
+from packer.errors import SourceError, printable
+
+__all__ = [
+    "SPLITS",
+    "Found",
+    "above_classes",
+    "common_pattern",
+    "containers_near",
+    "names_to_recognise",
+    "notes_on_splits",
+    "numbered_classes",
+    "one_of",
+    "one_set",
+    "splits_among",
+    "splits_of",
+]
+
+_TRAINED_ON = {"train", "training", "trainval"}
+_EVALUATION_SPLITS = {"val", "valid", "validation", "minival", "test", "testing", "testdev", "dev", "eval", "holdout"}
+_SPLITS = frozenset(_TRAINED_ON | _EVALUATION_SPLITS)
+
+
+def one_set(paths: Sequence[Path]) -> None:
+    """Refuse the files of a directory whose names say that they are of several splits.
+
+    Who names a directory did not look at its files. Who names a pattern did.
+
+    Raises
+    ------
+    SourceError
+        If they are; it says the patterns that name one split each.
+    """
+    patterns = splits_of(paths)
+    if patterns:
+        shown = ", ".join(patterns[:4]) + (", …" if len(patterns) > 4 else "")
+        directory = Path(os.path.commonpath([path.parent for path in paths]))
+        example = printable(directory / patterns[0])
+        raise SourceError(
+            f"{printable(directory)}: has files of several splits: {shown}. Name one, such as '{example}'"
+        )
+
+
+def notes_on_splits(paths: Sequence[Path]) -> list[str]:
+    """Return what to say of files that a person named, and that are of several splits."""
+    patterns = splits_of(paths)
+    return [f"files of several splits: {', '.join(patterns)}"] if patterns else []
+
+
+def splits_of(paths: Sequence[Path]) -> list[str]:
+    """Return a pattern for the files of each split, relative to the directory that all lie in; none of a single one.
+
+    Words such as ``train`` and ``val`` in the files' names tell the splits.
+    """
+    if not paths:
+        return []
+    directory = os.path.commonpath([path.parent for path in paths])
+    names: dict[frozenset[str], list[str]] = {}
+    for path in paths:
+        name = path.relative_to(directory).as_posix()
+        names.setdefault(_SPLITS.intersection(re.findall("[a-z]+", name.lower())), []).append(name)
+    return [printable(common_pattern(of_split)) for of_split in names.values()] if len(names) > 1 else []
+
+
+def common_pattern(names: Sequence[str]) -> str:
+    """Return a pattern that names match: that of their numbers which differ is ``*``."""
+    parts = [re.split("([0-9]+)", name) for name in names]
+    if len({tuple(of_name[::2]) for of_name in parts}) > 1:
+        first, last = min(names), max(names)
+        common = next(count for count in range(len(last)) if first[count : count + 1] != last[count])
+        return f"{first[:common]}*"
+    return "".join(at[0] if len(set(at)) == 1 else "*" for at in zip(*parts, strict=True))
+
+
+_LOOKED_AT = 100
+"""In so many directories files of containers are looked for."""
+
+Found = tuple[type[Container], list[Path]]
+
+
+def names_to_recognise(path: Path) -> list[str]:
+    """Return the sorted names in a directory that say whether it is a container.
+
+    Where images lie in it, or in directories in it, these are the names of the directories.
+    """
+    with os.scandir(path) as entries:
+        found = {entry.name: os.path.isdir(entry.path) for entry in entries}  # also of links in a circle
+    names = sorted(found)
+    directories = [name for name in names if found[name]]
+    if len(directories) == len(names):
+        return names
+    images = any(name.lower().endswith(IMAGE_SUFFIXES) for name in names if not found[name])
+    return (
+        directories
+        if images or any(map(_has_images, (path / name for name in directories if name[0] != ".")))
+        else names
+    )
+
+
+def one_of(path: Path, found: Sequence[Found]) -> Found | None:
+    """Return the container that a directory is, of those that recognise it.
+
+    Raises
+    ------
+    SourceError
+        If it has files of several kinds, of which one would be left out.
+    """
+    for kind, files in found[1:]:
+        if not set(files) & set(found[0][1]):
+            kinds = " and ".join(
+                f"{of.kind} ({printable(named[0].name)}, …)" for of, named in (found[0], (kind, files))
+            )
+            raise SourceError(
+                f"{printable(path)}: has files of several kinds: {kinds}. Name those that are meant, "
+                f"such as '{pattern_of(files)}'"
+            )
+    return found[0] if found else None
+
+
+def containers_near(path: Path, kinds: Sequence[type[Container]]) -> list[str]:
+    """Return patterns of the files of containers in a directory and in those in it, which a person could name."""
+    found: dict[str, None] = {}
+    for directory in (path, *(path / name for name in _directories(path)[:_LOOKED_AT])):
+        names = [name for name in _files(directory) if not name.lower().endswith(IMAGE_SUFFIXES)]
+        for kind in kinds if names else ():
+            try:
+                files = kind.recognise_directory(directory, names)
+            except SourceError:  # such as several splits
+                files = None
+            if files and directory in files[0].parents:
+                of_splits = [printable(directory / pattern) for pattern in splits_of(files)]
+                found.update(dict.fromkeys(of_splits or [pattern_of(files)]))
+    return [*found]
+
+
+def pattern_of(files: Sequence[Path]) -> str:
+    """Return a text that `named_paths` takes, and that names files of one directory."""
+    return printable(files[0].with_name(common_pattern([file.name for file in files])))
+
+
+def _has_images(directory: Path) -> bool:
+    return any(name.lower().endswith(IMAGE_SUFFIXES) for name in _files(directory))
+
+
+def _files(directory: Path) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries if not os.path.isdir(entry.path))
+    except OSError:  # whoever lists the images says so
+        return []
+
+
+def _directories(directory: Path) -> list[str]:
+    with os.scandir(directory) as entries:
+        return sorted(entry.name for entry in entries if os.path.isdir(entry.path))
+
+
+SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
+"""What directories of splits are called, in any case."""
+
+
+def above_classes(directories: Collection[list[str]]) -> str:
+    """Return the path that all directories of images begin with, where each has a further part after it.
+
+    Parameters
+    ----------
+    directories : collection of list of str
+        The parts of each.
+
+    Returns
+    -------
+    str
+        With a slash at its end; empty where there is none.
+    """
+    first, last = min(directories, default=[]), max(directories, default=[])
+    common = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return "".join(f"{part}/" for part in first[: min(common, max(0, min(map(len, directories), default=0) - 1))])
+
+
+def splits_among(directories: Collection[str]) -> list[str]:
+    """Return the directories that are splits and hold directories themselves, where there are several; else none."""
+    tops = {directory.partition("/")[0] for directory in directories}
+    splits = sorted(name for name in tops if name.lower() in SPLITS)
+    return splits if len(splits) > 1 and any("/" in directory for directory in directories) else []
+
+
+def numbered_classes(classes: Sequence[str]) -> list[str]:
+    """Say that classes which are called by numbers have other ids, where some have: names are sorted as text."""
+    if not all(name.isascii() and name.isdecimal() for name in classes):
+        return []
+    other = next((id for id, name in enumerate(classes) if name.lstrip("0") != str(id).lstrip("0")), None)
+    if other is None:
+        return []
+    why = "classes are called by numbers, and have their ids by the order of these as text, as ImageFolder has it"
+    return [f"{why}: class {printable(classes[other])} has the id {other}"]

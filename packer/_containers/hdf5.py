@@ -1,0 +1,606 @@
+"""HDF5 files of others: images in an array of bytes, or encoded ones as vectors of variable length.
+
+Such as BigGAN's (``imgs``, ``labels``) and Fuel's (``encoded_images``, ``targets``, ``filenames``). libhdf5 says where
+an array or its chunks lie, and samples are read there without it. Labels and other datasets of as many rows lie in the
+same group.
+
+Where the rows of a dataset of HDF5 lie in its file, and vectors of variable length in the file's heaps.
+
+A vector is u32 length, u64 address of a heap, u32 number in it. A heap is ``GCOL``, u8 1, three bytes, u64 size; and
+for each object u16 number, u16 references, four bytes, u64 size, and the bytes, padded to eight.
+
+The datasets of HDF5 that lie beside images, as columns with a value an image.
+
+Tools keep labels in many shapes: N, N x 1, N x 1 x 1 x 1, 1 x N by MATLAB, one-hot N x C, and texts of fixed or of
+variable length. Each of these is one value an image here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._account import LEFT_OUT, Account, has_label_name, is_label_name
+from packer._containers.arrays import WANTED, matlab_layout, may_be_one_image, pixel_layout, undecided
+from packer._containers.compression import MOST_UNPACKED
+from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, suffix_of
+from packer._containers.roles import ColumnType, Roles, Value, are_one_hot, are_whole, roles_of
+from packer._containers.shards import Reading, reading
+from packer._fields import DTYPES
+from packer._storage.packfile import PackFile
+from packer.errors import MissingDependencyError, PackerError, PackError, SourceError, printable
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = [
+    "Column",
+    "HDF5Arrays",
+    "Heaps",
+    "column_of",
+    "described",
+    "is_elsewhere",
+    "is_from_matlab",
+    "is_text",
+    "label_among",
+    "rows_of",
+]
+
+_DEFLATE, _SHUFFLE = 1, 2
+_REMEDY = "Write it anew: h5repack -f NONE -l CONTI FILE NEW"
+_VECTOR = struct.Struct("<IQI")
+_HEAP = struct.Struct("<4sB3xQ")
+_OBJECT = struct.Struct("<HH4xQ")
+_MOST_HEAPS = 64
+_RATIO = 1032  # deflate makes bytes smaller than that by no more
+
+
+def rows_of(dataset: h5py.Dataset, file: Reading) -> Iterator[Piece | Packed]:
+    """Yield where each row of a dataset lies in the file; of vectors and texts of variable length, where `Heaps` looks.
+
+    Raises
+    ------
+    ValueError
+        If rows lie in other files or in pieces, were never written, or are compressed in a way that is not known here.
+    """
+    if dataset.external or dataset.is_virtual:
+        raise ValueError(f"its data lie in other files. {_REMEDY}")
+    row = _VECTOR.size if is_text(dataset) else dataset.id.get_type().get_size()
+    for length in dataset.shape[1:]:
+        row *= length
+    if dataset.chunks is not None:
+        yield from _rows_of_chunks(dataset, file, row)
+        return
+    begin = dataset.id.get_offset()
+    if begin is None:
+        raise ValueError(f"its data have no place of their own in the file. {_REMEDY}")
+    if begin + len(dataset) * row > file.size:
+        raise ValueError(f"its data end at byte {begin + len(dataset) * row} of {file.size}: the file was cut short")
+    for number in range(len(dataset)):
+        yield Piece(0, begin + number * row, row)
+
+
+def _rows_of_chunks(dataset: h5py.Dataset, file: Reading, row: int) -> Iterator[Piece | Packed]:
+    per_chunk, *whole = dataset.chunks
+    if tuple(whole) != dataset.shape[1:]:
+        raise ValueError(f"chunks of {dataset.chunks} have parts of a sample. {_REMEDY}")
+    properties = dataset.id.get_create_plist()
+    filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
+    is_deflated = [number for number, code in enumerate(filters) if code == _DEFLATE]
+    known = (_DEFLATE, _SHUFFLE) if dataset.dtype.itemsize == 1 else (_DEFLATE,)  # single bytes stay in their places
+    if any(code not in known for code in filters) or len(is_deflated) > 1:
+        raise ValueError(f"it is compressed in a way that packer does not read. {_REMEDY}")
+    for first in range(0, len(dataset), per_chunk):
+        chunk = dataset.id.get_chunk_info_by_coord((first, *(0 for _ in whole)))
+        if chunk.byte_offset is None:
+            raise ValueError(f"it was never written. {_REMEDY}")
+        if chunk.byte_offset + chunk.size > file.size:
+            raise ValueError(
+                f"its chunk ends at byte {chunk.byte_offset + chunk.size} of {file.size}: it was cut short"
+            )
+        is_packed = bool(is_deflated) and not chunk.filter_mask >> is_deflated[0] & 1
+        if is_packed and per_chunk * row > min(MOST_UNPACKED, chunk.size * _RATIO):
+            raise ValueError(f"{per_chunk * row} bytes are more than a chunk of {chunk.size} gives. {_REMEDY}")
+        if not is_packed and chunk.size < per_chunk * row:
+            raise ValueError(f"a chunk of {chunk.size} bytes, where {per_chunk * row} are expected")
+        for number in range(min(per_chunk, len(dataset) - first)):
+            if is_packed:
+                place = Piece(0, chunk.byte_offset, chunk.size)
+                yield Packed(place, "zlib", per_chunk * row, number * row, row)
+            else:
+                yield Piece(0, chunk.byte_offset + number * row, row)
+
+
+def is_text(dataset: h5py.Dataset) -> bool:
+    """Tell whether a dataset has texts of variable length, of which libhdf5 says the size of a pointer."""
+    import h5py
+
+    found = h5py.check_string_dtype(dataset.dtype)
+    return found is not None and found.length is None
+
+
+class Heaps:
+    """The global heaps of a file, each walked once while its vectors are asked for."""
+
+    def __init__(self, file: Reading) -> None:
+        self._file = file
+        self._known: dict[int, dict[int, Piece]] = {}
+
+    def piece(self, vector: Piece | Packed) -> Piece:
+        """Return where the bytes of a vector lie; ValueError where they lie nowhere, or the vector is compressed."""
+        if isinstance(vector, Packed) or vector.size != _VECTOR.size:
+            raise ValueError(f"its places are compressed. {_REMEDY}")
+        length, address, number = _VECTOR.unpack(self._file.read(vector.offset, vector.size))
+        if not length:
+            return Piece(0, 0, 0)
+        if address not in self._known:
+            if len(self._known) >= _MOST_HEAPS:
+                self._known.clear()
+            self._known[address] = dict(self._objects(address))
+        found = self._known[address].get(number)
+        if found is None or found.size < length:
+            raise ValueError(f"the heap at byte {address} has no {length} bytes of number {number}")
+        return Piece(0, found.offset, length)
+
+    def _objects(self, address: int) -> Iterator[tuple[int, Piece]]:
+        signature, version, size = _HEAP.unpack(self._file.read(address, _HEAP.size))
+        end = address + size
+        if signature != b"GCOL" or version != 1 or end > self._file.size:
+            raise ValueError(f"there is no heap at byte {address}")
+        at = address + _HEAP.size
+        while at + _OBJECT.size <= end:
+            number, _, length = _OBJECT.unpack(self._file.read(at, _OBJECT.size))
+            at += _OBJECT.size
+            if not number and at - _OBJECT.size + length == end:  # the room that is free
+                return
+            if not number or at + length > end:  # over which libhdf5 would go round and round
+                raise ValueError(f"the heap at byte {address} is damaged at byte {at - _OBJECT.size}")
+            yield number, Piece(0, at, length)
+            at += -(-length // 8) * 8
+
+
+_BLOCK = 1 << 12  # rows
+_MOST_OF_A_BLOCK = 1 << 26  # bytes
+_LONGEST = 1 << 14  # bytes of a text
+_LARGEST_CHUNK = 1 << 28  # bytes, which libhdf5 unpacks at once
+_MOST_AXES = 8
+_WIDER = {"uint32": "int64", "uint64": "int64"}  # a number that does not fit is an error
+
+
+@dataclass(frozen=True)
+class Column:
+    """A dataset that has a value for each of `count` images.
+
+    Attributes
+    ----------
+    type : ColumnType
+        What its values are; without a kind where packer does not take it.
+    axis : int
+        The axis of the images.
+    is_one_hot : bool
+        Whether the place of the 1 in a row is the value.
+    is_whole : bool
+        Whether its floats are whole numbers, and NaN no value.
+    """
+
+    type: ColumnType
+    axis: int = 0
+    is_one_hot: bool = False
+    is_whole: bool = False
+
+    def block(self, dataset: h5py.Dataset, first: int, stop: int) -> npt.NDArray[Any]:
+        """Return the values of images `first` to `stop` - 1, (rows, ...)."""
+        taken = dataset[(slice(None),) * self.axis + (slice(first, stop),)]
+        rows = np.moveaxis(np.asarray(taken), self.axis, 0)
+        return rows if self.type.kind == "array" or self.is_one_hot else rows.reshape(len(rows), -1)[:, 0]
+
+    def values(self, dataset: h5py.Dataset, file: Reading) -> Iterator[Value]:
+        """Yield the value of each image; ValueError where one cannot be read."""
+        if self.type.kind == "text" and is_text(dataset):
+            yield from _texts(dataset, file)
+            return
+        size = _block(dataset.dtype.itemsize * math.prod(dataset.shape) // max(1, dataset.shape[self.axis]))
+        for first in range(0, dataset.shape[self.axis], size):
+            yield from map(self._value, self.block(dataset, first, first + size))
+
+    def _value(self, value: Any) -> Value:
+        if self.is_one_hot:
+            return int(np.argmax(value))
+        if self.type.kind == "array":
+            return np.ascontiguousarray(value)
+        if isinstance(value, bytes):
+            return bytes(value)
+        if self.is_whole:
+            return None if np.isnan(value) else int(value)
+        return value.item()  # type: ignore[no-any-return]
+
+
+def _block(row: int) -> int:
+    """Return how many rows of so many bytes are read at once."""
+    return max(1, min(_BLOCK, _MOST_OF_A_BLOCK // max(1, row)))
+
+
+def column_of(name: str, dataset: h5py.Dataset, count: int) -> Column:
+    """Return what a dataset is beside `count` images; one called as labels are is looked through."""
+    axis = _axis(dataset, count)
+    if axis is None:
+        rows = f"{dataset.shape[0]:,} rows for {count:,} images"
+        return Column(ColumnType("", why=f"is {described(dataset)}, {rows}"))
+    if is_elsewhere(dataset):
+        return Column(ColumnType("", why="has its data in other files"))
+    if dataset.dtype.itemsize * max(1, math.prod(dataset.chunks or ())) > _LARGEST_CHUNK:
+        return Column(ColumnType("", why=f"has chunks of {dataset.chunks}"))
+    if math.prod(dataset.shape) == count:
+        return _of_labels(Column(_of_one(dataset), axis), name, dataset)
+    return _of_labels(Column(_of_several(dataset), axis), name, dataset)
+
+
+def label_among(columns: Mapping[str, Column]) -> str | None:
+    """Return the column of labels, by what it is called: the only one that packer takes; None where nobody can tell."""
+    able = [name for name, column in columns.items() if column.type.kind in ("scalar", "text")]
+    for is_name in (is_label_name, has_label_name):
+        if found := [name for name in able if is_name(name)]:
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def is_elsewhere(dataset: h5py.Dataset) -> bool:
+    """Tell whether reading a dataset makes libhdf5 open other files."""
+    return bool(dataset.external or dataset.is_virtual)
+
+
+def is_from_matlab(dataset: h5py.Dataset) -> bool:
+    """Tell whether MATLAB wrote a dataset, whose axes are in the reverse order of those that MATLAB shows."""
+    return "MATLAB_class" in dataset.attrs
+
+
+def described(dataset: h5py.Dataset) -> str:
+    """Return dtype and shape, for messages."""
+    return f"{dataset.dtype} {' x '.join(map(str, dataset.shape))}"
+
+
+def _axis(dataset: h5py.Dataset, count: int) -> int | None:
+    """Return the axis of the images: the first, or the last by MATLAB where the others are of one element."""
+    if dataset.shape[0] == count:
+        return 0
+    if is_from_matlab(dataset) and math.prod(dataset.shape) == count:
+        return int(dataset.shape.index(count))
+    return None
+
+
+def _of_one(dataset: h5py.Dataset) -> ColumnType:
+    """Return the type of a dataset with one value an image."""
+    kind, size = dataset.dtype.kind, dataset.dtype.itemsize
+    if kind in "iu" or (kind == "f" and size in (2, 4, 8)):
+        return ColumnType("scalar", {"f2": "float32", "f4": "float32", "f8": "float64"}.get(f"{kind}{size}", "int64"))
+    if kind == "b":
+        return ColumnType("scalar", "bool")
+    if is_text(dataset) or (kind == "S" and size <= _LONGEST):
+        return ColumnType("text")
+    return ColumnType("", why=f"is {described(dataset)}")
+
+
+def _of_several(dataset: h5py.Dataset) -> ColumnType:
+    """Return the type of a dataset with several numbers an image."""
+    dtype = _WIDER.get(dataset.dtype.name, dataset.dtype.name)
+    row = dataset.dtype.itemsize * math.prod(dataset.shape[1:])
+    if dtype not in DTYPES or dataset.ndim - 1 > _MOST_AXES or row > _MOST_OF_A_BLOCK:
+        return ColumnType("", why=f"is {described(dataset)}")
+    return ColumnType("array", dtype, dataset.ndim - 1)
+
+
+def _of_labels(column: Column, name: str, dataset: h5py.Dataset) -> Column:
+    """Return a column as the labels that it may be: floats that are whole, or one-hot rows."""
+    if not has_label_name(name):
+        return column
+    type, size = column.type, _block(dataset.dtype.itemsize * math.prod(dataset.shape[1:]))
+    blocks = (column.block(dataset, first, first + size) for first in range(0, dataset.shape[column.axis], size))
+    if type.kind == "scalar" and type.dtype.startswith("float"):
+        whole, gaps = are_whole(blocks)
+        if whole and (gaps or is_from_matlab(dataset)):  # whose numbers are doubles
+            return replace(column, type=ColumnType("scalar", "int64"), is_whole=True)
+    elif type.kind == "array" and type.rank == 1 and are_one_hot(blocks):
+        return replace(column, type=ColumnType("scalar", "int64"), is_one_hot=True)
+    return column
+
+
+def _texts(dataset: h5py.Dataset, file: Reading) -> Iterator[bytes]:
+    """Yield texts of variable length, each of which lies in a heap: how long it is, is known before it is read."""
+    heaps = Heaps(file)
+    for number, place in enumerate(rows_of(dataset, file)):
+        if isinstance(place, Piece):
+            text = heaps.piece(place)
+            _require_modest(text.size)
+            yield file.read(text.offset, text.size)
+        else:
+            data = bytes(dataset[(number,) + (0,) * (dataset.ndim - 1)])
+            _require_modest(len(data))
+            yield data
+
+
+def _require_modest(size: int) -> None:
+    if size > _LONGEST:
+        raise ValueError(f"a text of {size:,} bytes is too long")
+
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_BEGINNINGS = (0, 512, 1024, 2048)  # after what others wrote before it, as MATLAB does
+_MOST_AT_ONCE = 1 << 26  # bytes that libhdf5 reads at once
+_MOST_OBJECTS, _DEEPEST = 1000, 4
+_ONE_EACH = (
+    "packer does not read that. Write each dataset to a file of its own, and convert the directory; or give the images "
+    "to packer.pack"
+)
+_HEAD = 32  # bytes, by which an image is known
+_IMAGES = ("encoded_images", "imgs", "images", "image", "data", "x", "binary_data")
+
+
+@dataclass(eq=False)
+class HDF5Arrays(Container):
+    """One file of HDF5 that packer did not write.
+
+    Attributes
+    ----------
+    group : str
+        The group of the images.
+    roles : Roles
+        What the datasets become, by their names in the group; others begin with a slash.
+    columns : dict of str to Column
+        The datasets beside the images, by the same names.
+    """
+
+    kind = "hdf5"
+
+    group: str = ""
+    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
+    columns: dict[str, Column] = field(default_factory=dict)
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        if not any(head.startswith(_SIGNATURE, begin) for begin in _BEGINNINGS):
+            return False
+        try:
+            with _opened(path) as file:
+                return not _is_packers(file)
+        except (SourceError, MissingDependencyError):
+            return False
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> HDF5Arrays:
+        if len(paths) > 1:
+            raise SourceError(f"{printable(paths[1])}: a file of HDF5 is given alone")
+        path, where = paths[0], printable(paths[0])
+        with _opened(path) as file:
+            datasets = dict(_datasets(file, "", 0, set()))
+            keys = {said: name.strip("/") for said, name in keys.items()}
+            image = keys.get("image") or _image(datasets, where)
+            if image not in datasets:
+                raise SourceError(
+                    f"{where}: no dataset {printable(image)!r}: there are {', '.join(map(printable, datasets))}"
+                )
+            container = cls.of_files(paths)
+            container.group = image.rpartition("/")[0]
+            container.columns = container._columns_beside(datasets, image, keys)
+            container._find_roles(image, keys, where)
+            if not _is_vlen(datasets[image]):
+                container.pixels = container._layout(datasets, image, "image" in keys, where)[0]
+            if "split" in file.attrs:
+                container.notes.append("the attribute split is left out: samples of all splits are taken")
+        container.fields, container.label_type = tuple(container.roles.fields.values()), container.roles.label_type
+        return container
+
+    def _columns_beside(
+        self, datasets: Mapping[str, h5py.Dataset], image: str, keys: Mapping[str, str]
+    ) -> dict[str, Column]:
+        """Return the datasets of the images' group, and those that keys name, as columns; account for the others."""
+        columns, count = {}, len(datasets[image])
+        for name, one in datasets.items():
+            inside = name.rpartition("/")[0] == self.group
+            if name == image:
+                continue
+            if inside or name in keys.values():
+                columns[self._short(name)] = column_of(name, one, count)
+            elif has_label_name(name) and one.shape[0] == count and not keys:
+                self.account.looks_like_labels("dataset", name, f"--key label={name}")
+            else:
+                self.account.not_looked_at("dataset", "it lies in another group than the images", [name])
+        return columns
+
+    def _find_roles(self, image: str, keys: Mapping[str, str], where: str) -> None:
+        """Say what the columns become, and account for labels that are not taken."""
+        types = {self._short(image): ColumnType("image"), **{name: one.type for name, one in self.columns.items()}}
+        chosen = {said: self._short(name) for said, name in keys.items()}
+        chosen = {**chosen, "image": self._short(image)} if keys else {}
+        said = Account()
+        self.roles = roles_of(types, chosen, where, said, label=label_among(self.columns))
+        for item in said:
+            if item.fate == LEFT_OUT:  # all else is known better here
+                self.account.left_out("dataset", item.why, item.names, chosen=item.chosen)
+        self.notes += self.roles.notes
+        if self.roles.label is not None:
+            self.account.candidates.clear()  # of other groups
+            how = "the label, by the place of the 1" if self.columns[self.roles.label].is_one_hot else "the label"
+            self.account.taken("dataset", how, [self.roles.label])
+            return
+        if keys:
+            self.why_unlabeled = "no --key names their label"
+            return
+        for name, column in self.columns.items():
+            if has_label_name(name):
+                option = f"--key label={name}" if column.type.kind in ("scalar", "text") else ""
+                why = column.type.why or f"has {column.type.kind}s and no labels" * (not option)
+                self.account.looks_like_labels("dataset", name, option, why)
+
+    def _layout(
+        self, datasets: Mapping[str, h5py.Dataset], image: str, said: bool, where: str
+    ) -> tuple[PixelLayout, int, int]:
+        """Return how pixels lie; SourceError where the dataset has none, or nobody can tell."""
+        dataset, of_many = datasets[image], self._counts_images(datasets, image, said)
+        found = _layout_of(dataset, of_many) if dataset.dtype == np.uint8 else None
+        if found is not None:
+            return found
+        what = f"{printable(image)} is {described(dataset)}"
+        if dataset.dtype == np.uint8 and may_be_one_image(dataset.shape):
+            raise SourceError(f"{where}: {what}, {undecided(dataset.shape)}")
+        raise SourceError(f"{where}: {what}, and images are {WANTED}")
+
+    def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, said: bool) -> bool:
+        """Tell whether the first axis counts images: other datasets have as many rows, or a person named this one."""
+        dataset = datasets[image]
+        many = [one for one in datasets.values() if one.ndim < 3 and one.shape[0] == dataset.shape[0]]
+        return bool(many) or (said and dataset.shape[-1] not in (1, 3, 4))
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        path = self.root / self.files[unit]
+        with _opened(path) as h5, reading(path) as file:
+            yield from self._entries(h5, file)
+
+    def _entries(self, h5: h5py.File, file: Reading) -> Iterator[Entry]:
+        dataset = h5[self._full(self.roles.image)]
+        count, digits = len(dataset), len(str(len(dataset)))
+        shape = None if self.pixels is None else _size(dataset, self.pixels)
+        columns = {name: self._values(h5, name, file) for name in self.roles.wanted - {self.roles.image}}
+        places, heaps = rows_of(dataset, file), Heaps(file)
+        for number in range(count):
+            try:
+                place = next(places)
+                image = place if shape is not None else heaps.piece(place)
+                if number in (0, count - 1):
+                    _require_same(dataset, number, image, file)
+                values: dict[str, Value] = {name: next(column) for name, column in columns.items()}
+                own = image.piece if isinstance(image, Packed) else image
+                entry = self.roles.entry(f"{number:0{digits}d}", {**values, self.roles.image: own}, file.read, shape)
+            except ValueError as error:
+                raise SourceError(f"{file.path}: sample {number}: {printable(error)}") from error
+            yield entry._replace(image=image)
+
+    def _values(self, h5: h5py.File, name: str, file: Reading) -> Iterator[Value]:
+        return self.columns[name].values(_within(h5[self._full(name)]), file)
+
+    def _short(self, name: str) -> str:
+        """Return a dataset's name within the group of the images; with a slash before it where it lies elsewhere."""
+        if name.rpartition("/")[0] == self.group:
+            return name.rpartition("/")[2]
+        return f"/{name}"
+
+    def _full(self, name: str) -> str:
+        return name[1:] if name.startswith("/") else f"{self.group}/{name}" if self.group else name
+
+
+def _layout_of(dataset: h5py.Dataset, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
+    return (matlab_layout if is_from_matlab(dataset) else pixel_layout)(dataset.shape, of_many=of_many)
+
+
+def _size(dataset: h5py.Dataset, layout: PixelLayout) -> tuple[int, int]:
+    """Return height and width of images that lie so."""
+    shape = dataset.shape
+    if layout.order == "CWH":
+        return shape[-1], shape[-2]
+    return (shape[2], shape[3]) if layout.order == "CHW" else (shape[1], shape[2])
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
+    """Open a file with libhdf5, which reads it through packer's own file, a little at once."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingDependencyError(f"{printable(path)}: is read with h5py (pip install h5py): {error}") from error
+    try:
+        with PackFile(path) as file, h5py.File(file.stream(most=_MOST_AT_ONCE), "r") as found:
+            yield found
+    except PackError as error:
+        raise SourceError(str(error)) from error
+    except PackerError:
+        raise
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError, MemoryError) as error:
+        raise SourceError(f"{printable(path)}: libhdf5 cannot read it: {printable(error)}") from error
+
+
+def _datasets(group: Any, prefix: str, depth: int, seen: set[int]) -> Iterator[tuple[str, h5py.Dataset]]:
+    """Yield the datasets of a group that lie in the file itself, by their paths; no more than there are of images.
+
+    A group has as many paths as there are links to it, which may lead in circles: it is looked at by the first one.
+    """
+    import h5py
+
+    address = h5py.h5o.get_info(group.id).addr
+    if address in seen or depth > _DEEPEST or len(group) > _MOST_OBJECTS:
+        return
+    seen.add(address)
+    for name in group:
+        if isinstance(group.get(name, getlink=True), h5py.HardLink):
+            one = group[name]
+            if isinstance(one, h5py.Group):
+                yield from _datasets(one, f"{prefix}{name}/", depth + 1, seen)
+            elif isinstance(one, h5py.Dataset) and one.shape:
+                yield f"{prefix}{name}", one
+
+
+def _image(datasets: Mapping[str, h5py.Dataset], where: str) -> str:
+    found = [
+        name
+        for name, one in datasets.items()
+        if _is_vlen(one) or (one.dtype == np.uint8 and len(one.shape) > 2 and _layout_of(one) is not None)
+    ]
+    likely = [name for word in _IMAGES for name in found if name.rpartition("/")[2].lower() == word]
+    if len(found) == 1 or len(likely) == 1:
+        return (likely or found)[0]
+    if not datasets:
+        raise SourceError(f"{where}: no dataset of images in it. Where it has one dataset for each image, {_ONE_EACH}")
+    if not found and (single := _one_an_image(datasets)):
+        raise SourceError(f"{where}: has one dataset for each image, such as {printable(single)}: {_ONE_EACH}")
+    unclear = [name for name, one in datasets.items() if one.dtype == np.uint8 and may_be_one_image(one.shape)]
+    if not found and len(unclear) == 1:
+        shape = datasets[unclear[0]].shape
+        raise SourceError(f"{where}: {printable(unclear[0])} is {described(datasets[unclear[0]])}, {undecided(shape)}")
+    what = f"several datasets of images, {', '.join(map(printable, found[:8]))}" if found else "no dataset of images"
+    there = ", ".join(f"{printable(name)} ({described(one)})" for name, one in list(datasets.items())[:8])
+    known = "" if found else f" ({WANTED}, or vectors of bytes), of {there}"
+    raise SourceError(f"{where}: {what}{known}: say which with --key image=DATASET")
+
+
+def _one_an_image(datasets: Mapping[str, h5py.Dataset]) -> str | None:
+    """Return the name of a dataset that holds one image, encoded or as pixels; None without one."""
+    pixels = [name for name, one in datasets.items() if one.dtype == np.uint8 and one.ndim in (2, 3)]
+    if len(pixels) > 1:
+        return pixels[0]
+    for name, one in datasets.items():
+        if one.dtype == np.uint8 and one.ndim == 1 and not is_elsewhere(one) and suffix_of(bytes(one[:_HEAD])):
+            return name
+    return None
+
+
+def _is_vlen(dataset: h5py.Dataset) -> bool:
+    import h5py
+
+    return bool(dataset.ndim == 1 and h5py.check_vlen_dtype(dataset.dtype) == np.uint8)
+
+
+def _within(dataset: h5py.Dataset) -> h5py.Dataset:
+    """Return a dataset; ValueError where it is not what it was when the file was opened first."""
+    if is_elsewhere(dataset):
+        raise ValueError(f"the data of {dataset.name} lie in other files")
+    return dataset
+
+
+def _is_packers(file: h5py.File) -> bool:
+    """Tell whether packer wrote a file; libhdf5 reads no heap for that, as it would for a text of variable length."""
+    attributes = file.attrs
+    return bool(
+        "format" in attributes and attributes.get_id("format").dtype == "S6" and attributes["format"] == b"packer"
+    )
+
+
+def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: Reading) -> None:
+    """Raise ValueError where an image is not what libhdf5 reads: its place was understood wrongly."""
+    if isinstance(image, Piece) and file.read(image.offset, image.size) != np.asarray(dataset[number]).tobytes():
+        raise ValueError("libhdf5 reads other bytes than lie in its place")

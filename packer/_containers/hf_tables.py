@@ -1,0 +1,461 @@
+"""The columns of tables as Hugging Face's `datasets` keeps them: which are images, label, name, and what others become.
+
+A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema have, below
+``huggingface``, the features of its columns: which are images, and the names of the classes of which a ClassLabel has
+the numbers, -1 where there is none.
+
+What the containers have in common whose samples are rows of a table.
+
+The values of columns as Python's, some rows at a time: as many as fit into a modest memory.
+
+A few bytes of a column may stand for many values: numbers of a long text in a dictionary, and a list of nulls or of
+empty structures, which have no bytes at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._account import Account, has_label_name, is_label_name
+from packer._containers.contract import Chosen, ChosenField, Container, Entry, Packed, Piece, field_name, suffix_of
+from packer._containers.roles import are_whole
+from packer._fields import OF_SCALARS, Field, Stored
+from packer._fields.codec import parsed_json
+from packer.errors import OptionError, SourceError, printable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = [
+    "FEATURES",
+    "MOST_ROWS",
+    "Columns",
+    "TableImages",
+    "columns_of",
+    "features_of",
+    "name_of",
+    "names_are_plain",
+    "own_name",
+    "row_lists",
+]
+
+FEATURES = b"huggingface"
+"""The key of a schema's metadata that has the features."""
+
+_EXIF = "datasets turns images as their EXIF orientation says, and packer as ImageFolder does not: say --exif apply"
+_LABELS, _IMAGES = ("label", "labels"), ("image", "img", "jpg", "jpeg", "png", "webp")
+_BLOCK = 1 << 16  # labels
+_UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
+_FLOATS = {"halffloat": "float32", "float": "float32", "double": "float64"}
+_ABLE = (*OF_SCALARS, *_UNSIGNED, *_FLOATS, "string", "large_string")
+"""The types of columns that may be labels, as pyarrow calls them."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a table become.
+
+    Attributes
+    ----------
+    image : str
+        The column of the images.
+    label, name : str, optional
+        The columns of labels and of names.
+    classes : list of str, optional
+        The names of the classes.
+    label_type : str
+    pictures : dict of str to Field
+        The fields of further columns of images, by column.
+    others : dict of str to Field
+        The fields of other columns, by column.
+    notes : list of str
+    account : Account
+        What became of columns.
+    whole_labels : bool
+        Whether labels are class ids that a tool keeps as floats, as some are missing.
+    """
+
+    image: str
+    label: str | None = None
+    name: str | None = None
+    classes: list[str] | None = None
+    label_type: str = "class"
+    pictures: dict[str, Field] = field(default_factory=dict)
+    others: dict[str, Field] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    account: Account = field(default_factory=Account)
+    whole_labels: bool = False
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """What the samples have beside image and label."""
+        return (*self.pictures.values(), *self.others.values())
+
+    def read(self) -> list[str]:
+        """Return the columns whose values are read."""
+        roles = (column for column in (self.label, self.name) if column is not None)
+        return list(dict.fromkeys([*self.others, *roles]))
+
+    def entry(  # noqa: PLR0917
+        self,
+        row: Mapping[str, Any],
+        numbered: str,
+        path: str | None,
+        place: Piece | Packed | None,
+        head: bytes,
+        pictures: Mapping[str, Piece | Packed],
+    ) -> Entry:
+        """Return the sample of a row, which may have a problem.
+
+        Parameters
+        ----------
+        row : mapping
+            The values of the columns that are read.
+        numbered : str
+            The name of a row whose image has none.
+        path : str, optional
+            That of the image.
+        place : Piece or Packed, optional
+            Where the image lies; None where it is null.
+        head : bytes
+            The image's first bytes.
+        pictures : mapping
+            Where further images lie, by their fields.
+        """
+        name, where = name_of(path, numbered, head), f"row {int(numbered.rpartition('/')[2])}"
+        if place is None:
+            return Entry(name, b"", problem=f"{where}: its image is not in the file: embed it, or leave the row out")
+        try:
+            if self.name is not None:
+                name = own_name(row[self.name], where, head)
+            values = {**self.values(row, where), **pictures}
+            return Entry(name, place, self.label_of(row, where), values)
+        except SourceError as error:
+            return Entry(name, b"", problem=str(error))
+
+    def values(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Return the values of the fields in a row; SourceError where one is none of its kind."""
+        found: dict[str, Any] = {}
+        for column, of in self.others.items():
+            try:
+                if (stored := _stored(of, row[column])) is not None:
+                    found[of.name] = stored
+            except (TypeError, ValueError) as error:
+                raise SourceError(f"{where}: column {printable(column)}: {error}") from error
+        return found
+
+    def label_of(self, row: Mapping[str, Any], where: str) -> int | float | str | None:
+        """Return the label in a row; SourceError where it is none."""
+        label = None if self.label is None else row[self.label]
+        if label is not None and not isinstance(label, (int, float, str)):
+            raise SourceError(f"{where}: column {printable(self.label)}: {printable(label)[:80]} is no label")
+        if isinstance(label, float) and self.whole_labels:
+            return None if math.isnan(label) else int(label)
+        return None if isinstance(label, str) and not label.strip() else label
+
+    def with_whole_labels(self, values: Iterable[float | None]) -> Columns:
+        """Return the columns with class ids for labels, where these are floats that are whole, and some are missing."""
+        whole, gaps = are_whole(_blocks(iter(values)))
+        return replace(self, label_type="class", whole_labels=True) if whole and gaps else self
+
+
+def _blocks(values: Iterator[float | None]) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield numbers as arrays, those that are missing as NaN."""
+    while block := list(itertools.islice(values, _BLOCK)):
+        yield np.array(block, np.float64)
+
+
+def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
+    """Return the features by column that the metadata of a schema have; none where they have none."""
+    try:
+        said = parsed_json((metadata or {})[FEATURES].decode("utf-8"))
+        features = said["info"]["features"]
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return features if isinstance(features, dict) else {}
+
+
+def columns_of(
+    images: Sequence[str], others: Mapping[str, Any], features: Mapping[str, Any], keys: Mapping[str, str], where: str
+) -> Columns:
+    """Return what the columns of a table become.
+
+    Parameters
+    ----------
+    images : sequence of str
+        The columns of images.
+    others : mapping of str to pyarrow.DataType
+        The other columns.
+    features : mapping
+        As `features_of` returns them.
+    keys : mapping
+        As `Container.open` takes them.
+    where : str
+        The file, for errors.
+
+    Raises
+    ------
+    SourceError
+        If there is no column of images, or none of a name that a key says.
+    OptionError
+        As `Chosen.of`; or if a column is not of the kind that a key says.
+    """
+    chosen = Chosen.of(keys)
+    others = {name: _undictionaried(kind) for name, kind in others.items()}
+    for column in chosen.all_keys():
+        if column not in others and column not in images:
+            shown = ", ".join(map(printable, [*images, *others][:8]))
+            raise SourceError(f"{where}: has no column {printable(column)}: it has {shown}")
+    if chosen.image is None and not images:
+        raise SourceError(f"{where}: has no column of images: name one with --key image=COLUMN")
+    image = chosen.image or _image(images)
+    if image not in images:
+        raise SourceError(f"{where}: column {printable(image)} has no images")
+    label = chosen.label if keys else _label(others, features)
+    found = replace(_labelled(label, others, features), image=image, name=chosen.name)
+    if label is not None:
+        found.account.taken("column", "the label", [label])
+    elif not keys:
+        _add_candidates(found.account, others, features)
+    wanted = chosen.by_key()
+    for column in [*images, *others]:
+        if column not in wanted and (keys or column in (image, label)):
+            if column not in (image, label, found.name):
+                found.account.left_out("column", "no --key names it", [column], chosen=True)
+            continue
+        of = wanted.get(column) or ChosenField(_field_name(column, found), "", column)
+        try:
+            _add(found, of, str(others[column]) if column in others else None, features.get(column))
+        except ValueError as error:
+            if column in wanted:
+                raise OptionError(f"{of}: {error}") from error
+            raise SourceError(f"{where}: column {printable(column)}: {error}") from error
+    if features:
+        found.notes.append(_EXIF)
+    return found
+
+
+def _add(found: Columns, of: ChosenField, kind: str | None, feature: Any) -> None:
+    """Add the field that a column of a type becomes, or one of images, without; ValueError where it cannot."""
+    if kind is None:
+        found.pictures[of.key] = Field(of.name, of.kind or "image")
+    elif kind == "null":
+        found.notes.append(f"the column {printable(of.key)} is left out, which has no values")
+    else:
+        natural = _field(of.name, kind, feature)
+        found.others[of.key] = natural if of.kind in ("", natural.kind) else of.of_kind()
+
+
+def names_are_plain(paths: Iterable[str | None]) -> bool:
+    """Tell whether the last parts of paths are names of all images, and no two of them are the same."""
+    seen = set()
+    for path in paths:
+        base = _base(path)
+        if base in ("", ".", "..") or "\0" in base or base in seen or len(base) > 255:
+            return False
+        seen.add(base)
+    return True
+
+
+def name_of(path: str | None, row: str, head: bytes) -> str:
+    """Return the name of an image: the last part of its path, else that of its row; with a suffix."""
+    base = row if path is None else _base(path)
+    return base if path is not None and "." in base[1:] else base + suffix_of(head)
+
+
+def own_name(name: Any, where: str, head: bytes) -> str:
+    """Return the name of an image that a column has; SourceError where it is none."""
+    if not isinstance(name, (str, int)) or isinstance(name, bool):
+        raise SourceError(f"{where}: {printable(name)[:80]} is no name")
+    return str(name) if "." in str(name).rpartition("/")[2][1:] else f"{name}{suffix_of(head)}"
+
+
+def _base(path: str | None) -> str:
+    return re.split(r"[/\\]", path or "")[-1]
+
+
+def _image(images: Sequence[str]) -> str:
+    return next((name for name in _IMAGES if name in images), images[0])
+
+
+def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None:
+    """Return the column of the labels: one that is called so, or the only ClassLabel; None without one."""
+    able = [name for name, kind in others.items() if str(kind) in _ABLE]
+    if known := [name for name in _LABELS if name in able]:
+        return known[0]
+    classes = [name for name in others if _type_of(features.get(name)) == "ClassLabel"]
+    found = classes or [name for name in able if is_label_name(name)]
+    return found[0] if len(found) == 1 else None
+
+
+def _add_candidates(account: Account, others: Mapping[str, Any], features: Mapping[str, Any]) -> None:
+    """Add the columns that may be the labels, where nobody can tell which. Lists of classes become fields."""
+    for name, kind in others.items():
+        feature = features.get(name)
+        if _type_of(feature) == "ClassLabel" or (
+            has_label_name(name) and str(kind) != "null" and _field("x", str(kind), feature).kind != "labels"
+        ):
+            able = str(kind) in _ABLE
+            account.looks_like_labels(
+                "column", name, f"--key label={name}" if able else "", "" if able else f"has values of {kind}"
+            )
+
+
+def _labelled(label: str | None, others: Mapping[str, Any], features: Mapping[str, Any]) -> Columns:
+    if label is None:
+        return Columns("")
+    classes = _classes(features.get(label))
+    kind = str(others.get(label))
+    return Columns("", label, None, classes, "float" if kind in _FLOATS else "class")
+
+
+def _field_name(column: str, found: Columns) -> str:
+    """Return a name for the field of a column: its own where a field may have it."""
+    name = field_name(column, [of.name for of in found.fields])
+    if name != column:
+        found.notes.append(f"the column {printable(column)} becomes the field {name}")
+    return name
+
+
+def _field(name: str, kind: str, feature: Any) -> Field:
+    """Return the field of a column of a type, which pyarrow calls so."""
+    scalar = {name: name for name in OF_SCALARS} | _UNSIGNED | _FLOATS
+    if kind in scalar:
+        classes = _classes(feature)
+        return Field(name, "scalar", scalar[kind]) if classes is None else Field(name, "class", classes=tuple(classes))
+    if kind.startswith(("string", "large_string")) or re.match(r"date|time|duration|decimal", kind):
+        return Field(name, "text")
+    if re.match(r"(large_|fixed_size_)?binary", kind):
+        return Field(name, "bytes")
+    listed = re.fullmatch(r"(?:large_)?(?:fixed_size_)?list<[^<>:]+: (\w+)(?: not null)?>(?:\[\d+\])?", kind)
+    if listed and listed[1] in scalar:
+        of = feature.get("feature") if isinstance(feature, dict) else None
+        classes = _classes(
+            of if isinstance(of, dict) else feature[0] if isinstance(feature, list) and feature else None
+        )
+        of_numbers = Field(name, "array", scalar[listed[1]], 1)
+        return of_numbers if classes is None else Field(name, "labels", classes=tuple(classes))
+    return Field(name, "json")
+
+
+def _stored(of: Field, value: Any) -> Stored:
+    if value is None or (of.kind == "scalar" and isinstance(value, float) and math.isnan(value)):
+        return None
+    if of.kind in ("class", "labels"):
+        if of.kind == "labels":
+            return of.encode([number for number in value if number is not None])
+        return None if value == -1 else of.encode(value)
+    if of.kind == "text" and not isinstance(value, str):
+        value = str(value)
+    return of.encode(np.array(value, of.dtype) if of.kind == "array" else value)
+
+
+def _classes(feature: Any) -> list[str] | None:
+    """Return the names of the classes of a ClassLabel; None of anything else."""
+    if _type_of(feature) != "ClassLabel":
+        return None
+    names = feature.get("names")
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def _undictionaried(kind: Any) -> Any:
+    """Return the type of a column's values where these are numbers of a dictionary, as pandas has categories."""
+    return kind.value_type if str(kind).startswith("dictionary<") else kind
+
+
+def _type_of(feature: Any) -> Any:
+    return feature.get("_type") if isinstance(feature, dict) else None
+
+
+@dataclass(eq=False)
+class TableImages(Container):
+    """Files of tables with a column of images.
+
+    Attributes
+    ----------
+    columns : Columns
+        What the columns become.
+    """
+
+    columns: Columns = field(default_factory=lambda: Columns(""))
+
+    @classmethod
+    def of_columns(cls, paths: Sequence[Path], columns: Columns) -> Self:
+        """Return the container whose files have these columns."""
+        return cls.of_files(
+            paths,
+            fields=columns.fields,
+            classes=columns.classes,
+            label_type=columns.label_type,
+            notes=columns.notes,
+            account=columns.account,
+            columns=columns,
+        )
+
+
+MOST_ROWS = 1024
+"""Rows at a time."""
+
+_MOST = 1 << 22  # values and bytes in several rows
+_MOST_ROW = 1 << 26  # in one
+_TEXTS = ("string", "large_string", "binary", "large_binary")
+
+
+def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]]]:
+    """Yield the values of some columns, of a few rows after the other.
+
+    Parameters
+    ----------
+    columns : sequence of pyarrow.Array
+    rows : int
+        The length of each.
+
+    Raises
+    ------
+    ValueError
+        If a row has more values and bytes than any row needs.
+    """
+    start, count = 0, MOST_ROWS
+    while start < rows:
+        parts = [column.slice(start, count) for column in columns]
+        held = sum(map(_held, parts))
+        if held > _MOST and count > 1:
+            count = max(1, min(count, len(parts[0])) // 2)
+            continue
+        if held > _MOST_ROW:
+            raise ValueError(f"row {start} has {held:,} values and bytes, and {_MOST_ROW:,} are the most")
+        yield [part.to_pylist() for part in parts]
+        start += count
+
+
+def _held(array: Any) -> int:
+    """Return how many values and bytes an array becomes, or more."""
+    array = getattr(array, "storage", array)
+    kind, count = str(array.type), len(array)
+    if kind.startswith("dictionary<"):
+        return _held_of(array)
+    if kind.startswith("struct<"):
+        return count + sum(map(_held, array.flatten()))
+    if array.type.num_fields:  # lists and maps
+        return count + _held(array.flatten())
+    return count + int(array.nbytes)
+
+
+def _held_of(array: Any) -> int:
+    """Return how many values and bytes an array of numbers of a dictionary becomes, or more."""
+    import pyarrow.compute as pc
+
+    count, each = len(array), 1 + int(array.dictionary.nbytes)
+    if count * each > _MOST and str(array.dictionary.type) in _TEXTS:
+        lengths = pc.take(pc.binary_length(array.dictionary), array.indices)
+        return count + int(pc.sum(lengths).as_py() or 0)
+    return count * each

@@ -1,0 +1,274 @@
+"""LitData's chunks (https://github.com/Lightning-AI/litData): samples whose parts have types, in ``chunk-*.bin``.
+
+``index.json`` names the chunks in their order, the type of each part, and how parts make a sample. A chunk has a table
+of offsets (see `offsets`), and the samples. A sample has the sizes of its parts, u32 each, and the parts. Or all
+samples are a table of Arrow (see `litdataarrow`). Parts of a dict are known by their keys; those of a list or a tuple
+by their places.
+
+The rows of LitData's chunks that are a table of Arrow, as it writes them where pyarrow is installed.
+
+Samples that are dicts of bytes, texts and numbers then follow the table of offsets, whose samples are empty, as a file
+of Arrow's IPC format; its size, u32, and a signature end the chunk. See `append_arrow_row_footer` in
+https://github.com/Lightning-AI/litData/blob/main/src/litdata/streaming/item_loader.py.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from packer._containers.arrow import Batches, batches, names_of, schema_of
+from packer._containers.compression import Packed
+from packer._containers.contract import Piece, head_of
+from packer._containers.roles import ColumnType, Value
+from packer._containers.shards import OffsetShards, Part, Reading, json_in, litdata_array, plain_dtype, samples
+from packer._fields import Field
+from packer._fields.codec import parsed_json
+from packer._storage.safe_open import name_problem
+from packer.errors import SourceError, printable
+
+if TYPE_CHECKING:
+    from packer._containers.roles import Value
+    from packer._containers.shards import Reading
+    from packer._storage.packfile import PackFile
+
+__all__ = ["LitData", "Section", "arrow_rows", "arrow_section"]
+
+_SIGNATURE = b"LDARW01\0"
+_END = 12  # bytes of the size and the signature
+_JSON = Field("json", "json")
+
+
+class Section:
+    """A part of a file, read as a file of its own.
+
+    Parameters
+    ----------
+    file : Reading
+    begin, size : int
+
+    Attributes
+    ----------
+    path : str
+    begin : int
+        Where in the file it begins.
+    size : int
+    """
+
+    def __init__(self, file: Reading, begin: int, size: int) -> None:
+        self.path, self.begin, self.size = file.path, begin, size
+        self._file = file
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a range; SourceError where it does not lie in the file."""
+        return self._file.read(self.begin + offset, size)
+
+
+def arrow_section(file: Reading) -> Section | None:
+    """Return the table of Arrow in a chunk; None where it has none. SourceError where the table does not lie in it."""
+    if file.size < _END or file.read(file.size - 8, 8) != _SIGNATURE:
+        return None
+    size = int.from_bytes(file.read(file.size - _END, 4), "little")
+    if not 0 < size <= file.size - _END:
+        raise SourceError(f"{file.path}: damaged: a table of Arrow of {size} bytes does not lie in it")
+    return Section(file, file.size - _END - size, size)
+
+
+def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[dict[str, Value]]:
+    """Yield the samples of a table: the values of the parts of these names, whose keys are joined by dots.
+
+    Raises
+    ------
+    MissingDependencyError
+        If pyarrow is not installed.
+    SourceError
+        If the table is damaged, or a part of a sample is compressed.
+    """
+    file = cast("PackFile", section)
+    schema = schema_of(file)
+    reader = Batches(file, unit, schema)
+    columns = {name: name if schema.get_field_index(name) >= 0 else name.partition(".")[0] for name in names}
+    if missing := [name for name, column in columns.items() if schema.get_field_index(column) < 0]:
+        raise SourceError(f"{section.path}: its table of Arrow has no column {missing[0]!r}")
+    lying = [name for name, column in columns.items() if _is_binary(schema.field(column).type, name, column)]
+    others = [name for name in columns if name not in lying]
+    read = [*dict.fromkeys(columns[name] for name in others)]
+    for batch in batches(file):
+        places = {name: reader.images(batch, columns[name]) for name in lying}
+        for at, row in enumerate(reader.rows(batch, read)):
+            values = {name: _plain(row[columns[name]], name[len(columns[name]) + 1 :]) for name in others}
+            yield values | {name: _moved(of[at], section) for name, of in places.items()}
+
+
+def _is_binary(kind: Any, name: str, column: str) -> bool:
+    """Tell whether the bytes of a part lie in a buffer of a column of their own, or of ``bytes`` in its structures."""
+    inner = "bytes" in names_of(kind) and name == f"{column}.bytes"
+    return str(kind.field("bytes").type if inner else kind) in ("binary", "large_binary")
+
+
+def _moved(place: Piece | Packed | None, section: Section) -> Value:
+    if isinstance(place, Packed):
+        raise SourceError(f"{section.path}: its table of Arrow is compressed. Write it without compression")
+    return None if place is None else place._replace(offset=section.begin + place.offset)
+
+
+def _plain(value: Any, path: str) -> Value:
+    """Return a value of a table, or one in it, as other chunks have it."""
+    for key in path.split(".") if path else ():
+        value = value.get(key) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        return value.encode()
+    if value is None or isinstance(value, (bytes, int, float)):
+        return value
+    return bytes(cast("bytes", _JSON.encode(value)))
+
+
+_INDEX = "index.json"
+_IS_INDEX = re.compile(rb'\s*\{\s*"chunks"\s*:')
+_NUMBERS = {"int": ("<q", "int64"), "float": ("<d", "float64"), "bool": ("<?", "bool")}
+_BLOBS = {"jpeg": "image", "image": "image", "pil": "image", "bytes": "bytes", "str": "text", "text": "text"}
+_BLOBS |= {"json": "json", "file": "bytes", "tifffile": "bytes", "tiff": "bytes", "jpeg_array": "bytes"}
+_DEEPEST = 50
+
+
+class _Leaf(Part):
+    @property
+    def is_array(self) -> bool:
+        return self.base in ("numpy", "no_header_numpy")
+
+    def type(self) -> ColumnType:
+        if self.base in _NUMBERS:
+            return ColumnType("scalar", _NUMBERS[self.base][1])
+        if self.base == "pickle":
+            return ColumnType("", why="holds pickles, which can run any code")
+        return ColumnType(_BLOBS.get(self.base, ""), why=f"has the type {printable(self.kind)}")
+
+    def value(self, file: Reading, piece: Piece) -> Value:
+        if self.is_array:
+            dtype = plain_dtype(self.kind.partition(":")[2]) if self.base == "no_header_numpy" else None
+            return litdata_array(file.read(piece.offset, piece.size), dtype)
+        if self.base not in _NUMBERS:
+            return piece
+        number: int | float = struct.unpack(_NUMBERS[self.base][0], file.read(piece.offset, piece.size))[0]
+        return number
+
+
+@dataclass(eq=False)
+class LitData(OffsetShards):
+    """A directory with ``index.json`` and ``chunk-*.bin``, or that file."""
+
+    kind = "litdata"
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        return path.name == _INDEX and _IS_INDEX.match(head) is not None
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        index = path / _INDEX
+        return [index] if _INDEX in names and cls.recognise_file(index, head_of(index)) else None
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> LitData:
+        path, where = paths[0], printable(paths[0])
+        if len(paths) > 1:
+            raise SourceError(f"{printable(paths[1])}: an index of LitData is given alone")
+        index = json_in(path)
+        said = index.get("config") if isinstance(index, dict) else None
+        config: dict[str, Any] = said if isinstance(said, dict) else {}
+        _require_plain(config, where)
+        chunks = list(_chunks(index, where))
+        container = cls(path.parent, [*(name for name, _ in chunks), _INDEX])
+        container.counts, container.parts = [count for _, count in chunks], _parts(config, where)
+        container._choose(_with_unnamed(keys, container.parts), where)
+        return container
+
+    def _values(
+        self, file: Reading, unit: int, wanted: Collection[str]
+    ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
+        section = arrow_section(file)
+        if section is None or any(stop > start for _, start, stop in samples(file, self.counts[unit])):
+            yield from super()._values(file, unit, wanted)
+            return
+        count = 0
+        for values in arrow_rows(section, unit, [part.name for part in self.parts if part.name in wanted]):
+            yield values
+            count += 1
+        if count != self.counts[unit]:
+            raise SourceError(f"{file.path}: its table has {count} samples, and the index says {self.counts[unit]}")
+
+
+def _with_unnamed(keys: Mapping[str, str], parts: Sequence[Part]) -> Mapping[str, str]:
+    """Return keys; of a pair of an image and a number, without names, these are the image and its label."""
+    types = {part.name: part.type().kind for part in parts}
+    if not keys and list(types) == ["0", "1"] and types["0"] in ("image", "bytes") and types["1"] == "scalar":
+        return {"image": "0", "label": "1"}
+    return keys
+
+
+def _require_plain(config: Mapping[str, Any], where: str) -> None:
+    """Raise SourceError where chunks are compressed, encrypted, or hold no samples."""
+    if (codec := config.get("compression") or config.get("ipc_compression")) is not None:
+        raise SourceError(
+            f"{where}: its chunks are compressed ({printable(codec)}). "
+            "Write them with litdata.optimize(compression=None)"
+        )
+    if config.get("encryption") is not None:
+        raise SourceError(f"{where}: its chunks are encrypted. Write them without encryption")
+    loader = config.get("item_loader", "PyTreeLoader")
+    if loader != "PyTreeLoader":
+        raise SourceError(f"{where}: is for {printable(loader)}, and packer reads what PyTreeLoader reads")
+
+
+def _chunks(index: Any, where: str) -> Iterator[tuple[str, int]]:
+    """Yield the name of each chunk, and how many samples it has."""
+    chunks = index.get("chunks") if isinstance(index, dict) else None
+    if not isinstance(chunks, list) or not chunks:
+        raise SourceError(f"{where}: no index of LitData, or one without chunks")
+    for number, chunk in enumerate(chunks):
+        name = chunk.get("filename") if isinstance(chunk, dict) else None
+        count = chunk.get("chunk_size") if isinstance(chunk, dict) else None
+        if not isinstance(name, str) or type(count) is not int or count < 0:
+            raise SourceError(f"{where}: chunk {number} has no name, or no count of samples")
+        if problem := name_problem(name):
+            raise SourceError(f"{where}: chunk {number}, {printable(name)}: {problem}")
+        yield name, count
+
+
+def _parts(config: Mapping[str, Any], where: str) -> list[_Leaf]:
+    """Return the parts of a sample."""
+    kinds, spec = config.get("data_format"), config.get("data_spec")
+    if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
+        raise SourceError(f"{where}: names no types of the parts of a sample")
+    try:
+        told = parsed_json(spec) if isinstance(spec, str) else None
+        names = list(_leaves(told[1], "", 0)) if isinstance(told, list) and len(told) == 2 else []
+    except (ValueError, TypeError, KeyError) as error:
+        raise SourceError(f"{where}: does not say how parts make a sample: {printable(error)}") from error
+    if len(names) != len(kinds) or len(set(names)) < len(names):
+        raise SourceError(f"{where}: {len(kinds)} types of parts, and {len(set(names))} names of them")
+    return [_Leaf(name, kind) for name, kind in zip(names, kinds, strict=True)]
+
+
+def _leaves(spec: Any, name: str, depth: int) -> Iterator[str]:
+    """Yield the names of the leaves of a tree, whose keys and places are joined by dots."""
+    if not isinstance(spec, dict) or depth > _DEEPEST:
+        raise ValueError("a tree of parts is expected")
+    kind, children = spec.get("type"), spec.get("children_spec")
+    if kind is None:
+        yield name or "0"
+        return
+    context = spec.get("context")
+    keys = parsed_json(context) if isinstance(context, str) else context
+    if not isinstance(children, list):
+        raise ValueError("a tree of parts is expected")
+    if not isinstance(keys, list) or not str(kind).endswith("ict"):
+        keys = range(len(children))
+    if len(keys) != len(children):
+        raise ValueError(f"{len(keys)} keys have {len(children)} parts")
+    for key, child in zip(keys, children, strict=True):
+        yield from _leaves(child, f"{name}.{key}" if name else str(key), depth + 1)

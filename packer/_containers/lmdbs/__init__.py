@@ -1,1 +1,0 @@
-"""LMDB files of other tools, and the tree that packs have too."""

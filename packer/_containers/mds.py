@@ -1,0 +1,253 @@
+"""MDS, the shards of MosaicML Streaming (https://github.com/mosaicml/streaming): samples with typed columns.
+
+``index.json`` names the shards in their order, and the columns. A shard has a table of offsets (see
+`offsets`), the columns again as JSON, and the samples. A sample has the sizes of its columns of
+variable size, and then the columns in the order of their names. Labels are as the column has them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from packer._containers.compression import unpack
+from packer._containers.contract import Entry, Packed, Piece, head_of
+from packer._containers.roles import ColumnType, Value
+from packer._containers.shards import (
+    MDSArray,
+    OffsetShards,
+    Part,
+    Reading,
+    Unpacked,
+    first_offset,
+    json_in,
+    reading,
+    samples,
+)
+from packer._fields.codec import parsed_json
+from packer._storage.safe_open import name_problem
+from packer.errors import SourceError, printable
+
+__all__ = ["MDS"]
+
+_INDEX = "index.json"
+_IS_INDEX = re.compile(rb'\s*\{\s*("version"\s*:\s*[0-9]+\s*,\s*)?"shards"\s*:')
+_NUMBERS = {
+    "int": ("<q", "int64"),
+    "int8": ("<b", "int8"),
+    "int16": ("<h", "int16"),
+    "int32": ("<i", "int32"),
+    "int64": ("<q", "int64"),
+    "uint8": ("<B", "int16"),
+    "uint16": ("<H", "int32"),
+    "uint32": ("<I", "int64"),
+    "uint64": ("<Q", "int64"),
+    "float16": ("<e", "float32"),
+    "float32": ("<f", "float32"),
+    "float64": ("<d", "float64"),
+}
+"""How the encodings of numbers are stored, and the dtype of the field that such a column becomes."""
+
+_BLOBS = {"jpeg": "image", "png": "image", "pil": "image", "bytes": "bytes", "str": "text", "json": "json"}
+_BLOBS |= {
+    "str_decimal": "text",
+    "jpegarray": "bytes",
+    "jpeg_array": "bytes",
+    "list[jpeg]": "bytes",
+    "list[png]": "bytes",
+}
+_TEXTS = {"str_int": "int64", "str_float": "float64"}
+_CODECS = {"zstd": "zstd", "gz": "gzip", "br": "brotli"}
+_LONGEST_NUMBER = 400  # digits
+
+
+class _Column(Part):
+    @cached_property
+    def _array(self) -> MDSArray:
+        return MDSArray.of(self.kind.partition(":")[2])
+
+    @property
+    def is_array(self) -> bool:
+        return self.base == "ndarray"
+
+    def type(self) -> ColumnType:
+        if self.base in _NUMBERS:
+            stored, dtype = _NUMBERS[self.base]
+            if self.size != struct.calcsize(stored):
+                raise ValueError(f"{self.size} bytes are no {self.base}")
+            return ColumnType("scalar", dtype)
+        if self.base in _TEXTS:
+            return ColumnType("scalar", _TEXTS[self.base])
+        if self.base == "pkl":
+            return ColumnType("", why="holds pickles, which can run any code")
+        return ColumnType(_BLOBS.get(self.base, ""), why=f"has the encoding {printable(self.kind)}")
+
+    def value(self, file: Reading, piece: Piece) -> Value:
+        if self.is_array:
+            return self._array.decode(file.read(piece.offset, piece.size))
+        if self.base not in _NUMBERS and self.base not in _TEXTS:
+            return piece
+        if piece.size > _LONGEST_NUMBER:
+            raise ValueError(f"column {self.name!r}: {piece.size} bytes are no number")
+        data = file.read(piece.offset, piece.size)
+        if self.base in _TEXTS:
+            return int(data) if self.base == "str_int" else float(data)
+        number: int | float = struct.unpack(_NUMBERS[self.base][0], data)[0]
+        return number
+
+
+@dataclass(eq=False)
+class MDS(OffsetShards):
+    """A directory with ``index.json``, or that file, or shards ``.mds``."""
+
+    kind = "mds"
+    suffixes = (".mds",)
+
+    packed: Sequence[tuple[str, int] | None] = ()
+    """For each shard that is compressed, the codec and how many bytes it gives; None for others."""
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        if path.name == _INDEX:
+            return _IS_INDEX.match(head) is not None
+        return path.name.lower().endswith((*cls.suffixes, ".mds.zstd"))  # there is no signature
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        if _INDEX in names:
+            return [path / _INDEX] if cls.recognise_file(path / _INDEX, head_of(path / _INDEX)) else None
+        return super().recognise_directory(path, names)
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> MDS:
+        if paths[0].name == _INDEX:
+            if len(paths) > 1:
+                raise SourceError(f"{printable(paths[1])}: an index of MDS is given alone")
+            shards = _shards(paths[0])
+            container = cls(paths[0].parent, [*(name for name, _, _, _ in shards), _INDEX])
+            container.packed = [packed for _, packed, _, _ in shards]
+            container.counts, where = [count for _, _, count, _ in shards], paths[0]
+            container.parts = _same_columns((columns for _, _, _, columns in shards), where)
+        else:
+            container, where = cls.of_files(paths), paths[0]
+            container.counts, container.packed = [None] * len(paths), [None] * len(paths)
+            container.parts = _same_columns(map(_columns_of_shard, paths), where)
+        container._choose(keys, printable(where))
+        return container
+
+    def _stem(self, unit: int) -> str:
+        return self.files[unit].partition(".mds")[0]
+
+    @contextlib.contextmanager
+    def _opened(self, unit: int) -> Iterator[Reading]:
+        packed = self.packed[unit]
+        with reading(self.root / self.files[unit]) as file:
+            if packed is None:
+                yield file
+                return
+            try:
+                data = unpack(packed[0], file.read(0, file.size), packed[1])
+            except ValueError as error:
+                raise SourceError(f"{file.path}: {printable(error)}") from error
+        yield Reading(Unpacked(self.root / self.files[unit], data))
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        packed = self.packed[unit]
+        if packed is None:
+            yield from super().entries(unit)
+            return
+        with reading(self.root / self.files[unit]) as file:
+            whole = Piece(unit, 0, file.size)
+
+        def within(value: Any) -> Any:
+            return Packed(whole, *packed, value.offset, value.size) if isinstance(value, Piece) else value
+
+        for entry in super().entries(unit):
+            values = {name: within(value) for name, value in entry.values.items()}
+            yield entry._replace(image=within(entry.image), values=values)
+
+
+def _shards(path: Path) -> list[tuple[str, tuple[str, int] | None, int, list[_Column]]]:
+    """Return the shards of an index: the file of each, how it is compressed, its count of samples and its columns."""
+    index = json_in(path)
+    shards = index.get("shards") if isinstance(index, dict) else None
+    if not isinstance(shards, list) or not shards or index.get("version", 2) != 2:
+        raise SourceError(f"{printable(path)}: no index of MDS shards, version 2")
+    found = []
+    for number, shard in enumerate(shards):
+        where = f"{printable(path)}: shard {number}"
+        if not isinstance(shard, dict) or shard.get("format") != "mds":
+            raise SourceError(f"{where} is of another format than mds, which alone packer reads")
+        raw, count = shard.get("raw_data"), shard.get("samples")
+        name = raw.get("basename") if isinstance(raw, dict) else None
+        if not isinstance(name, str) or type(count) is not int or count < 0:
+            raise SourceError(f"{where} has no name, or no count of samples")
+        if problem := name_problem(name):
+            raise SourceError(f"{where}, {printable(name)}: {problem}")
+        found.append((*_stored(path.parent, name, shard, where), count, _columns(shard, where)))
+    return found
+
+
+def _stored(directory: Path, name: str, shard: Mapping[str, Any], where: str) -> tuple[str, tuple[str, int] | None]:
+    """Return the file of a shard; and of one that is compressed, by which codec, and how many bytes it gives."""
+    packed = shard.get("zip_data")
+    if packed is None or os.path.isfile(directory / name):
+        return name, None
+    said = str(shard.get("compression")).partition(":")[0]
+    codec, size = _CODECS.get(said), shard["raw_data"].get("bytes")
+    zipped = packed.get("basename") if isinstance(packed, dict) else None
+    if codec is None or type(size) is not int or not isinstance(zipped, str):
+        raise SourceError(f"{where} is compressed ({printable(said)}), which packer does not read. {_REMEDY}")
+    if problem := name_problem(zipped):
+        raise SourceError(f"{where}, {printable(zipped)}: {problem}")
+    return zipped, (codec, size)
+
+
+_REMEDY = "Decompress it first: `zstd -d FILE.mds.zstd`, and so on, leaves the shard beside it"
+
+
+def _columns_of_shard(path: Path) -> list[_Column]:
+    """Return the columns that a shard names itself, after its table of offsets."""
+    if not path.name.lower().endswith(".mds"):
+        raise SourceError(f"{printable(path)}: is compressed. {_REMEDY}")
+    with reading(path) as file:
+        begin = first_offset(file)
+        end = next((start for _, start, _ in samples(file)), begin)
+        try:
+            config = parsed_json(file.read(begin, end - begin).decode())
+        except ValueError as error:
+            raise SourceError(f"{file.path}: names no columns: {printable(error)}") from error
+        return _columns(config, file.path)
+
+
+def _columns(config: Any, where: str) -> list[_Column]:
+    said: dict[str, Any] = config if isinstance(config, dict) else {}
+    lists: list[Any] = [said.get(f"column_{what}") for what in ("names", "encodings", "sizes")]
+    if not all(isinstance(one, list) for one in lists) or len(set(map(len, lists))) != 1:
+        raise SourceError(f"{where}: names no columns with an encoding and a size each")
+    found = []
+    for name, encoding, size in zip(*lists, strict=True):
+        is_size = size is None or (type(size) is int and size >= 0)
+        if not (isinstance(name, str) and isinstance(encoding, str) and is_size):
+            raise SourceError(f"{where}: column {printable(name)!r} has no encoding, or no size")
+        found.append(_Column(name, encoding, size))
+    if len({column.name for column in found}) < len(found):
+        raise SourceError(f"{where}: two columns have one name")
+    return found
+
+
+def _same_columns(all_columns: Iterable[list[_Column]], where: Path) -> list[_Column]:
+    columns: list[_Column] | None = None
+    for number, found in enumerate(all_columns):
+        if columns is not None and found != columns:
+            raise SourceError(f"{printable(where)}: shard {number} has other columns than the first")
+        columns = found
+    assert columns is not None
+    return columns

@@ -1,0 +1,792 @@
+"""Parquet files of images, as Hugging Face's `datasets` writes them: a row each sample.
+
+Images that are not compressed are read where they lie. `parquetpages` finds them, without pyarrow,
+which reads the columns of labels and fields.
+
+Parquet files: what the footer says, and where in the pages of a column each of its byte strings lies.
+
+The layout is that of apache/parquet-format: ``parquet.thrift`` and ``Encodings.md``. A column that is no list has one
+value a row in every row group, in pages with a header each. A byte string is its length in 4 bytes, and its bytes; or
+a number in a dictionary of such, which is a page of its own. It never crosses a page. A header may have the CRC-32 of
+its page as it lies in the file.
+
+Parquet's lists of small numbers: runs of one number, and groups of eight in few bits each.
+
+``Encodings.md`` of apache/parquet-format calls them RLE/bit-packing hybrid. Definition levels and the numbers of
+values in a dictionary are such lists.
+
+Thrift's compact protocol, as far as Parquet needs it: structures are dicts by the numbers of their fields.
+
+The specification is ``doc/specs/thrift-compact-protocol.md`` of Apache Thrift. Only fields that are asked for are kept,
+so that what a stranger's file has besides costs no memory.
+
+Values in Thrift's compact protocol, each its type and its bytes; `thrift` reads them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from packer._containers.arrow import NOT_READ
+from packer._containers.compression import MOST_UNPACKED, Packed, Piece, unpack
+from packer._containers.contract import Entry, files_in, head_of, suffix_of
+from packer._containers.hf_tables import MOST_ROWS, TableImages, columns_of, features_of, names_are_plain, row_lists
+from packer._containers.protobuf import varint
+from packer._storage.packfile import PackFile
+from packer._table import Ints
+from packer.errors import MissingDependencyError, PackError, SourceError, pip_install, printable
+
+__all__ = [
+    "BINARY",
+    "I32",
+    "I64",
+    "LIST",
+    "STRUCT",
+    "Encoded",
+    "Leaf",
+    "Parquet",
+    "ParquetImages",
+    "Shape",
+    "ThriftError",
+    "Value",
+    "binary",
+    "byte_strings",
+    "dictionary_size",
+    "i32",
+    "i64",
+    "listed",
+    "numbers_in",
+    "read_footer",
+    "read_struct",
+    "struct",
+]
+
+
+def numbers_in(data: bytes, width: int, count: int) -> Ints:
+    """Return numbers of so many bits: runs of one number, and groups of eight; ValueError where there are too few."""
+    if width > 32:
+        raise ValueError(f"numbers of {width} bits")
+    found, have, at, size = [np.empty(0, np.int64)], 0, 0, (width + 7) // 8
+    while have < count:
+        head = shift = 0
+        while True:
+            if at >= len(data) or shift > 35:
+                raise ValueError(f"{have} of {count} numbers are there")
+            head |= (data[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if data[at - 1] < 0x80:
+                break
+        if head & 1:
+            groups = min(head >> 1, (count - have + 7) // 8)
+            packed = np.frombuffer(data[at : at + groups * width], np.uint8)
+            if len(packed) < groups * width:
+                raise ValueError(f"{have} of {count} numbers are there")
+            bits = np.unpackbits(packed, bitorder="little").reshape(-1, width) if width else np.zeros((8 * groups, 1))
+            part = bits.astype(np.int64) @ (1 << np.arange(max(width, 1), dtype=np.int64))
+            at += (head >> 1) * width
+        else:
+            part = np.full(min(head >> 1, count - have), int.from_bytes(data[at : at + size], "little"), np.int64)
+            at += size
+        if not len(part):
+            raise ValueError("a run of no numbers")
+        found.append(part[: count - have])
+        have += len(found[-1])
+    numbers: Ints = np.concatenate(found)
+    return numbers
+
+
+Shape = Mapping[int, Any]
+"""The fields of a structure that are wanted, and what each is: int, bytes, bool, a shape, or a list of one of these."""
+
+_TRUE, _FALSE, _BYTE, _I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
+_DEEPEST = 32
+_LONGEST_LIST = 1 << 20
+_LONGEST_VARINT = 10  # bytes
+
+
+class ThriftError(ValueError):
+    """The bytes are no structure; `ended` tells that they may be one with more bytes."""
+
+    def __init__(self, message: str, *, ended: bool = False) -> None:
+        super().__init__(message)
+        self.ended = ended
+
+
+def read_struct(data: bytes, begin: int, shape: Shape) -> tuple[dict[int, Any], int]:
+    """Return the wanted fields of a structure, and where it ends.
+
+    Raises
+    ------
+    ThriftError
+        If there is none.
+    """
+    reader = _Reader(data, begin)
+    return reader.struct(shape, 0), reader.at
+
+
+class _Reader:
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self.at = data, at
+
+    def struct(self, shape: Shape, depth: int) -> dict[int, Any]:
+        if depth > _DEEPEST:
+            raise ThriftError(f"structures lie in each other more than {_DEEPEST} deep")
+        found: dict[int, Any] = {}
+        number = 0
+        while head := self._byte():
+            kind, step = head & 15, head >> 4
+            number = number + step if step else self._zigzag()
+            if number in shape:
+                found[number] = self._value(kind, shape[number], depth)
+            else:
+                self._skip(kind, depth)
+        return found
+
+    def _value(self, kind: int, wanted: Any, depth: int) -> Any:
+        if isinstance(wanted, list) and kind in (LIST, _SET):
+            of, count = self._list_head()
+            if count > _LONGEST_LIST:
+                raise ThriftError(f"a list of {count} elements")
+            return [self._value(of, wanted[0], depth) for _ in range(count)]
+        if isinstance(wanted, Mapping) and kind == STRUCT:
+            return self.struct(wanted, depth + 1)
+        if wanted is bytes and kind == BINARY:
+            return self._bytes(self._varint())
+        if wanted is int and kind in (_I16, I32, I64):
+            return self._zigzag()
+        if wanted is bool and kind in (_TRUE, _FALSE):
+            return kind == _TRUE
+        raise ThriftError("a field has another type than it should have")
+
+    def _skip(self, kind: int, depth: int) -> None:
+        if depth > _DEEPEST:
+            raise ThriftError(f"structures lie in each other more than {_DEEPEST} deep")
+        if kind in (_TRUE, _FALSE):
+            return
+        if kind in (_I16, I32, I64):
+            self._varint()
+        elif kind == BINARY:
+            self._advance(self._varint())
+        elif kind == STRUCT:
+            self.struct({}, depth + 1)
+        elif kind in (_BYTE, _DOUBLE):
+            self._advance(1 if kind == _BYTE else 8)
+        elif kind in (LIST, _SET):
+            of, count = self._list_head()
+            for _ in range(count):
+                self._skip(_BYTE if of in (_TRUE, _FALSE) else of, depth + 1)
+        elif kind == _MAP:
+            count = self._varint()
+            kinds = self._byte() if count else 0
+            for _ in range(count):
+                for of in (kinds >> 4, kinds & 15):
+                    self._skip(_BYTE if of in (_TRUE, _FALSE) else of, depth + 1)
+        else:
+            raise ThriftError(f"{kind} is no type")
+
+    def _list_head(self) -> tuple[int, int]:
+        head = self._byte()
+        count = head >> 4
+        return head & 15, self._varint() if count == 15 else count
+
+    def _byte(self) -> int:
+        if self.at >= len(self._data):
+            raise ThriftError("it ends too early", ended=True)
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def _varint(self) -> int:
+        number = 0
+        for place in range(_LONGEST_VARINT):
+            byte = self._byte()
+            number |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                return number
+        raise ThriftError("a number has too many bytes")
+
+    def _zigzag(self) -> int:
+        number = self._varint()
+        return (number >> 1) ^ -(number & 1)
+
+    def _bytes(self, size: int) -> bytes:
+        self._advance(size)
+        return self._data[self.at - size : self.at]
+
+    def _advance(self, size: int) -> None:
+        if size > len(self._data) - self.at:
+            raise ThriftError("it ends too early", ended=True)
+        self.at += size
+
+
+_MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
+_MOST_FOOTER = 1 << 27  # bytes
+_HEADER, _MOST_HEADER = 1 << 12, 1 << 24  # bytes of a page's header, which may have statistics
+_WINDOW = 1 << 12  # bytes
+_MOST_VALUES = 1 << 20  # of a page
+_HEAD = 32  # bytes, by which an image is known
+
+_CODECS = {0: "", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+_PLAIN, _OLD_DICTIONARY, _RLE, _DICTIONARY = 0, 2, 3, 8
+_DATA, _INDEX, _DICTIONARY_PAGE, _DATA_2 = range(4)
+_REQUIRED, _OPTIONAL, _REPEATED = range(3)
+BYTE_ARRAY = 6
+
+_COLUMN: Shape = {1: bytes, 3: {4: int, 5: int, 7: int, 9: int, 11: int}, 8: {}}
+_FOOTER: Shape = {
+    2: [{1: int, 3: int, 4: bytes, 5: int}],
+    4: [{1: [_COLUMN], 3: int}],
+    5: [{1: bytes, 2: bytes}],
+}
+_PAGE: Shape = {
+    1: int,
+    2: int,
+    3: int,
+    4: int,
+    5: {1: int, 2: int, 3: int},
+    7: {1: int, 2: int},
+    8: {1: int, 4: int, 5: int, 6: int, 7: bool},
+}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A column as it lies in the file.
+
+    Attributes
+    ----------
+    path : tuple of str
+        Its name, and those of the structures that it is part of, the outermost first.
+    kind : int
+        Its type, such as `BYTE_ARRAY`.
+    levels : int
+        How many of these may be missing.
+    repeated : bool
+        Whether a row may have several values.
+    """
+
+    path: tuple[str, ...]
+    kind: int
+    levels: int
+    repeated: bool
+
+
+class Parquet(NamedTuple):
+    """What the footer of a file says.
+
+    Attributes
+    ----------
+    leaves : list of Leaf
+    groups : list of (int, list of dict)
+        The rows of every row group, and what is said of each leaf in it.
+    metadata : dict of bytes to bytes
+    """
+
+    leaves: list[Leaf]
+    groups: list[tuple[int, list[dict[int, Any]]]]
+    metadata: dict[bytes, bytes]
+
+
+class Value(NamedTuple):
+    """Where a byte string lies, and the first bytes of it."""
+
+    place: Piece | Packed
+    head: bytes
+
+
+def read_footer(file: PackFile) -> Parquet:
+    """Return what the footer says; SourceError where the file is damaged, cut short or encrypted."""
+    if file.size < 12 or file.read(file.size - 4, 4) != _MAGIC:
+        end = file.read(max(0, file.size - 4), min(4, file.size))
+        why = "it is encrypted" if end == _ENCRYPTED else "it is no Parquet file, or was cut short"
+        raise SourceError(f"{printable(file.path)}: {why}")
+    size = int.from_bytes(file.read(file.size - 8, 4), "little")
+    if size > min(file.size - 12, _MOST_FOOTER):
+        raise _damaged(file, file.size - 8, f"its footer should have {size} bytes")
+    try:
+        footer, _ = read_struct(file.read(file.size - 8 - size, size), 0, _FOOTER)
+        leaves = _leaves(footer[2])
+        groups = [(group[3], group[1]) for group in footer[4]]
+        metadata = {pair[1]: pair.get(2, b"") for pair in footer.get(5, [])}
+    except (LookupError, ValueError) as error:
+        raise _damaged(file, file.size - 8 - size, f"its footer is none: {printable(error)}") from error
+    if any(rows < 0 or len(columns) != len(leaves) for rows, columns in groups):
+        raise _damaged(file, file.size - 8 - size, "a row group has other columns than the file")
+    if sum(rows for rows, _ in groups) > file.size:
+        raise _damaged(file, file.size - 8 - size, "it should have more rows than bytes")
+    return Parquet(leaves, groups, metadata)
+
+
+def _leaves(elements: Sequence[dict[int, Any]]) -> list[Leaf]:
+    """Return the leaves of a schema, which lists a tree from its root on, children after their parent."""
+    leaves = list[Leaf]()
+    above: list[tuple[int, tuple[str, ...], int, bool]] = [
+        (elements[0].get(5, 0), (), 0, False)
+    ]  # with children to come
+    for element in elements[1:]:
+        while above and not above[-1][0]:
+            above.pop()
+        if not above or len(above) > 64:
+            raise ValueError("its schema is no tree")
+        left, names, levels, repeated = above[-1]
+        above[-1] = left - 1, names, levels, repeated
+        path = (*names, element[4].decode("utf-8"))
+        repetition = element.get(3, _REQUIRED)
+        levels, repeated = levels + (repetition != _REQUIRED), repeated or repetition == _REPEATED
+        if element.get(5):
+            above.append((element[5], path, levels, repeated))
+        else:
+            leaves.append(Leaf(path, element.get(1, -1), levels, repeated))
+    return leaves
+
+
+def byte_strings(
+    file: PackFile, unit: int, parquet: Parquet, chunk: tuple[int, int], head: int = _HEAD
+) -> Iterator[Value | None]:
+    """Yield the values of a column of byte strings in a row group, a row each; None where there is none.
+
+    Parameters
+    ----------
+    file : PackFile
+        The file `unit` of a container.
+    unit : int
+    parquet : Parquet
+    chunk : (int, int)
+        The row group and the column, from 0 on.
+    head : int
+        How many of the first bytes of each value come with it.
+
+    Raises
+    ------
+    SourceError
+        If the column is damaged, or encoded as nobody encodes images.
+    """
+    return _Chunk(file, unit, parquet, chunk, head).values()
+
+
+def dictionary_size(file: PackFile, parquet: Parquet, chunk: tuple[int, int]) -> int:
+    """Return how many bytes the dictionary of a column in a row group has, unpacked; 0 where it has none."""
+    group, number = chunk
+    said = parquet.groups[group][1][number].get(3, {})
+    first, data = said.get(11, 0), said.get(9, 0)
+    at = min(first, data) if first else data
+    try:
+        page, _ = read_struct(file.read(at, min(_HEADER, max(0, file.size - at))), 0, _PAGE)
+    except (PackError, ThriftError):  # which pyarrow will say, who reads the column
+        return 0
+    return int(max(page.get(2, 0), page.get(3, 0))) if page.get(1) == _DICTIONARY_PAGE else 0
+
+
+@dataclass(frozen=True)
+class _Section:
+    """Values of a page: where they lie in the file, or in what a compressed range gives."""
+
+    place: Piece
+    codec: str
+    data: bytes  # what was unpacked
+    begin: int  # in the file, or in data
+    end: int
+
+
+class _Chunk:
+    """A column in a row group."""
+
+    def __init__(self, file: PackFile, unit: int, parquet: Parquet, chunk: tuple[int, int], head: int) -> None:
+        group, number = chunk
+        rows, columns = parquet.groups[group]
+        leaf, column = parquet.leaves[number], columns[number]
+        self._file, self._unit, self._leaf, self._rows, self._head = file, unit, leaf, rows, head
+        said = column.get(3)
+        shown = printable(".".join(leaf.path))
+        if said is None or 8 in column or 1 in column:
+            raise SourceError(f"{printable(file.path)}: column {shown} is encrypted, or lies in another file")
+        if leaf.kind != BYTE_ARRAY or leaf.repeated:
+            raise SourceError(f"{printable(file.path)}: column {shown} has no byte string a row")
+        codec, count, size, data = (said.get(number, -1) for number in (4, 5, 7, 9))
+        first = said.get(11, 0)
+        if min(codec, count, size, data, first) < 0:
+            raise _damaged(file, 0, f"column {shown} lies nowhere")
+        if codec not in _CODECS:
+            raise SourceError(f"{printable(file.path)}: column {shown}: {_rewrite('compression', codec)}")
+        self._codec = _CODECS[codec]
+        self._at = min(first, data) if first else data
+        self._end = self._at + size
+        if self._end > file.size or count != rows:
+            raise _damaged(file, self._at, f"column {shown} does not lie in the file")
+        self._dictionary: list[Value] | None = None
+
+    def values(self) -> Iterator[Value | None]:
+        left = self._rows
+        while left:
+            header, at = self._header()
+            kind, size = header.get(1), header.get(3, -1)
+            if not 0 <= size <= self._end - at:
+                raise _damaged(self._file, at, "a page does not lie in its column")
+            self._at = at + size
+            if 4 in header and header[4] & 0xFFFFFFFF != self._file.crc32(at, size):
+                raise _damaged(self._file, at, f"the checksum of a page of {size:,} bytes does not fit")
+            if kind == _DICTIONARY_PAGE:
+                self._read_dictionary(header, at, size)
+            elif kind in (_DATA, _DATA_2):
+                count = header.get(5 if kind == _DATA else 8, {}).get(1, -1)
+                if not 0 <= count <= min(left, _MOST_VALUES):
+                    raise _damaged(self._file, at, f"a page has {count} of {left} values")
+                left -= count
+                yield from self._page(header, at, size, count)
+            elif kind != _INDEX:
+                raise _damaged(self._file, at, f"a page of the type {kind}")
+
+    def _header(self) -> tuple[dict[int, Any], int]:
+        """Return the header at the present place, and where it ends."""
+        for most in (_HEADER, _MOST_HEADER):
+            size = min(most, self._end - self._at)
+            try:
+                header, end = read_struct(self._file.read(self._at, size), 0, _PAGE)
+                return header, self._at + end
+            except ThriftError as error:
+                if not error.ended or size < most or most == _MOST_HEADER:
+                    raise _damaged(self._file, self._at, f"no header of a page: {error}") from error
+        raise AssertionError
+
+    def _page(self, header: dict[int, Any], at: int, size: int, count: int) -> Iterator[Value | None]:
+        try:
+            if header[1] == _DATA:
+                encoding = header[5][2]
+                if self._leaf.levels and header[5][3] != _RLE:
+                    raise ValueError(_rewrite("encoding of levels", header[5][3]))
+                section = self._section(at, size, header[2], self._codec)
+                present, section = self._levels_in(section, count)
+            else:
+                said = header[8]
+                encoding, levels, others = said[4], said[5], said[6]
+                if levels < 0 or others or levels > size:
+                    raise ValueError("levels do not lie in their page")
+                present = self._present(self._file.read(at, levels), count)
+                codec = self._codec if said.get(7, True) else ""
+                section = self._section(at + levels, size - levels, header[2] - levels, codec)
+            there = int(present.sum())
+            if encoding == _PLAIN:
+                values = self._plain(section, there)
+            elif encoding in (_DICTIONARY, _OLD_DICTIONARY):
+                values = self._looked_up(section, there)
+            else:
+                raise ValueError(_rewrite("encoding", encoding))
+            for here in present.tolist():
+                yield next(values) if here else None
+        except (KeyError, ValueError) as error:
+            raise _damaged(self._file, at, printable(error)) from error
+
+    def _section(self, at: int, size: int, unpacked: int, codec: str) -> _Section:
+        place = Piece(self._unit, at, size)
+        if not codec or not size:
+            return _Section(place, "", b"", at, at + size)
+        data = unpack(codec, self._file.read(at, size), unpacked)
+        return _Section(place, codec, data, 0, len(data))
+
+    def _read(self, section: _Section, begin: int, size: int) -> bytes:
+        """Return some bytes, fewer at the end of a section."""
+        size = max(0, min(size, section.end - begin))
+        return section.data[begin : begin + size] if section.codec else self._file.read(begin, size)
+
+    def _levels_in(self, section: _Section, count: int) -> tuple[Ints, _Section]:
+        """Return which values are there, and where the values begin after the levels that say it."""
+        if not self._leaf.levels:
+            return np.ones(count, np.int64), section
+        size = int.from_bytes(self._read(section, section.begin, 4), "little")
+        begin = section.begin + 4
+        if size > section.end - begin:
+            raise ValueError("levels do not lie in their page")
+        present = self._present(self._read(section, begin, size), count)
+        return present, _Section(section.place, section.codec, section.data, begin + size, section.end)
+
+    def _present(self, data: bytes, count: int) -> Ints:
+        if not self._leaf.levels:
+            return np.ones(count, np.int64)
+        levels = numbers_in(data, self._leaf.levels.bit_length(), count)
+        return np.asarray(levels == self._leaf.levels, np.int64)
+
+    def _plain(self, section: _Section, count: int) -> Iterator[Value]:
+        at, window, begin = section.begin, b"", 0
+        for _ in range(count):
+            if not 0 <= at - begin <= len(window) - 4 - self._head:
+                window, begin = self._read(section, at, max(_WINDOW, 8 * self._head)), at
+            size = int.from_bytes(window[at - begin : at - begin + 4], "little")
+            at += 4
+            if at > section.end or size > section.end - at:
+                raise ValueError(f"a value at byte {at} has {size} bytes, and does not lie in its page")
+            head = window[at - begin : at - begin + min(size, self._head)]
+            if section.codec:
+                place = Packed(section.place, section.codec, len(section.data), at, size)
+                yield Value(place, head)
+            else:
+                yield Value(Piece(self._unit, at, size), head)
+            at += size
+
+    def _looked_up(self, section: _Section, count: int) -> Iterator[Value]:
+        if self._dictionary is None:
+            raise ValueError("there is no dictionary")
+        data = self._read(section, section.begin, MOST_UNPACKED)
+        if count and not data:
+            raise ValueError("a page has no values")
+        numbers = numbers_in(data[1:], data[0], count) if count else np.empty(0, np.int64)
+        if count and int(numbers.max()) >= len(self._dictionary):
+            raise ValueError(f"value {int(numbers.max())} of a dictionary of {len(self._dictionary)}")
+        return map(self._dictionary.__getitem__, numbers.tolist())
+
+    def _read_dictionary(self, header: dict[int, Any], at: int, size: int) -> None:
+        try:
+            count, encoding = header[7][1], header[7][2]
+            if encoding not in (_PLAIN, _OLD_DICTIONARY) or not count >= 0:
+                raise ValueError(_rewrite("encoding", encoding))
+            section = self._section(at, size, header[2], self._codec)
+            if 4 * count > section.end - section.begin:
+                raise ValueError(f"a dictionary of {count} values does not lie in its page")
+            if count > max(self._rows, _MOST_VALUES):
+                raise ValueError(f"a dictionary of {count} values, for {self._rows} rows")
+            self._dictionary = list(self._plain(section, count))
+        except (KeyError, ValueError) as error:
+            raise _damaged(self._file, at, printable(error)) from error
+
+
+def _rewrite(what: str, number: Any) -> str:
+    return f"packer does not know the {what} {number}: write the file anew, with pyarrow's own settings"
+
+
+def _damaged(file: PackFile, at: int, what: str) -> SourceError:
+    return SourceError(f"{printable(file.path)}, byte {at}: damaged: {what}")
+
+
+_FILE_MAGIC = b"PAR1"
+_METADATA = "metadata.parquet"  # of a tree of images: packer._sources.hf_metadata
+_LONGEST = 1 << 10  # bytes of a path
+_MOST_READ = 1 << 31  # bytes
+_MOST_LOOKED_UP = 1 << 26  # bytes of the values of a dictionary, each as often as it is referred to
+
+
+class ParquetImages(TableImages):
+    """Files ``.parquet`` with a column of images."""
+
+    kind = "parquet"
+    suffixes = (".parquet",)
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        return head.startswith(_FILE_MAGIC)
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        """Return the files of a directory, or of ``data`` in it, where the Hub has them."""
+        below = path / "data"
+        if "data" in names and not any(name.endswith(cls.suffixes) for name in names) and os.path.isdir(below):
+            path, names = below, sorted(os.listdir(below))
+        found = files_in(path, names, lambda name: name.lower().endswith(cls.suffixes) and name != _METADATA)
+        if not found or not head_of(found[0]).startswith(_FILE_MAGIC) or not _has_images(found[0]):
+            return None
+        return found
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> ParquetImages:
+        with PackFile(paths[0]) as file:
+            parquet = read_footer(file)
+            features = features_of(parquet.metadata)
+            images = _image_columns(file, parquet, features, keys.get("image"))
+            tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves if leaf.path[0] not in images)
+            types = _types(file) if tops else {}
+            others = {name: types[name] for name in tops if name in types}
+            columns = columns_of(images, others, features, keys, printable(paths[0]))
+        if columns.label is not None and columns.label_type == "float":
+            columns = columns.with_whole_labels(_numbers(paths, columns.label))
+        return cls.of_columns(paths, columns)
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        with self.opened(unit) as file:
+            parquet, columns = read_footer(file), self.columns
+            stem, digits = self.files[unit].rpartition(".")[0], len(str(sum(count for count, _ in parquet.groups)))
+            paths = _leaf(parquet, columns.image, "path")
+            plain = columns.name is None and paths is not None and names_are_plain(_texts(file, unit, parquet, paths))
+            reader = _pyarrow(file) if columns.read() else None
+            number = 0
+            for group in range(len(parquet.groups)):
+                images = self._images(file, unit, parquet, group, columns.image)
+                pictures = {of.name: self._images(file, unit, parquet, group, c) for c, of in columns.pictures.items()}
+                names = _texts(file, unit, parquet, paths, group) if paths is not None and plain else None
+                others = _rows(file, parquet, reader, group, columns.read())
+                for value, row in zip(images, others, strict=True):
+                    path = next(names) if names is not None else None
+                    further = {of: one.place for of, ones in pictures.items() if (one := next(ones)) is not None}
+                    place, head = (None, b"") if value is None else value
+                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, place, head, further)
+                    number += 1
+
+    def _images(self, file: PackFile, unit: int, parquet: Parquet, group: int, column: str) -> Iterator[Value | None]:
+        leaf = _leaf(parquet, column, "bytes")
+        if leaf is None:
+            raise SourceError(f"{printable(file.path)}: has no column {printable(column)}, as the first file has")
+        return byte_strings(file, unit, parquet, (group, leaf))
+
+
+def _has_images(path: Path) -> bool:
+    try:
+        with PackFile(path) as file:
+            parquet = read_footer(file)
+            return bool(_image_columns(file, parquet, features_of(parquet.metadata), None))
+    except SourceError:
+        return True  # whoever opens it says what is wrong
+
+
+def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any], wanted: str | None) -> list[str]:
+    """Return the columns of images: structures of bytes and path, features, else those that begin with an image."""
+    tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves)
+    found = [name for name in tops if _is_structure(parquet, name)]
+    plain = [leaf.path[0] for leaf in parquet.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]
+    for name in plain:
+        feature = features.get(name)
+        if (isinstance(feature, dict) and feature.get("_type") == "Image") or name == wanted:
+            found.append(name)
+    return found or [name for name in plain if _begins_with_image(file, parquet, name)]
+
+
+def _is_structure(parquet: Parquet, name: str) -> bool:
+    leaves = {leaf.path[1:]: leaf for leaf in parquet.leaves if leaf.path[0] == name}
+    return (
+        leaves.keys() == {("bytes",), ("path",)}
+        and leaves["bytes",].kind == BYTE_ARRAY
+        and not leaves["bytes",].repeated
+    )
+
+
+def _begins_with_image(file: PackFile, parquet: Parquet, name: str) -> bool:
+    leaf = _leaf(parquet, name, "bytes")
+    if leaf is None or parquet.leaves[leaf].repeated:
+        return False
+    for group in range(len(parquet.groups)):
+        for value in byte_strings(file, 0, parquet, (group, leaf)):
+            if value is not None and value.head:
+                return bool(suffix_of(value.head))
+    return False
+
+
+def _leaf(parquet: Parquet, column: str, part: str) -> int | None:
+    """Return the number of a part of a column of images, or of the column where it has no parts; None without it."""
+    for number, leaf in enumerate(parquet.leaves):
+        if leaf.path == (column, part) or (part == "bytes" and leaf.path == (column,)):
+            return number
+    return None
+
+
+def _texts(file: PackFile, unit: int, parquet: Parquet, leaf: int, group: int | None = None) -> Iterator[str | None]:
+    """Yield the texts of a column, in one row group or in all; empty ones where they are longer than any name."""
+    for number in range(len(parquet.groups)) if group is None else [group]:
+        for value in byte_strings(file, unit, parquet, (number, leaf), _LONGEST):
+            yield None if value is None else value.head.decode("utf-8", "replace") * (value.place.size <= _LONGEST)
+
+
+def _pyarrow(file: PackFile) -> Any:
+    """Open a file with pyarrow, for the columns that have no images.
+
+    Raises
+    ------
+    MissingDependencyError
+        If pyarrow is not installed.
+    SourceError
+        If it does not read the file.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{printable(file.path)}: its labels and fields are read by pyarrow: {pip_install('parquet')}"
+        ) from error
+    try:
+        return pq.ParquetFile(pa.PythonFile(file.stream(_MOST_READ), "r"))
+    except NOT_READ as error:
+        raise _not_read(file, error) from error
+
+
+def _types(file: PackFile) -> dict[str, Any]:
+    schema = _pyarrow(file).schema_arrow
+    try:
+        return {field.name: field.type for field in schema if str(field.type)}
+    except NOT_READ as error:  # a name that is no text
+        raise _not_read(file, error) from error
+
+
+def _numbers(paths: Sequence[Path], column: str) -> Iterator[float | None]:
+    """Yield the numbers of a column in all files."""
+    for path in paths:
+        with PackFile(path) as file:
+            parquet, reader = read_footer(file), _pyarrow(file)
+            for group in range(len(parquet.groups)):
+                for row in _rows(file, parquet, reader, group, [column]):
+                    yield row[column]
+
+
+def _rows(file: PackFile, parquet: Parquet, reader: Any, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the values of columns in a row group, a row each."""
+    count = parquet.groups[group][0]
+    if reader is None:
+        yield from ({} for _ in range(count))
+        return
+    left, size = count, _rows_at_once(file, parquet, group, columns)
+    try:
+        for batch in reader.iter_batches(batch_size=size, row_groups=[group], columns=columns, use_threads=False):
+            left -= batch.num_rows
+            if left < 0 or sorted(batch.schema.names) != sorted(columns):
+                raise ValueError("its columns are not those of the first file")
+            for lists in row_lists(batch.columns, batch.num_rows):
+                yield from (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*lists, strict=True))
+    except NOT_READ as error:
+        raise _not_read(file, error) from error
+    if left:
+        raise _not_read(file, f"{left} of {count} rows are missing")
+
+
+def _rows_at_once(file: PackFile, parquet: Parquet, group: int, columns: Sequence[str]) -> int:
+    """Return of how many rows pyarrow may look up values in dictionaries, each of which may be the longest one."""
+    leaves = [number for number, leaf in enumerate(parquet.leaves) if leaf.path[0] in columns]
+    looked_up = sum(dictionary_size(file, parquet, (group, leaf)) for leaf in leaves)
+    return max(1, min(MOST_ROWS, _MOST_LOOKED_UP // max(1, looked_up)))
+
+
+def _not_read(file: PackFile, why: object) -> SourceError:
+    return SourceError(f"{printable(file.path)}: pyarrow does not read its labels and fields: {printable(why)[:300]}")
+
+
+Encoded = tuple[int, bytes]
+
+
+def i32(number: int) -> Encoded:
+    """Return a whole number of 32 bits."""
+    return I32, varint(number << 1 if number >= 0 else ~(number << 1))
+
+
+def i64(number: int) -> Encoded:
+    """Return a whole number of 64 bits."""
+    return I64, i32(number)[1]
+
+
+def binary(data: bytes) -> Encoded:
+    """Return bytes, or a text in UTF-8."""
+    return BINARY, varint(len(data)) + data
+
+
+def listed(kind: int, values: Sequence[Encoded]) -> Encoded:
+    """Return a list of values that are all of one type."""
+    head = bytes([len(values) << 4 | kind]) if len(values) < 15 else bytes([0xF0 | kind]) + varint(len(values))
+    return LIST, head + b"".join(data for _, data in values)
+
+
+def struct(fields: Mapping[int, Encoded]) -> Encoded:
+    """Return a structure of fields by their numbers, which ascend by 15 at most."""
+    data, last = bytearray(), 0
+    for number, (kind, value) in fields.items():
+        data.append((number - last) << 4 | kind)
+        data += value
+        last = number
+    return STRUCT, bytes(data) + b"\0"

@@ -1,0 +1,486 @@
+"""LMDB files whose values are pickles, or of ``pyarrow.serialize``: one sample each, by the keys 0, 1, 2, ...
+
+Efficient-PyTorch and its many relatives write them (``folder2lmdb.py``): a value is ``(image, label)``, and the image
+the bytes of its file. Image2LMDB has the image alone, tensorpack an array of bytes, and others have dicts.
+``__keys__`` has the keys in their order, ``__len__`` how many there are. Nothing is unpickled.
+
+What belongs to a sample that was stored as one value: its image, its label, and its fields.
+
+A tuple's members have their places as keys: 0, 1, 2, ... A value that is nothing but bytes is the member 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packer._account import Account
+from packer._containers.arrow_serialize import deserialized, is_serialized
+from packer._containers.contract import MOST_THINGS, Budget, Chosen, Entry, Piece, field_name, image_name, suffix_of
+from packer._containers.lmdb import (
+    COUNTS,
+    DATA,
+    MOST_KEY,
+    First,
+    LMDBContainer,
+    Tree,
+    Value,
+    failing,
+    shown_key,
+    text_of,
+)
+from packer._containers.roles import add_candidates, is_named, label_key
+from packer._containers.safe_pickle import PIECE, Array, Blob, is_pickle, unpickled
+from packer._fields import DTYPES, Field, Stored
+from packer._storage.packfile import PackFile
+from packer._storage.safe_open import open_regular
+from packer.errors import OptionError, SourceError, printable
+
+__all__ = ["Members", "PickledLMDB", "image_of", "members_of"]
+
+_IMAGES = ("img", "image", "jpg", "jpeg", "png")
+_LABELS = ("label", "target", "cls", "class", "y")
+_PLACE = "1"  # of the label in a tuple
+_MASKS = re.compile("mask|seg", re.IGNORECASE)
+_MOST_DEPTH = 50  # of what becomes JSON
+_MOST_TEXT = 1 << 24  # bytes of such
+_SHOWN = 100  # characters of a key, and keys, in a message
+
+
+@dataclass
+class Members:
+    """Which members of a value are what.
+
+    Attributes
+    ----------
+    image : str
+    label : str or None
+    fields : tuple of Field
+    of_fields : dict of str to str
+        The key of each field's member, by the field's name.
+    label_type : {"class", "float"}
+    account : Account
+        What became of the members.
+    all_taken : bool
+        Whether all members were taken, as nobody named some.
+    """
+
+    image: str
+    label: str | None
+    fields: tuple[Field, ...]
+    of_fields: dict[str, str]
+    label_type: str
+    account: Account
+    all_taken: bool
+
+    @classmethod
+    def of(cls, found: Sequence[Mapping[str, Any]], keys: Mapping[str, str], path: Path) -> Members:
+        """Choose members by what some samples have, or as a person said.
+
+        Raises
+        ------
+        SourceError
+            If there is no image, or a key is not there.
+        OptionError
+            If what a person said makes no fields.
+        """
+        have: dict[str, Any] = {}
+        for one in found:
+            for key, value in one.items():
+                if have.get(key) is None:
+                    have[key] = value
+        chosen = Chosen.of(keys)
+        if chosen.name is not None:
+            raise OptionError("--key name=...: a sample in an LMDB file has the name that its key is")
+        for key in chosen.all_keys():
+            if key not in have:
+                raise SourceError(f"{printable(path)}: its samples have no {key!r}, but {_listed(map(repr, have))}")
+        images = [key for key, value in have.items() if image_of(value) is not None]
+        images.sort(key=lambda key: key not in _IMAGES)
+        image = chosen.image or next(iter(images), None)
+        if image is None:
+            raise SourceError(f"{printable(path)}: its samples have no member that is an encoded image: {_said(have)}")
+        account = Account()
+        label = chosen.label if keys else _label({key: of for key, of in have.items() if key != image}, account)
+        rest = {key: value for key, value in have.items() if key not in (image, label)}
+        try:
+            fields = _given(chosen, have) if keys else _guessed(rest)
+        except ValueError as error:
+            raise OptionError(f"{printable(path)}: {error}") from error
+        left = [key for key in rest if key not in fields.values()]
+        why = "--key does not name them" if keys else "they are of no kind that a field has"
+        account.left_out("member", why, left, chosen=bool(keys))
+        is_float = label is not None and isinstance(have[label], float)
+        return cls(
+            image,
+            label,
+            tuple(fields),
+            {of.name: key for of, key in fields.items()},
+            "float" if is_float else "class",
+            account,
+            not keys,
+        )
+
+    def image_in(self, members: Mapping[str, Any]) -> Blob | bytes:
+        """Return the bytes of a sample's image; ValueError where it has none."""
+        found = image_of(members.get(self.image))
+        if found is None:
+            raise ValueError(f"its {self.image!r} is no encoded image")
+        return found
+
+    def label_in(self, members: Mapping[str, Any], file: PackFile, budget: Budget) -> int | float | str | None:
+        """Return a sample's label; ValueError where it is something else, or larger than the budget."""
+        value = members.get(self.label) if self.label is not None else None
+        if isinstance(value, Array):
+            value = _one(value, file)
+        if isinstance(value, (Blob, bytes)):
+            value = _bytes(value, file, budget).decode("utf-8")
+        if self.label_type == "float" and isinstance(value, int):
+            return float(value)
+        if value is None or isinstance(value, str) or type(value) is int:
+            return value
+        if isinstance(value, float) and self.label_type == "float":
+            return value
+        raise ValueError(f"its label is {type(value).__name__}, and no number or text")
+
+    def values_in(
+        self, members: Mapping[str, Any], unit: int, file: PackFile, budget: Budget
+    ) -> dict[str, Piece | Stored]:
+        """Return the values of a sample's fields; ValueError where one is none, or all are larger than the budget."""
+        values: dict[str, Piece | Stored] = {}
+        for field in self.fields:
+            member = members.get(self.of_fields[field.name])
+            if member is None:
+                continue
+            try:
+                values[field.name] = _stored(field, member, unit, file, budget)
+            except (ValueError, TypeError) as error:
+                key = self.of_fields[field.name][:_SHOWN]
+                raise ValueError(f"its {key!r} is no value of a field: {error}") from error
+        if self.all_taken:
+            known = {self.image, self.label, *self.of_fields.values()}
+            if unknown := [key for key, value in members.items() if key not in known and value is not None]:
+                raise ValueError(
+                    f"it has {unknown[0][:_SHOWN]!r}, which other samples do not have. Name the keys with --key"
+                )
+        return values
+
+
+def members_of(value: Any) -> dict[str, Any]:
+    """Return the members of a value by their keys; of lists of one thing that thing."""
+    if isinstance(value, dict):
+        return {str(key): _alone(member) for key, member in value.items()}
+    if isinstance(value, (tuple, list)) and not isinstance(value, (Blob, Array)):
+        return {str(number): _alone(member) for number, member in enumerate(value[:1000])}
+    return {"0": value}
+
+
+def image_of(value: Any) -> Blob | bytes | None:
+    """Return the bytes of an encoded image, also of an array of bytes that is one; None of anything else."""
+    if isinstance(value, Array):
+        value = value.elements if value.dtype[-2:] == "u1" and len(value.shape) == 1 else None
+    if isinstance(value, bytes):
+        return value if suffix_of(value[:16]) else None
+    return value if isinstance(value, Blob) and suffix_of(value.head) else None
+
+
+def _alone(value: Any) -> Any:
+    """Return what a collated list of one image holds; any other value as it is."""
+    if isinstance(value, (tuple, list)) and not isinstance(value, (Blob, Array)) and len(value) == 1:
+        return value[0] if image_of(value[0]) is not None else value
+    return value
+
+
+def _label(have: Mapping[str, Any], account: Account) -> str | None:
+    """Return the member that is the label, by its name; else say which members look like labels."""
+    able = [key for key, value in have.items() if _is_label(value)]
+    label = label_key(able, _LABELS) or (_PLACE if _PLACE in able else None)
+    several = [key for key, value in have.items() if is_named(key) and _is_list(value)]
+    account.taken("member", "a field, as samples have several values", several)
+    if label is None:
+        if not several:
+            add_candidates(account, "member", {key: [0] for key in have if key in able or is_named(key)})
+        return None
+    if label != _PLACE:
+        account.taken("member", "the label", [label])
+    others = [key for key in able if key != label and is_named(key)]
+    account.taken("member", f"a field beside {printable(label)}, which is the label", others)
+    return label
+
+
+def _is_list(value: Any) -> bool:
+    if isinstance(value, Array):
+        return any(side != 1 for side in value.shape)
+    return isinstance(value, (list, tuple)) and not isinstance(value, Blob)
+
+
+def _is_label(value: Any) -> bool:
+    if isinstance(value, Array):
+        return value.dtype[-2] in "iu" and all(side == 1 for side in value.shape)
+    return isinstance(value, (int, float, str)) and not isinstance(value, bool)
+
+
+def _said(have: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{printable(key[:_SHOWN])} is {type(value).__name__.lower()}" for key, value in list(have.items())[:10]
+    )
+
+
+def _listed(keys: Iterable[str]) -> str:
+    """Return keys as a message lists them."""
+    shown = [key[:_SHOWN] for key in itertools.islice(keys, _SHOWN + 1)]
+    return ", ".join(shown[:_SHOWN]) + (", …" if len(shown) > _SHOWN else "")
+
+
+def _given(chosen: Chosen, have: Mapping[str, Any]) -> dict[Field, str]:
+    """Return the fields that a person named, and their keys."""
+    fields = {}
+    for one in chosen.fields:
+        field = _field(one.name, have[one.key])
+        if one.kind and one.kind != (field and field.kind):
+            field = one.of_kind()
+        if field is None:
+            raise ValueError(f"of what kind {one.key!r} is cannot be told. Say it: --key {one.name}:KIND={one.key}")
+        fields[field] = one.key
+    return fields
+
+
+def _guessed(have: Mapping[str, Any]) -> dict[Field, str]:
+    fields: dict[Field, str] = {}
+    for key, value in have.items():
+        own = f"item{key}" if key[:1].isdigit() else key or "item"
+        field = _field(field_name(own, [other.name for other in fields]), value)
+        if field is not None:
+            fields[field] = key
+    return fields
+
+
+def _field(name: str, value: Any) -> Field | None:
+    """Return the field that has such values; None where no kind has."""
+    if isinstance(value, Array):
+        dtype = {stored[1:]: dtype for dtype, stored in DTYPES.items()}.get(value.dtype.lstrip("<>|="))
+        if image_of(value) is None:
+            return None if dtype is None else Field(name, "array", dtype, len(value.shape))
+    if image_of(value) is not None:
+        return Field(name, "mask" if _MASKS.search(name) else "image")
+    scalars = {bool: "bool", int: "int64", float: "float64"}
+    if type(value) in scalars:
+        return Field(name, "scalar", scalars[type(value)])
+    kinds = ((str, "text"), ((Blob, bytes), "bytes"), ((list, tuple, dict), "json"))
+    return next((Field(name, kind) for types, kind in kinds if isinstance(value, types)), None)
+
+
+def _stored(field: Field, value: Any, unit: int, file: PackFile, budget: Budget) -> Piece | Stored:
+    if isinstance(value, (list, tuple, dict)) and not isinstance(value, (Array, Blob)):
+        return field.encode(_json(value, file, budget))
+    elements = value.elements if isinstance(value, Array) else value
+    if isinstance(elements, (Blob, bytes, str)):
+        budget.spend(elements.size if isinstance(elements, Blob) else len(elements))
+    if field.kind in ("image", "mask", "bytes", "text") and isinstance(value, (Array, Blob)):
+        return Piece(unit, elements.offset, elements.size) if isinstance(elements, Blob) else elements
+    if field.kind in ("image", "mask"):
+        if not isinstance(value, bytes):
+            raise ValueError(f"{type(value).__name__} is no image")
+        return value
+    if field.kind == "array" and isinstance(value, Array):
+        return field.encode(value.value(file))
+    if isinstance(value, Array):
+        return field.encode(_one(value, file))
+    return field.encode(_json(value, file, budget) if field.kind == "json" else value)
+
+
+def _json(value: Any, file: PackFile, budget: Budget, depth: int = 0) -> Any:
+    """Return a value as JSON can say it; ValueError where it cannot, or becomes larger than the budget."""
+    if depth > _MOST_DEPTH:
+        raise ValueError(f"lists in lists, more than {_MOST_DEPTH} deep")
+    if isinstance(value, Array):
+        size = value.elements.size if isinstance(value.elements, Blob) else len(value.elements)
+        if size > _MOST_TEXT:
+            raise ValueError("a large array in a list")
+        budget.spend(size)
+        return value.value(file).tolist()
+    if isinstance(value, (Blob, bytes)):
+        return _bytes(value, file, budget).decode("utf-8")
+    budget.spend(len(value) if isinstance(value, str) else 0)
+    if isinstance(value, dict):
+        return {_member_key(key, budget): _json(one, file, budget, depth + 1) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json(one, file, budget, depth + 1) for one in value]
+    return value
+
+
+def _member_key(key: Any, budget: Budget) -> str:
+    text = str(key)
+    budget.spend(len(text), things=0)
+    return text
+
+
+def _bytes(value: Blob | bytes, file: PackFile, budget: Budget) -> bytes:
+    size = value.size if isinstance(value, Blob) else len(value)
+    if size > _MOST_TEXT:
+        raise ValueError(f"a text of {size} bytes")
+    budget.spend(size)
+    return value.data(file) if isinstance(value, Blob) else value
+
+
+def _one(value: Array, file: PackFile) -> int | float:
+    """Return the one element of an array; ValueError where there are others."""
+    if any(side != 1 for side in value.shape):
+        raise ValueError(f"it is an array of {value.shape}, and no number")
+    number: int | float = value.value(file).reshape(-1)[0].item()
+    return number
+
+
+_KEYS, _LEN = b"__keys__", b"__len__"
+_MOST_KEYS = 1 << 27
+_SIDECAR = "_images_idx.txt"
+
+
+class PickledLMDB(LMDBContainer):
+    """Samples in the order of ``__keys__``; else of the numbers that the keys are, or of the keys."""
+
+    kind = "pickled lmdb"
+    members: Members
+    names: Mapping[bytes, str]
+
+    @classmethod
+    def is_of(cls, first: First) -> bool:
+        values = [value for value in first.values if value.key not in COUNTS]
+        heads = [value.head() for value in values]
+        if any(is_serialized(head) or (is_pickle(head) and head.startswith(b"\x80")) for head in heads):
+            return True
+        if not heads or not is_pickle(heads[0]):
+            return False
+        return first.tree.find(_KEYS) is not None or any(
+            image_of(member) is not None for member in _members(values[0]).values()
+        )
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> PickledLMDB:
+        found = []
+        for path in dict.fromkeys((paths[0], paths[len(paths) // 2], paths[-1])):
+            with failing(path), PackFile(path) as file:
+                tree = Tree(file)
+                tree.require_plain()
+                order = _Order(file, tree)
+                for number in sorted({0, order.count // 2, max(0, order.count - 1)}):
+                    found.append(_sample(order.value(0, number)))
+        members = Members.of(found, keys, paths[0])
+        container = cls.of_files(paths, fields=members.fields, label_type=members.label_type, account=members.account)
+        container.members = members
+        return container
+
+    def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
+        order = _Order(blank.file, tree)
+        samples = sum(1 for key, _, _ in tree.walk() if key not in COUNTS)
+        self.account.left_out("key", f"{text_of(_KEYS)} does not list them", count=samples - order.count)
+        self.names = _names_beside(path, order.count)
+        for number in range(order.count):
+            yield order.value(blank.unit, number)
+
+    def entry(self, value: Value) -> Entry:
+        members = _members(value)
+        found = self.members.image_in(members)
+        budget = Budget(value.size)
+        budget.spend(found.size if isinstance(found, Blob) else len(found))
+        image = Piece(value.unit, found.offset, found.size) if isinstance(found, Blob) else found
+        suffix = suffix_of(found.head if isinstance(found, Blob) else found[:16])
+        name = image_name(self.names.get(value.key) or text_of(value.key), suffix)
+        label = self.members.label_in(members, value.file, budget)
+        return Entry(name, image, label, self.members.values_in(members, value.unit, value.file, budget))
+
+
+class _Order:
+    """The samples of one file in their order.
+
+    Attributes
+    ----------
+    count : int
+    """
+
+    def __init__(self, file: PackFile, tree: Tree) -> None:
+        self._file, self._tree = file, tree
+        held = tree.find(_KEYS)
+        self._keys = None if held is None else self._listed(*held)
+        meta = sum(tree.find(key) is not None for key in COUNTS)
+        self.count = tree.entries - meta if self._keys is None else len(self._keys)
+        if self.count < 1:
+            raise SourceError(f"{printable(file.path)}: no samples in it")
+        self._layout = b"%d"
+        if self._keys is None:
+            first = next(tree.walk())[0]
+            self._layout = b"%%0%dd" % len(first) if len(first) > 1 else b"%d"
+            if any(tree.find(self._layout % number) is None for number in (0, self.count - 1)):
+                self._keys = [key for key, _, _ in tree.walk() if key not in COUNTS]
+                self.count = len(self._keys)
+
+    def value(self, unit: int, number: int) -> Value:
+        """Return the value of a sample."""
+        key = self._layout % number if self._keys is None else self._keys[number]
+        found = self._tree.find(key)
+        if found is None:
+            raise SourceError(f"{printable(self._file.path)}: {shown_key(key)}: is not there, as sample {number}")
+        return Value(unit, self._file, key, *found)
+
+    def _listed(self, offset: int, size: int) -> list[bytes]:
+        """Return the keys that ``__keys__`` lists."""
+        most = min(_MOST_KEYS, 8 * max(self._tree.entries, 1) + 1000)
+        try:
+            listed = _read(Value(0, self._file, _KEYS, offset, size), most)
+        except ValueError as error:
+            raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: {printable(error)}") from error
+        listed = listed if isinstance(listed, (list, tuple)) else [None]
+        keys = [found for one in listed if (found := _key(one, self._file)) and len(found) <= MOST_KEY]
+        if len(keys) < len(listed) or len(set(keys)) < len(keys):
+            raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: is no list of keys, each once")
+        return keys
+
+
+def _key(listed: Any, file: PackFile) -> bytes:
+    """Return a key of a list of such; an empty one where it is none."""
+    if isinstance(listed, Blob):
+        return listed.data(file) if listed.size <= MOST_KEY else b""
+    return listed.encode() if isinstance(listed, str) else listed if isinstance(listed, bytes) else b""
+
+
+def _read(value: Value, most: int = MOST_THINGS) -> Any:
+    """Return what a value holds; ValueError where it is neither a pickle nor of pyarrow."""
+    head = value.head(PIECE)
+    if is_serialized(head):
+        return deserialized(value.file, value.offset, value.size, most)
+    if is_pickle(head):
+        return unpickled(value.file, value.offset, value.size, most, head)
+    raise ValueError(
+        "its value is neither a pickle nor of pyarrow.serialize"
+        + (": msgpack, which packer does not read" if head[:1] in (b"\x92", b"\x93", b"\x82", b"\x83") else "")
+    )
+
+
+def _members(value: Value) -> dict[str, Any]:
+    return members_of(_read(value))
+
+
+def _sample(value: Value) -> dict[str, Any]:
+    try:
+        return _members(value)
+    except ValueError as error:
+        raise SourceError(f"{printable(value.file.path)}: {shown_key(value.key)}: {printable(error)}") from error
+
+
+def _names_beside(path: Path, count: int) -> dict[bytes, str]:
+    """Return the names of images by their keys that Image2LMDB writes beside its file, where no two are the same."""
+    base = path.parent if path.name == DATA else path
+    beside = base.with_name(base.stem + _SIDECAR)
+    names: dict[bytes, str] = {}
+    try:
+        with open(open_regular(beside), encoding="utf-8", errors="surrogateescape") as lines:
+            for line in itertools.islice(lines, count):
+                name, _, number = line.rstrip("\n").rpartition(" ")
+                names[number.encode("utf-8", "surrogateescape")] = name
+    except OSError:
+        return {}
+    return names if len(set(names.values())) == len(names) == count else {}

@@ -1,0 +1,448 @@
+"""tf.train.Example: the features of a sample as a message of Protocol Buffers, written, and read where it lies.
+
+::
+
+    Example { Features features = 1; }      Features { map<string, Feature> feature = 1; }
+    Feature { one of: BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; }
+    BytesList { repeated bytes value = 1; }  FloatList { repeated float value = 1; }  Int64List { repeated int64 ... }
+
+A map is a list of messages with a key in field 1 and a value in field 2, in any order. Numbers of a list stand in one
+field, packed, or in one field each.
+
+https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/example.proto
+
+Messages of Protocol Buffers: the fields in them, written, and found where they lie in a file.
+
+A field is a varint, which has the field's number above its lowest three bits and the type in these, and then the
+content: a varint, 4 or 8 bytes, or a size and so many bytes. A varint has 7 bits a byte, the lowest first, and the
+uppermost bit of a byte says that more follow. https://protobuf.dev/programming-guides/encoding
+
+The structure of a file, read in large blocks where samples are small, and in small ones between large samples.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._storage.packfile import PackFile
+from packer._table import Buffer
+
+__all__ = [
+    "BYTES",
+    "FLOATS",
+    "FOUR",
+    "INTS",
+    "NOTHING",
+    "SIZED",
+    "VARINT",
+    "MessageError",
+    "SeveralError",
+    "Window",
+    "byte_strings",
+    "encode_example",
+    "feature_lists",
+    "field_at",
+    "fields",
+    "floats",
+    "ints",
+    "one_bytes",
+    "one_float",
+    "one_int",
+    "read_varint",
+    "sized",
+    "tagged",
+    "varint",
+]
+
+_LARGE = 1 << 16  # bytes of a sample that are skipped rather than read
+_BLOCK = 1 << 20
+_SMALL_BLOCK = 1 << 12
+
+
+class Window:
+    """Some bytes of a file in memory, which move on as its structure is read.
+
+    Attributes
+    ----------
+    file : PackFile
+    data : bytes
+        The bytes in memory.
+    begin : int
+        Where in the file they begin.
+    """
+
+    def __init__(self, file: PackFile) -> None:
+        self.file = file
+        self.data = b""
+        self.begin = 0
+        self._block = _SMALL_BLOCK
+
+    def expect(self, size: int) -> None:
+        """Say how large the sample is that is read next."""
+        self._block = _BLOCK if size < _LARGE else _SMALL_BLOCK
+
+    def at(self, offset: int, size: int) -> int:
+        """Have `size` bytes from `offset` on in memory, or those up to the file's end; return where in `data` they are.
+
+        Parameters
+        ----------
+        offset : int
+            Not after the file's end.
+        size : int
+        """
+        place = offset - self.begin
+        if place < 0 or place + size > len(self.data):
+            size = min(size, self.file.size - offset)
+            if place < 0 or place + size > len(self.data):
+                self.data = self.file.read(offset, min(max(size, self._block), self.file.size - offset))
+                self.begin, place = offset, 0
+        return place
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes that lie in the file."""
+        place = self.at(offset, size)
+        return self.data[place : place + size]
+
+
+VARINT, SIZED, FOUR = 0, 2, 5
+"""Types of fields."""
+
+_EIGHT = 1
+
+
+class MessageError(ValueError):
+    """Bytes are no message, or none that is read; the text says why and at which byte of the file."""
+
+
+def sized(number: int, content: bytes) -> bytes:
+    """Return a field that has a size."""
+    return b"".join((varint(number << 3 | SIZED), varint(len(content)), content))
+
+
+def varint(value: int) -> bytes:
+    """Return an integer of 64 bits as a varint; a negative one has ten bytes."""
+    value &= (1 << 64) - 1
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def fields(window: Window, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the number of each field that has a size, and where its content lies; other fields are skipped."""
+    for tag, start, stop in tagged(window, begin, end):
+        if tag & 7 == SIZED:
+            yield tag >> 3, start, stop
+
+
+def tagged(window: Window, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield number and type of each field, as they are written, and where its content lies."""
+    while at < end:
+        field = field_at(window, at, end)
+        yield field
+        at = field[2]
+
+
+def field_at(window: Window, at: int, end: int) -> tuple[int, int, int]:
+    """Return number and type of a field of a message that ends at `end`, and where the field's content lies.
+
+    Raises
+    ------
+    MessageError
+        If there is no field.
+    """
+    p = window.at(at, 20)
+    data, shift = window.data, at - p
+    try:
+        tag, q = read_varint(data, p)
+        if tag & 7 == SIZED:
+            size, q = read_varint(data, q)
+        elif tag & 7 == VARINT:
+            size = read_varint(data, q)[1] - q
+        else:
+            size = {_EIGHT: 8, FOUR: 4}.get(tag & 7, -1)
+    except IndexError:
+        raise MessageError(f"a message is cut short, at byte {at}") from None
+    if size < 0 or not tag >> 3 or q + shift + size > end:
+        raise MessageError(f"no message: its field at byte {at} is damaged")
+    return tag, q + shift, q + shift + size
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of 64 bits and where it ends; IndexError where the data end before."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value & (1 << 64) - 1, at
+        shift += 7
+        if shift > 63:
+            raise MessageError("a number has more than ten bytes")
+
+
+NOTHING, BYTES, FLOATS, INTS = 0, 1, 2, 3
+"""Which list a feature has."""
+
+Value = Buffer | str | int | float | Sequence[Any] | npt.NDArray[Any]
+
+_MANY = 1 << 24  # bytes of numbers in one feature
+_MOST = 1 << 16  # byte strings of one feature
+_AHEAD = 512  # bytes that the headers of a feature have at most, else they are read one by one
+_LONGEST_KEY = 1 << 12
+_ONE_INT = 12  # bytes of an Int64List of one value at most
+
+_T = TypeVar("_T")
+
+
+class SeveralError(MessageError):
+    """A feature has several values, where one is wanted."""
+
+
+def encode_example(features: Mapping[str, Value]) -> bytes:
+    """Return the Example that has these features, in their order.
+
+    Parameters
+    ----------
+    features : mapping
+        By key: bytes, a text, an int of 64 bits, a float, which is kept as float32, or several of one of these, as a
+        sequence or a vector. None at all are a feature without a list.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a value is none of these.
+    """
+    entries = b"".join(sized(1, sized(1, key.encode()) + sized(2, _feature(value))) for key, value in features.items())
+    return sized(1, entries)
+
+
+def _feature(value: Value) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview, str, int, float, np.generic)):
+        value = [value]
+    if not isinstance(value, (Sequence, np.ndarray)):
+        raise TypeError(f"a feature is no {type(value).__name__}")
+    if len(value) == 0:
+        return b""
+    if all(isinstance(one, (bytes, bytearray, memoryview, str)) for one in value):
+        return sized(BYTES, b"".join(sized(1, one.encode() if isinstance(one, str) else bytes(one)) for one in value))
+    array = np.asarray(value)
+    if array.ndim != 1 or array.dtype.kind not in "buif" or (array.dtype.kind == "u" and array.max() >= 1 << 63):
+        raise ValueError(f"a feature is bytes, texts, ints of 64 bits or floats, and not {str(value)[:60]}")
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            singles = array.astype("<f4")
+        if (np.isinf(singles) & np.isfinite(array)).any():
+            raise ValueError(f"{str(value)[:60]} is too large for a float of 32 bits")
+        return sized(FLOATS, sized(1, singles.tobytes()))
+    return sized(INTS, sized(1, b"".join(varint(one) for one in array.astype(np.int64).tolist())))
+
+
+def feature_lists(window: Window, begin: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
+    """Yield the features of an Example while the window is where they lie; of one key the last counts.
+
+    Parameters
+    ----------
+    window : Window
+        What reads the file.
+    begin, end : int
+        The bytes of the file that are the Example.
+
+    Yields
+    ------
+    key : bytes
+    type : int
+        `NOTHING`, `BYTES`, `FLOATS` or `INTS`.
+    begin, end : int
+        The bytes of the file that are the list.
+
+    Raises
+    ------
+    MessageError
+        If they are none.
+    """
+    while begin < end:
+        tag, start, begin = field_at(window, begin, end)
+        if tag == _FEATURES:
+            yield from _features(window, start, begin)
+        elif tag == _FEATURE_LISTS and begin > start:
+            raise MessageError("it is a SequenceExample, whose lists of features are not read: write it as an Example")
+
+
+def _features(window: Window, at: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
+    """Yield the features of Features; those whose parts stand in the order of their numbers are read without a call."""
+    while at < end:
+        p = window.at(at, _AHEAD)
+        data, shift = window.data, at - p
+        try:
+            q, size = p + 2, data[p + 1]
+            if size > 127:
+                q, size = (p + 3, size & 127 | data[q] << 7) if data[q] < 128 else _long(data, q)
+            stop, k = q + size, q + 2 + data[q + 1]
+            if data[p] == data[q] == 0x0A and data[q + 1] < 128 and stop + shift <= end and data[k] == 0x12:
+                v, size = k + 2, data[k + 1]
+                if size > 127:
+                    v, size = (k + 3, size & 127 | data[v] << 7) if data[v] < 128 else _long(data, v)
+                if v + size == stop and size:
+                    begin, size = v + 2, data[v + 1]
+                    if size > 127:
+                        begin, size = (
+                            (v + 3, size & 127 | data[begin] << 7) if data[begin] < 128 else _long(data, begin)
+                        )
+                    if begin + size == stop and data[v] in _LISTS:
+                        at = stop + shift
+                        yield data[q + 2 : k], _LISTS[data[v]], begin + shift, at
+                        continue
+        except IndexError:
+            pass  # the feature is cut short, or its headers are longer than most
+        tag, start, at = field_at(window, at, end)
+        if tag == _MAP_ENTRY:
+            yield _any_feature(window, start, at)
+
+
+def _long(data: bytes, second: int) -> tuple[int, int]:
+    """Return where a varint ends and its value, given where its second byte lies."""
+    value, end = read_varint(data, second - 1)
+    return end, value
+
+
+_FEATURES = _MAP_ENTRY = 1 << 3 | SIZED
+_FEATURE_LISTS = 2 << 3 | SIZED
+_LISTS = {number << 3 | SIZED: number for number in (BYTES, FLOATS, INTS)}
+
+
+def _any_feature(window: Window, begin: int, end: int) -> tuple[bytes, int, int, int]:
+    """Return the feature of a map's entry, whose parts stand in any order."""
+    key, value = b"", None
+    for part, first, last in fields(window, begin, end):
+        if part == 1:
+            if last - first > _LONGEST_KEY:
+                raise MessageError(f"the key of a feature has {last - first} bytes, at byte {first}")
+            key = window.read(first, last - first)
+        elif part == 2:
+            if value is not None:
+                raise MessageError(f"a feature has two values, at byte {first}")
+            value = _list_of(window, first, last)
+    return key, *(value or (NOTHING, end, end))
+
+
+def _list_of(window: Window, begin: int, end: int) -> tuple[int, int, int]:
+    found = NOTHING, end, end
+    for number, start, stop in fields(window, begin, end):
+        if number in (BYTES, FLOATS, INTS):
+            if found[0]:
+                raise MessageError(f"a feature has two lists, at byte {start}")
+            found = number, start, stop
+    return found
+
+
+def one_bytes(window: Window, begin: int, end: int) -> tuple[int, int] | None:
+    """Return where the only value of a BytesList lies, its offset and its size; None where there is no value.
+
+    Raises
+    ------
+    SeveralError
+        If there are several.
+    """
+    p = window.at(begin, 12)
+    data = window.data
+    try:
+        q, size = p + 2, data[p + 1]
+        if size > 127:
+            q, size = _long(data, q)
+        if data[p] == 0x0A and begin + q - p + size == end:
+            return end - size, size
+    except IndexError:
+        pass
+    return _only(byte_strings(window, begin, end), begin)
+
+
+def one_int(window: Window, begin: int, end: int) -> int | None:
+    """Return the only value of an Int64List; None where there is no value; errors as `one_bytes`."""
+    if end - begin <= _ONE_INT:
+        p = window.at(begin, end - begin)
+        value = _int_of(window.data[p : p + end - begin])
+        if value is not None:
+            return value
+    return _only(ints(window, begin, end), begin)
+
+
+def one_float(window: Window, begin: int, end: int) -> float | None:
+    """Return the only value of a FloatList; None where there is no value; errors as `one_bytes`."""
+    data = floats(window, begin, end)
+    return _only(struct.unpack(f"<{len(data) // 4}f", data), begin)
+
+
+@functools.lru_cache(1 << 12)
+def _int_of(message: bytes) -> int | None:
+    """Return the value of an Int64List of one, packed or not; None where it is anything else."""
+    try:
+        begin = 2 if message[0] == 0x0A and message[1] == len(message) - 2 else 1
+        value, end = read_varint(message, begin)
+    except (IndexError, MessageError):
+        return None
+    return _signed(value) if end == len(message) and (begin == 2 or message[0] == 0x08) else None
+
+
+def _only(values: Sequence[_T], begin: int) -> _T | None:
+    if len(values) > 1:
+        raise SeveralError(f"a feature has {len(values):,} values, at byte {begin}")
+    return values[0] if values else None
+
+
+def _signed(value: int) -> int:
+    return value if value < 1 << 63 else value - (1 << 64)
+
+
+def byte_strings(window: Window, begin: int, end: int) -> list[tuple[int, int]]:
+    """Return where the values of a BytesList lie: the offset and the size of each."""
+    values = []
+    for number, start, stop in fields(window, begin, end):
+        if number == 1:
+            values.append((start, stop - start))
+            if len(values) > _MOST:
+                raise MessageError(f"a feature has more than {_MOST:,} byte strings, at byte {begin}")
+    return values
+
+
+def ints(window: Window, begin: int, end: int) -> list[int]:
+    """Return the values of an Int64List."""
+    _require_few(begin, end)
+    values: list[int] = []
+    for tag, start, stop in tagged(window, begin, end):
+        if tag in (1 << 3 | SIZED, 1 << 3 | VARINT):
+            data, at = window.read(start, stop - start), 0
+            while at < len(data):
+                try:
+                    value, at = read_varint(data, at)
+                except IndexError:
+                    raise MessageError(f"numbers end amid one, at byte {stop}") from None
+                values.append(_signed(value))
+    return values
+
+
+def floats(window: Window, begin: int, end: int) -> bytes:
+    """Return the values of a FloatList: 4 bytes each, little-endian."""
+    _require_few(begin, end)
+    values = [
+        window.read(start, stop - start)
+        for tag, start, stop in tagged(window, begin, end)
+        if tag in (1 << 3 | SIZED, 1 << 3 | FOUR)
+    ]
+    if any(len(value) % 4 for value in values):
+        raise MessageError(f"floats end amid one, at byte {end}")
+    return b"".join(values)
+
+
+def _require_few(begin: int, end: int) -> None:
+    if end - begin > _MANY:
+        raise MessageError(f"a feature has {end - begin:,} bytes of numbers, at byte {begin}")

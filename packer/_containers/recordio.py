@@ -1,0 +1,397 @@
+"""RecordIO, which MXNet reads (https://mxnet.apache.org/versions/1.9.1/api/faq/recordio): ``.rec``, beside it ``.idx``.
+
+A record is a magic number; a number whose uppermost three bits say what the record is, and whose others are its size;
+the data; and zeros up to a multiple of 4 bytes. Data that have the magic number at a multiple of 4 are cut there, in
+parts that are a record each, the first, middle ones and the last, and the number between two parts is left out. Such
+samples are no range of the file, so they are copied.
+
+The data are a flag, a label as float32, two numbers, and the image. A flag of k other than 0 says that k labels,
+float32, stand before the image. insightface's files begin with a record that has two labels and no image; so have the
+records of identities, which follow after the images.
+
+Samples are listed in the order in which they lie, as MXNet's and DALI's iterators read them: the same with an index and
+without one. An index gives each record its key, in text, a line each: key, tab, where the record begins.
+
+What lies beside a file of RecordIO: ``.idx`` with the keys of records, and ``.lst`` with the paths of images.
+
+A line of an index has a key and where the record begins, with a tab between. A line of a list has a key, one or more
+labels, and a path, with tabs between; im2rec makes the file of it, and numbers directories in the order of their names.
+What does not fit the records is an error, lest images have names that belong to others.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import struct
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+
+from packer._codecs import UNLABELED
+from packer._containers.contract import Container, Entry, Piece, suffix_of
+from packer._containers.protobuf import Window
+from packer._fields import Field
+from packer._storage.packfile import PackFile
+from packer._storage.safe_open import name_problem, open_regular
+from packer._table import Ints, Names
+from packer.errors import OptionError, SourceError, printable
+
+__all__ = ["Keys", "Paths", "RecordIO", "class_names", "numbered_classes"]
+
+_LONGEST_LINE = 1 << 20  # bytes
+
+
+class Keys:
+    """The keys of an index, in the order in which the records lie."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        keys, offsets = array("q"), array("q")
+        for number, line in _lines(path):
+            try:
+                key, offset = map(int, line.split(b"\t"))
+                keys.append(key)
+                offsets.append(offset)
+            except (ValueError, OverflowError):
+                raise SourceError(f"{printable(path)}: line {number} is no key and place of a record{_MOVE}") from None
+        self._offsets = np.frombuffer(offsets, np.int64)
+        self._order = np.argsort(self._offsets, kind="stable")
+        self._keys = np.frombuffer(keys, np.int64)
+        if len(np.unique(self._keys)) < len(self._keys) or min(keys, default=0) < 0:
+            raise SourceError(f"{printable(path)}: two records have one key, or one has a negative key{_MOVE}")
+        self._next = 0
+
+    @classmethod
+    def beside(cls, path: Path) -> Keys | None:
+        """Return the keys of a file of records; None where there is no index."""
+        found = path.with_suffix(".idx")
+        return cls(found) if os.path.isfile(found) else None
+
+    def next(self, offset: int) -> int:
+        """Return the key of the next record, which begins at `offset`; SourceError where the index has it elsewhere."""
+        if self._next >= len(self._order) or self._offsets[self._order[self._next]] != offset:
+            raise SourceError(f"{printable(self._path)}: does not fit: a record is at byte {offset}{_MOVE}")
+        key = int(self._keys[self._order[self._next]])
+        self._next += 1
+        return key
+
+    def end(self) -> None:
+        """Raise SourceError where the index has more records than there were."""
+        if self._next < len(self._order):
+            raise SourceError(
+                f"{printable(self._path)}: does not fit: it has {len(self._order)} records, and there are {self._next}"
+                f"{_MOVE}"
+            )
+
+
+class Paths:
+    """The paths of a list, by key."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        keys, labels = array("q"), array("f")
+
+        def names() -> Iterator[str]:
+            for key, label, name in _listed(path):
+                keys.append(key)
+                labels.append(label)
+                yield name
+
+        self._names = Names.of(names())
+        found = np.frombuffer(keys, np.int64)
+        self._order: Ints = np.argsort(found, kind="stable")
+        self._keys = found[self._order]
+        self._labels = np.frombuffer(labels, np.float32)
+
+    @classmethod
+    def beside(cls, path: Path) -> Paths | None:
+        """Return the paths of the images in a file of records; None where there is no list."""
+        found = path.with_suffix(".lst")
+        return cls(found) if os.path.isfile(found) else None
+
+    def of(self, key: int, label: float) -> str:
+        """Return the path of an image; SourceError where the list has none of its key and label."""
+        place = int(np.searchsorted(self._keys, key))
+        row = int(self._order[place]) if place < len(self._keys) and self._keys[place] == key else None
+        if row is None or self._labels[row] != np.float32(label):
+            what = "no such line" if row is None else f"label {self._labels[row]:g}"
+            raise SourceError(
+                f"{printable(self._path)}: does not fit: image {key} of label {label:g} has {what} in it{_MOVE}"
+            )
+        return self._names[row]
+
+
+def class_names(paths: Sequence[Path]) -> list[str] | None:
+    """Return the names of classes by the directories of the images in the lists beside files of records.
+
+    None where there is not a list for each, or images of one directory have several labels, or the other way round.
+    """
+    by_label: dict[float, str] = {}
+    for path in paths:
+        found = path.with_suffix(".lst")
+        if not os.path.isfile(found):
+            return None
+        for _, label, name in _listed(found):
+            directory = PurePosixPath(name).parent.as_posix()
+            if by_label.setdefault(label, directory) != directory:
+                return None
+    directories = set(by_label.values())
+    if len(directories) < len(by_label) or directories & {".", ""}:
+        return None
+    if sorted(by_label) != list(range(len(by_label))):
+        return None
+    return [by_label[label] for label in range(len(by_label))]
+
+
+def numbered_classes(paths: Sequence[Path]) -> list[str] | None:
+    """Return the numbers of the classes that insightface's ``property`` counts; None where it is not there."""
+    path = paths[0].with_name("property")
+    line = next(_lines(path), (0, b""))[1] if os.path.isfile(path) else b""
+    count = re.match(rb"([0-9]{1,8}),", line)
+    return list(map(str, range(int(count[1])))) if count else None
+
+
+def _listed(path: Path) -> Iterator[tuple[int, float, str]]:
+    """Yield key, first label and path of each line of a list."""
+    for number, line in _lines(path):
+        try:
+            key, label, *_, name = line.decode().split("\t")
+            found = int(key), float(label), name.replace("\\", "/").removeprefix("./")
+            if not -(1 << 63) <= found[0] < 1 << 63:
+                raise ValueError
+        except ValueError:
+            raise SourceError(f"{printable(path)}: line {number} is no key, label and path{_MOVE}") from None
+        if problem := name_problem(found[2]):
+            raise SourceError(f"{printable(path)}: line {number}: {problem}{_MOVE}")
+        yield found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield number and content of each line that has one."""
+    try:
+        with open(open_regular(path), "rb") as file:
+            number = 0
+            while line := file.readline(_LONGEST_LINE):
+                number += 1
+                if stripped := line.strip():
+                    yield number, stripped
+    except OSError as error:
+        raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
+
+
+_MOVE = ". Correct it, or move it away"
+
+
+MAGIC = b"\x0a\x23\xd7\xce"
+
+_HEADER = struct.Struct("<4sI")
+_IMAGE_HEADER = struct.Struct("<If16x")
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+_LARGEST = 1 << 29  # bytes of a record in parts
+_LOOKED_AT = 256  # records of a file
+_HEAD = 32  # bytes by which an image is known
+_AHEAD = 512
+_MOST_LABELS = 1 << 20
+_EXACT = 1 << 24  # from here on float32 leaves out whole numbers
+_ROUNDED = "labels reach 2^24, from which on float32, in which RecordIO keeps them, does not tell all ids apart"
+_LABELS = Field("labels", "array", "float32", 1)
+_KEYS = {"label": ("class", "float"), "labels": ("all",)}
+
+
+class Record(NamedTuple):
+    """A record: where it begins, and its labels and its image.
+
+    Attributes
+    ----------
+    offset : int
+    labels : tuple of float
+    image : Piece or bytes
+    head : bytes
+        The first bytes of the image.
+    flag : int
+    """
+
+    offset: int
+    labels: tuple[float, ...]
+    image: Piece | bytes
+    head: bytes
+    flag: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no image."""
+        return not self.head
+
+    @property
+    def tells_of_faces(self) -> bool:
+        """Whether it is one of those that insightface puts before and after the images."""
+        return not self.head and self.flag == 2
+
+
+@dataclass(eq=False)
+class RecordIO(Container):
+    """Files ``.rec``, each perhaps with an ``.idx`` and a ``.lst``, which im2rec writes, beside it."""
+
+    kind = "recordio"
+    suffixes = (".rec",)
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        return head.startswith(MAGIC) or (not head and path.suffix.lower() in cls.suffixes)
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> RecordIO:
+        for name, key in keys.items():
+            if key not in _KEYS.get(name, ()):
+                raise OptionError(
+                    f"--key {name}={key}: of RecordIO, label=class and label=float say what labels are, and labels=all "
+                    "that all labels of a sample become a field"
+                )
+        container = cls.of_files(paths)
+        whole, several = True, "labels" in keys
+        for unit in {0, len(paths) // 2, len(paths) - 1}:
+            for labels in container._first_labels(unit):
+                whole, several = whole and _is_class(labels[0]), several or len(labels) > 1
+        if keys.get("label", "class" if whole else "float") == "float":
+            container.label_type = "float"
+        if several:
+            container.fields = (_LABELS,)
+            container.account.taken("label", "the first of each record; all of them are the field labels", count=1)
+        if container.label_type == "class":
+            container.classes = class_names(paths) or numbered_classes(paths)
+        return container
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        path = Path(self.root, self.files[unit])
+        keys, paths = Keys.beside(path), Paths.beside(path)
+        stem, of_faces = self.files[unit].rpartition(".")[0], False
+        with self.opened(unit) as file:
+            for number, record in enumerate(_records(file, unit)):
+                key = number if keys is None else keys.next(record.offset)
+                of_faces = of_faces or (number == 0 and record.tells_of_faces)
+                name = f"{stem}/{key:08d}{suffix_of(record.head)}"
+                if of_faces and record.tells_of_faces:
+                    self.account.not_looked_at("record", "it is insightface's, of identities, and has no image", [name])
+                    continue
+                try:
+                    if record.is_empty:
+                        raise ValueError("it has no image")
+                    entry = self._entry(record, paths.of(key, record.labels[0]) if paths else name)
+                except ValueError as error:
+                    entry = Entry(name, b"", problem=f"the record at byte {record.offset}: {error}")
+                yield entry
+            if keys is not None:
+                keys.end()
+
+    def _entry(self, record: Record, name: str) -> Entry:
+        label = record.labels[0]
+        if self.label_type == "class":
+            if not _is_class(label):
+                raise ValueError(f"its label is {label}, and the first are whole: say --key label=float")
+            label = UNLABELED if math.isnan(label) else int(label)
+            if label >= _EXACT and _ROUNDED not in self.notes:
+                self.notes.append(_ROUNDED)
+        elif math.isnan(label):
+            raise ValueError("its label is no number")
+        if self.fields:
+            count = len(record.labels)
+            return Entry(name, record.image, label, {"labels": struct.pack(f"<q{count}f", count, *record.labels)})
+        if len(record.labels) > 1:
+            raise ValueError(f"it has {len(record.labels)} labels, and the first have one: say --key labels=all")
+        return Entry(name, record.image, label)
+
+    def _first_labels(self, unit: int) -> Iterator[tuple[float, ...]]:
+        """Yield the labels of the first images of a file."""
+        with self.opened(unit) as file:
+            for record, _ in zip(_records(file, unit), range(_LOOKED_AT), strict=False):
+                if not record.is_empty:
+                    yield record.labels
+
+
+def _is_class(label: float) -> bool:
+    """Tell whether a label is the number of a class, or NaN, which stands for none."""
+    return math.isnan(label) or label.is_integer()
+
+
+def _records(file: PackFile, unit: int) -> Iterator[Record]:
+    """Yield the records of a file."""
+    window, offset = Window(file), 0
+    while offset < file.size:
+        kind, begin, size, end = _part(file, window, offset)
+        window.expect(size)
+        if kind == _FIRST:
+            data, end = _joined(file, window, offset)
+            flag, labels, start = _labels(file, offset, data, 0, len(data))
+            yield Record(offset, labels, data[start:], data[start : start + _HEAD], flag)
+        elif kind == _WHOLE:
+            p = window.at(begin, min(size, _AHEAD))
+            flag, labels, start = _labels(file, offset, window.data, p, size)
+            head = window.read(begin + start, min(_HEAD, size - start))
+            yield Record(offset, labels, Piece(unit, begin + start, size - start), head, flag)
+        else:
+            raise _damaged(file, offset, "a record does not begin with its first part")
+        offset = end
+
+
+def _part(file: PackFile, window: Window, offset: int) -> tuple[int, int, int, int]:
+    """Return what the part of a record is that begins at `offset`, where its data begin, their size, and its end."""
+    if file.size - offset < _HEADER.size:
+        raise _cut_short(file, offset)
+    p = window.at(offset, _HEADER.size)
+    magic, number = _HEADER.unpack_from(window.data, p)
+    kind, size = number >> 29, number & (1 << 29) - 1
+    if magic != MAGIC or kind > _LAST:
+        raise _damaged(file, offset, "no record begins here")
+    begin = offset + _HEADER.size
+    end = begin + size + -size % 4
+    if end > file.size:
+        raise _cut_short(file, offset)
+    return kind, begin, size, end
+
+
+def _joined(file: PackFile, window: Window, offset: int) -> tuple[bytes, int]:
+    """Return the data of a record in parts, and where it ends."""
+    first, data = offset, bytearray()
+    while True:
+        if offset == file.size:
+            raise _cut_short(file, first)
+        kind, begin, size, end = _part(file, window, offset)
+        if (kind == _FIRST) != (offset == first) or kind == _WHOLE:
+            raise _damaged(file, offset, "the parts of a record are in no order")
+        if len(data) + size > _LARGEST:
+            raise _damaged(file, first, f"a record has more than {_LARGEST:,} bytes")
+        if kind != _FIRST:
+            data += MAGIC
+        data += window.read(begin, size)
+        if kind == _LAST:
+            return bytes(data), end
+        offset = end
+
+
+def _labels(file: PackFile, offset: int, data: bytes, at: int, size: int) -> tuple[int, tuple[float, ...], int]:
+    """Return the flag and the labels of a record whose data are in memory from `at` on, and how long both are."""
+    if size < _IMAGE_HEADER.size:
+        raise _damaged(file, offset, f"a record of {size} bytes has no label")
+    flag, label = _IMAGE_HEADER.unpack_from(data, at)
+    if not flag:
+        return 0, (label,), _IMAGE_HEADER.size
+    start = _IMAGE_HEADER.size + 4 * flag
+    if start > size or flag > _MOST_LABELS:
+        raise _damaged(file, offset, f"a record of {size} bytes has {flag:,} labels")
+    if at + start > len(data):  # of a record whose labels are more than was read ahead
+        data, at = file.read(offset + _HEADER.size, start), 0
+    return flag, struct.unpack_from(f"<{flag}f", data, at + _IMAGE_HEADER.size), start
+
+
+def _damaged(file: PackFile, offset: int, why: str) -> SourceError:
+    return SourceError(f"{printable(file.path)}: the record at byte {offset}: {why}")
+
+
+def _cut_short(file: PackFile, offset: int) -> SourceError:
+    return SourceError(f"{printable(file.path)}: cut short: the record at byte {offset} goes on after the file's end")

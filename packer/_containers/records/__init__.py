@@ -1,1 +1,0 @@
-"""TFRecord and RecordIO: records one after the other."""

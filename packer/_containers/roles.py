@@ -1,0 +1,535 @@
+"""Which of a sample's columns is the image, which the label, and which field each of the others becomes.
+
+For containers whose columns have names and types that hold for all samples.
+
+Which key of a container's samples has the labels: by its name, and by values that repeat.
+
+Labels that tools keep in columns of other numbers: whole numbers as floats, and one number a class.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._account import Account, has_label_name, is_label_name
+from packer._containers.contract import Chosen, ChosenField, Entry, Piece, field_name, image_name, suffix_of
+from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
+from packer.errors import OptionError, SourceError, printable
+
+__all__ = [
+    "LOOKED_AT",
+    "ColumnType",
+    "Roles",
+    "Value",
+    "add_candidates",
+    "are_one_hot",
+    "are_whole",
+    "is_named",
+    "label_key",
+    "one_hot",
+    "roles_of",
+    "short_text",
+    "whole",
+]
+
+_BY_RANK = ("label", "class", "cls", "target", "category", "labels", "targets", "y")
+_OF_OTHERS = frozenset(
+    [
+        "alpha",
+        "age",
+        "angle",
+        "area",
+        "aspect",
+        "bands",
+        "bits",
+        "blur",
+        "bytes",
+        "camera",
+        "caption",
+        "captions",
+        "channel",
+        "channels",
+        "colorspace",
+        "comment",
+        "copyright",
+        "count",
+        "crc",
+        "date",
+        "day",
+        "depth",
+        "description",
+        "dimension",
+        "dimensions",
+        "dpi",
+        "duration",
+        "encoding",
+        "exif",
+        "extension",
+        "file",
+        "filename",
+        "filepath",
+        "folder",
+        "format",
+        "frame",
+        "frames",
+        "h",
+        "height",
+        "hash",
+        "id",
+        "idx",
+        "image",
+        "img",
+        "index",
+        "instance",
+        "key",
+        "lang",
+        "language",
+        "lat",
+        "latitude",
+        "length",
+        "license",
+        "lon",
+        "longitude",
+        "md5",
+        "mime",
+        "mode",
+        "month",
+        "name",
+        "num",
+        "number",
+        "offset",
+        "orientation",
+        "page",
+        "patient",
+        "path",
+        "position",
+        "prompt",
+        "quality",
+        "question",
+        "resolution",
+        "row",
+        "score",
+        "seed",
+        "seq",
+        "sequence",
+        "session",
+        "sha",
+        "sha1",
+        "sha256",
+        "shape",
+        "shard",
+        "similarity",
+        "site",
+        "size",
+        "source",
+        "split",
+        "stamp",
+        "status",
+        "subject",
+        "text",
+        "time",
+        "timestamp",
+        "title",
+        "txt",
+        "type",
+        "uid",
+        "uri",
+        "url",
+        "user",
+        "uuid",
+        "value",
+        "version",
+        "video",
+        "view",
+        "w",
+        "weight",
+        "width",
+        "x",
+        "year",
+    ]
+)
+"""Words in the names of keys whose values may repeat, and that are no labels."""
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_FEWEST = 4  # values by which it is told whether they repeat
+_LARGEST = 1 << 20  # of an integer that may be the id of a class
+_LONGEST_TEXT = 64  # characters of the name of a class
+
+
+def label_key(keys: Iterable[str], known: Sequence[str] = ()) -> str | None:
+    """Return the key of the labels; None where no key has a name of labels.
+
+    Parameters
+    ----------
+    keys : iterable of str
+        Those whose values can be labels.
+    known : sequence of str
+        The names that the container's own tools use: the first of them counts, before any other name of labels.
+    """
+    there = list(keys)
+    found = [key for key in known if key in there]
+    found += sorted((key for key in there if is_named(key)), key=_rank)
+    return next(iter(found), None)
+
+
+def is_named(key: str) -> bool:
+    """Tell whether a key has a name of labels; of one with dots or slashes, by its last part."""
+    return is_label_name(key.replace(".", "/"))
+
+
+def add_candidates(
+    account: Account, what: str, values: Mapping[str, Sequence[Any]], option: str = "--key label={}"
+) -> None:
+    """Add the keys that look like labels to an account, for containers in which no key was taken for the labels.
+
+    Parameters
+    ----------
+    account : Account
+    what : str
+        What keys are called: ``column``, ``feature``.
+    values : mapping
+        By key, values that can be labels, of the samples that were looked at.
+    option : str
+        The option that takes a key, with ``{}`` in its place.
+    """
+    for key, found in values.items():
+        if found and (has_label_name(key) or _repeat(key, found)):
+            account.looks_like_labels(what, key, option.format(key))
+
+
+def _rank(key: str) -> int:
+    return _BY_RANK.index(key.replace(".", "/").rpartition("/")[2].lower())
+
+
+def _words(key: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORDS.findall(key))
+
+
+def _repeat(key: str, values: Sequence[Any]) -> bool:
+    """Tell whether values are few small integers or short texts, and the key does not say that they are no labels."""
+    if len(values) < _FEWEST or _words(key) & _OF_OTHERS:
+        return False
+    small = all(type(value) is int and 0 <= value < _LARGEST for value in values)
+    short = all(isinstance(value, str) and 0 < len(value) <= _LONGEST_TEXT for value in values)
+    return (small or short) and 2 <= len(set(values)) <= len(values) // 2
+
+
+_IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp", "x", "0")
+_LABELS = ("label", "cls", "class", "class_id", "target", "y")
+_BLOBS = ("image", "mask", "bytes", "text", "json")
+_HEAD = 32
+
+LOOKED_AT = 64
+"""Samples by whose values labels are known."""
+
+Value = Piece | bytes | int | float | np.ndarray[Any, Any] | None
+"""A value of a column: where its bytes lie, or these; or a number, or an array."""
+
+
+class ColumnType(NamedTuple):
+    """What a column holds.
+
+    Attributes
+    ----------
+    kind : str
+        ``"image"``, ``"bytes"``, ``"text"``, ``"json"``, ``"scalar"`` or ``"array"``; empty where packer does not
+        take the column.
+    dtype : str
+        The dtype of the field that a scalar or an array becomes.
+    rank : int
+        The axes of an array.
+    why : str
+        Why packer does not take it.
+    """
+
+    kind: str
+    dtype: str = ""
+    rank: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What columns become.
+
+    Attributes
+    ----------
+    image : str
+        The column of the image.
+    label, name : str or None
+    fields : dict of str to Field
+        By column.
+    label_type : {"class", "float"}
+    notes : tuple of str
+        What is called otherwise.
+    """
+
+    image: str
+    label: str | None
+    name: str | None
+    fields: Mapping[str, Field]
+    label_type: str = "class"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def why_unlabeled(self) -> str:
+        """Why samples without a label have none."""
+        return "they have no column that is a label" if self.label is None else f"they have no {printable(self.label)}"
+
+    @property
+    def wanted(self) -> set[str]:
+        """The columns that become something."""
+        return {column for column in (self.image, self.label, self.name) if column is not None} | self.fields.keys()
+
+    def entry(
+        self,
+        name: str,
+        values: Mapping[str, Value],
+        read: Callable[[int, int], bytes],
+        shape: tuple[int, int] | None = None,
+    ) -> Entry:
+        """Return a sample.
+
+        Parameters
+        ----------
+        name : str
+            The sample's name, without suffix, where no column names the sample.
+        values : mapping
+            By columns, at least those that are wanted and have a value.
+        read : callable
+            Returns a range of the file in which the values lie.
+        shape : (height, width), optional
+            The size of an image that is pixels.
+
+        Raises
+        ------
+        ValueError
+            If a value is none of its field; the message says why.
+        """
+        image, label = values.get(self.image), self._label(values, read)
+        if not isinstance(image, (Piece, bytes)):
+            raise ValueError("it has no image")
+        if shape is not None:
+            suffix = ".png"
+        else:
+            suffix = suffix_of(read(image.offset, min(_HEAD, image.size)) if isinstance(image, Piece) else image)
+        if self.name is not None:
+            name = _text(values.get(self.name), read, self.name)
+        stored = {field.name: _stored(field, values.get(column)) for column, field in self.fields.items()}
+        return Entry(image_name(name, suffix), image, label, stored, shape)
+
+    def _label(self, values: Mapping[str, Value], read: Callable[[int, int], bytes]) -> int | float | str | None:
+        value = None if self.label is None else values.get(self.label)
+        if value is None or isinstance(value, (int, float)):
+            if isinstance(value, float) and math.isnan(value):
+                raise ValueError("its label is NaN")
+            return value
+        assert self.label is not None
+        return _text(value, read, self.label)
+
+
+def roles_of(
+    columns: Mapping[str, ColumnType],
+    keys: Mapping[str, str],
+    where: str,
+    account: Account,
+    values: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    *,
+    name: str | None = None,
+    label: str | None = None,
+) -> Roles:
+    """Return what columns become: what `keys` say, or where they say nothing what names and types tell.
+
+    Parameters
+    ----------
+    columns : mapping of str to ColumnType
+    keys : mapping of str to str
+        As `Container.open` takes them.
+    where : str
+        The file that has the columns, for messages.
+    account : Account
+        What became of the columns.
+    values : mapping of str to sequence
+        By column, the numbers and short texts of the first samples.
+    name : str, optional
+        The column of names, where no key names another.
+    label : str, optional
+        That of labels, where there are no keys; by default what it is called tells.
+
+    Raises
+    ------
+    SourceError
+        If a key names no column, or none is the image.
+    OptionError
+        If a column is not of the kind that is asked for.
+    """
+    chosen = Chosen.of(keys)
+    for column in chosen.all_keys():
+        if column not in columns:
+            raise SourceError(f"{where}: no column {printable(column)!r}: there are {_listed(columns)}")
+        if not columns[column].kind:
+            raise SourceError(f"{where}: column {printable(column)!r} {columns[column].why}")
+    image = chosen.image or _image(columns, where)
+    if columns[image].kind not in ("image", "bytes"):
+        raise OptionError(f"--key image={image}: the column holds {columns[image].kind}, and no images")
+    name = chosen.name or name
+    if name is not None and columns[name].kind not in ("text", "bytes"):
+        raise OptionError(f"--key name={name}: the column holds {columns[name].kind}, and no names")
+    others = {column: type for column, type in columns.items() if column not in (image, name)}
+    label = chosen.label if keys else label or _label(others, values, account)
+    if label is not None and not _is_label(columns[label], values.get(label, ())):
+        raise OptionError(f"--key label={label}: the column holds {columns[label].kind}, which is no label")
+    used, fields, notes = {image, label, name}, dict[str, Field](), list[str]()
+    if keys:
+        fields = {column: _field(field, columns[column]) for column, field in chosen.by_key().items()}
+        left = [column for column in columns if column not in used and column not in fields]
+        account.left_out("column", "--key does not name them", left, chosen=True)
+    else:
+        for column in columns:
+            if column not in used and not columns[column].kind:
+                account.left_out("column", f"it {columns[column].why}", [column])
+        taken = [column for column in columns if column not in used and columns[column].kind]
+        fields = _named(taken, columns, notes)
+    if len(fields) > MOST_FIELDS:
+        raise SourceError(f"{where}: {len(fields)} columns are too many: say with --key which of them are wanted")
+    is_float = label is not None and columns[label].dtype.startswith("float")
+    return Roles(image, label, name, fields, "float" if is_float else "class", tuple(notes))
+
+
+def _image(columns: Mapping[str, ColumnType], where: str) -> str:
+    images = [column for column, type in columns.items() if type.kind == "image"]
+    names = [name for image in _IMAGES for name in (image, f"{image}.bytes")]
+    likely = [name for name in names if columns.get(name, ColumnType("")).kind in ("image", "bytes")]
+    found = [column for column in likely if column in images] or images or likely
+    if not found:
+        raise SourceError(f"{where}: no column of images: say which with --key image=COLUMN, of {_listed(columns)}")
+    return found[0]
+
+
+def _label(columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]], account: Account) -> str | None:
+    """Return the column of the labels, by its name; else say which columns look like labels."""
+    able = [column for column, type in columns.items() if _is_label(type, values.get(column, ()))]
+    label = label_key(able, _LABELS)
+    named = [column for column in columns if column in _LABELS or is_named(column)]
+    several = [column for column in named if columns[column].kind in ("array", "json")]
+    account.taken("column", "a field, as its values are no single labels", several)
+    if label is not None:
+        account.taken("column", "the label", [label])
+        others = [column for column in named if column in able and column != label]
+        account.taken("column", f"a field beside {printable(label)}, which is the label", others)
+    elif not several:
+        add_candidates(account, "column", {column: values.get(column, ()) for column in able})
+        for column in (column for column in named if not columns[column].kind):
+            account.looks_like_labels("column", column, "", columns[column].why)
+    return label
+
+
+def _is_label(type: ColumnType, values: Sequence[Any]) -> bool:
+    """Tell whether a column may hold labels: numbers, texts, or bytes that are short texts."""
+    return type.kind in ("scalar", "text") or (type.kind == "bytes" and bool(values))
+
+
+def _field(chosen: ChosenField, type: ColumnType) -> Field:
+    """Return the field that a person wants of a column."""
+    kind, dtype = chosen.kind, type.dtype
+    if kind in OF_SCALARS and type.kind == "scalar":
+        kind, dtype = "scalar", kind
+    kind = kind or type.kind
+    able = {"scalar": ("scalar", "class"), "array": ("array",)}.get(type.kind, _BLOBS)
+    if kind not in able:
+        raise OptionError(f"{chosen}: the column can become {' or '.join(able)}, and no {kind}")
+    try:
+        return Field(chosen.name, kind, "" if kind == "class" else dtype, type.rank)
+    except ValueError as error:
+        raise OptionError(f"{chosen}: {error}") from error
+
+
+def _named(taken: Iterable[str], columns: Mapping[str, ColumnType], notes: list[str]) -> dict[str, Field]:
+    """Return fields of columns, which have names that fields may have."""
+    fields: dict[str, Field] = {}
+    for column in taken:
+        name = field_name(column, [field.name for field in fields.values()])
+        if name != column:
+            notes.append(f"the column {printable(column)} is the field {name}")
+        type = columns[column]
+        fields[column] = Field(name, type.kind, type.dtype, type.rank)
+    return fields
+
+
+def _stored(field: Field, value: Value) -> Piece | Stored:
+    if value is None or isinstance(value, (Piece, bytes)):
+        return value
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    try:
+        return field.encode(value)
+    except ValueError as error:
+        raise ValueError(f"field {field.name!r}: {error}") from error
+
+
+def _text(value: Value, read: Callable[[int, int], bytes], column: str) -> str:
+    if isinstance(value, Piece):
+        value = read(value.offset, value.size) if value.size <= _LONGEST else None
+    if not isinstance(value, bytes):
+        raise ValueError(f"no text of a modest length in column {column!r}")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"no UTF-8 in column {column!r}") from None
+
+
+def short_text(data: bytes) -> str | None:
+    """Return the text in a few bytes; None where they are none, so that they cannot be the name of a class."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text and text.isprintable() else None
+
+
+_LONGEST = 4096  # bytes of a name
+
+
+def _listed(columns: Iterable[str]) -> str:
+    names = list(map(printable, columns))
+    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+
+
+_MOST = 2**53  # up to which a float64 holds every whole number
+
+
+def are_whole(blocks: Iterable[npt.NDArray[Any]]) -> tuple[bool, bool]:
+    """Tell of floats whether all that are numbers are whole, and whether some are NaN: integers with gaps."""
+    gaps = False
+    for block in blocks:
+        missing = np.isnan(block)
+        gaps |= bool(missing.any())
+        numbers = block[~missing].astype(np.float64)  # in which the limit has a place too
+        if not (np.isfinite(numbers) & (np.abs(numbers) < _MOST) & (numbers == np.floor(numbers))).all():
+            return False, gaps
+    return True, gaps
+
+
+def are_one_hot(blocks: Iterable[npt.NDArray[Any]]) -> bool:
+    """Tell whether every row of numbers, (N, C), has a single 1 and otherwise 0."""
+    return all(((block == 0) | (block == 1)).all() and ((block == 1).sum(axis=1) == 1).all() for block in blocks)
+
+
+def one_hot(values: Sequence[Any]) -> int | None:
+    """Return the place of the only 1 among zeros; None where the values are anything else."""
+    if len(values) < 2 or any(value not in (0, 1) for value in values):
+        return None
+    return list(values).index(1) if sum(values) == 1 else None
+
+
+def whole(value: float) -> int | float:
+    """Return a number without a fraction as an int; any other as it is."""
+    return int(value) if isinstance(value, int) or float(value).is_integer() else value

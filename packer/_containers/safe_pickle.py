@@ -1,0 +1,543 @@
+"""What a pickle says, read by its opcodes: numbers, texts, bytes, tuples, lists, dicts and NumPy's arrays.
+
+Nothing is imported and nothing is called. What a pickle asks to be called is looked up among the few things that make
+bytes and arrays; anything else is a ValueError that names it. Bytes are not read but located in the file. The opcodes
+are those of Python's `pickletools`, which describes them.
+
+What was found in a value and not read: bytes, and the elements of arrays, by where in the file they lie.
+
+A range of a file, read from its beginning to its end: what is of no interest is skipped and never read.
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+import pickletools
+import re
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from packer._containers.contract import MOST_THINGS, Budget
+from packer._storage.packfile import PackFile
+from packer.errors import printable
+
+__all__ = ["HELD", "PIECE", "Array", "Blob", "RangeReader", "array_of", "is_pickle", "unpickled"]
+
+_DTYPE = re.compile(r"[<>|=]?[biuf][1248]")
+
+HELD = 64
+"""Bytes of a blob that are read at once."""
+
+
+class Blob(NamedTuple):
+    """Bytes in a file.
+
+    Attributes
+    ----------
+    offset, size : int
+    head : bytes
+        The first of them.
+    """
+
+    offset: int
+    size: int
+    head: bytes
+
+    def data(self, file: PackFile) -> bytes:
+        """Return all of them."""
+        return self.head if len(self.head) == self.size else file.read(self.offset, self.size)
+
+
+class Array(NamedTuple):
+    """An array of NumPy: its dtype, its shape, its elements, and whether the first axis counts fastest."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    elements: Blob | bytes
+    fortran: bool = False
+
+    def value(self, file: PackFile) -> Any:
+        """Return the array; ValueError where the elements are not as many."""
+        data = self.elements.data(file) if isinstance(self.elements, Blob) else self.elements
+        array = np.frombuffer(data, self.dtype)
+        return array.reshape(self.shape, order="F" if self.fortran else "C")
+
+
+def array_of(dtype: str, shape: Any, elements: Any, fortran: bool) -> Array:
+    """Return the array that a stranger describes; ValueError where it is none of numbers, or of another size."""
+    if not _DTYPE.fullmatch(dtype):
+        raise ValueError("an array of something else than numbers")
+    if (
+        not isinstance(shape, tuple)
+        or len(shape) > 8
+        or not all(isinstance(side, int) and 0 <= side < 1 << 40 for side in shape)
+    ):
+        raise ValueError("an array of a strange shape")
+    if not isinstance(elements, (Blob, bytes)):
+        raise ValueError("an array whose elements are no bytes")
+    size = elements.size if isinstance(elements, Blob) else len(elements)
+    if math.prod(shape) * int(dtype[-1]) != size:
+        raise ValueError(f"an array whose elements have {size} bytes, which do not fit its shape")
+    return Array(dtype, shape, elements, fortran)
+
+
+PIECE = 256
+"""Bytes that are read at once."""
+
+_MOST = 1 << 28  # of one line or text
+
+
+class RangeReader:
+    """Reads on in a range of a file.
+
+    Parameters
+    ----------
+    file : PackFile
+    offset, size : int
+        Where the range begins, and its bytes.
+    head : bytes, optional
+        Its first bytes, where they were read already.
+
+    Raises
+    ------
+    ValueError
+        From every method, where the range ends before what is wanted.
+    """
+
+    __slots__ = ("_at", "_data", "_end", "_file", "_start")
+
+    def __init__(self, file: PackFile, offset: int, size: int, head: bytes = b"") -> None:
+        self._file, self._start, self._end = file, offset, offset + size
+        self._data, self._at = head or file.read(offset, min(size, PIECE)), 0
+
+    def tell(self) -> int:
+        """Return where in the file the next byte lies."""
+        return self._start + self._at
+
+    @property
+    def left(self) -> int:
+        """How many bytes there are still."""
+        return self._end - self._start - self._at
+
+    def byte(self) -> int:
+        """Return the next byte."""
+        if self._at == len(self._data):
+            self._read_on(1)
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def take(self, count: int) -> bytes:
+        """Return the next bytes."""
+        if self._at + count > len(self._data):
+            self._read_on(count)
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def skip(self, count: int) -> None:
+        """Go on behind some bytes."""
+        if not 0 <= count <= self.left:
+            raise ValueError(f"{count} bytes are announced, and {self.left} are there")
+        self._at += count
+        if self._at > len(self._data):
+            self._start, self._data, self._at = self._start + self._at, b"", 0
+
+    def line(self) -> bytes:
+        """Return the bytes before the next end of a line, which is skipped."""
+        found = self._data.find(b"\n", self._at)
+        while found < 0:
+            held = len(self._data) - self._at
+            if held == self.left:
+                raise ValueError("a line has no end")
+            self._read_on(min(self.left, 2 * held + PIECE))
+            found = self._data.find(b"\n", self._at + held)
+        line = self._data[self._at : found]
+        self._at = found + 1
+        return line
+
+    def varint(self) -> int:
+        """Return the next number of 64 bits, 7 in a byte, as protocol buffers have them."""
+        at = self._at
+        if at < len(self._data) and self._data[at] < 0x80:
+            self._at = at + 1
+            return self._data[at]
+        number = 0
+        for shift in range(0, 70, 7):
+            byte = self.byte()
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number & 0xFFFF_FFFF_FFFF_FFFF
+        raise ValueError("a number has more than 64 bits")
+
+    def _read_on(self, count: int) -> None:
+        """Have at least so many of the next bytes."""
+        left = self.left
+        if not 0 <= count <= left:
+            raise ValueError(f"{count} bytes are announced, and {left} are there")
+        if count > _MOST:
+            raise ValueError(f"{count} bytes are too many for one value")
+        self._start += self._at
+        held = self._data[self._at :]
+        self._data = held + self._file.read(self._start + len(held), min(left, max(count, PIECE)) - len(held))
+        self._at = 0
+
+
+_DIGITS = 20  # of an integer
+_LONGEST_NAME = 1 << 10  # of a module, a function, a dtype, an encoding
+_MOST_ARGUMENTS = 8
+_PROTOCOLS = range(2, 6)
+
+
+class _Mark:
+    pass
+
+
+class _Name(NamedTuple):
+    """Something that a pickle would import."""
+
+    text: str
+
+
+class _DType:
+    """A dtype, and an array that has no elements yet: both are made first and filled later."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class _Unfilled:
+    def __init__(self) -> None:
+        self.array: Array | None = None
+
+
+_MARK = _Mark()
+
+
+def is_pickle(head: bytes) -> bool:
+    """Tell whether bytes begin as a pickle of protocol 2 or later, or as one of an earlier one may."""
+    return (head[:1] == b"\x80" and len(head) > 1 and head[1] in _PROTOCOLS) or head[:1] in (b"(", b"]", b"}", b"c")
+
+
+def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, head: bytes = b"") -> Any:
+    """Return what the pickle in a range of a file holds.
+
+    Parameters
+    ----------
+    file : PackFile
+    offset, size : int
+    most : int
+        How many opcodes are read.
+    head : bytes, optional
+        The first bytes, where they were read already.
+
+    Returns
+    -------
+    object
+        An int, a float, a bool, None, a text, a tuple, a list, a dict, a `Blob`; bytes where they are not in one piece
+        in the file; an `Array`. Lists may be in several others, and in themselves: whoever walks them counts what they
+        become with a `Budget`.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, or holds something else.
+    """
+    machine = _Machine(file, RangeReader(file, offset, size, head))
+    try:
+        value = _plain(machine.run(most))
+    except (IndexError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise ValueError("a damaged pickle") from error
+    if value is None or isinstance(value, (bool, int, float, str, bytes, tuple, list, dict)):  # Blob and Array as well
+        return value
+    raise ValueError("a pickle of something else than numbers, texts, bytes, lists and dicts")
+
+
+def _plain(value: Any) -> Any:
+    return value.array if isinstance(value, _Unfilled) else value
+
+
+class _Machine:
+    """Does what opcodes say, with a stack and a memo of what was met."""
+
+    def __init__(self, file: PackFile, window: RangeReader) -> None:
+        self._file, self._window = file, window
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+        self._budget = Budget(window.left, window.left)  # of copies of what is referred to
+
+    def run(self, most: int) -> Any:
+        """Return what is on the stack at the end."""
+        window, stack = self._window, self._stack
+        for _ in range(most):
+            opcode = window.byte()
+            if opcode == 0x2E:  # STOP
+                return stack.pop()
+            action = _ACTIONS.get(opcode)
+            if action is None:
+                raise ValueError(f"a pickle with the opcode {_called(opcode)}, which packer does not read")
+            action(self)
+        raise ValueError("a pickle of too many opcodes")
+
+    # Each of these is what one or several opcodes do.
+
+    def number(self, count: int, *, signed: bool = False) -> int:
+        return int.from_bytes(self._window.take(count), "little", signed=signed)
+
+    def push_number(self, count: int, *, signed: bool = False) -> None:
+        self._stack.append(self.number(count, signed=signed))
+
+    def push_long(self, width: int) -> None:
+        count = self.number(width)
+        if count > _DIGITS:
+            raise ValueError("a pickle with a very large integer")
+        self._stack.append(int.from_bytes(self._window.take(count), "little", signed=True))
+
+    def push_text_number(self) -> None:
+        line = self._window.line().rstrip(b"L")
+        if line in (b"00", b"01"):
+            self._stack.append(line == b"01")
+            return
+        if len(line) > _DIGITS:
+            raise ValueError("a pickle with a very large integer")
+        self._stack.append(int(line))
+
+    def push_blob(self, width: int) -> None:
+        size, offset = self.number(width), self._window.tell()
+        if size > self._window.left:
+            raise ValueError(f"{size} bytes are announced, and {self._window.left} are there")
+        head = self._window.take(min(size, HELD))
+        self._window.skip(size - len(head))
+        self._stack.append(Blob(offset, size, head))
+
+    def push_text(self, width: int) -> None:
+        self._stack.append(self._window.take(self.number(width)).decode("utf-8", "surrogatepass"))
+
+    def push_quoted(self) -> None:
+        line = self._window.line().strip()
+        if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
+            raise ValueError("a pickle with a string that has no quotes")
+        self._stack.append(codecs.escape_decode(line[1:-1])[0])
+
+    def push_line(self) -> None:
+        self._stack.append(self._window.line().decode("raw_unicode_escape"))
+
+    def push(self, value: Any) -> None:
+        self._stack.append(value)
+
+    def push_double(self) -> None:
+        self._stack.append(struct.unpack(">d", self._window.take(8))[0])
+
+    def push_global(self) -> None:
+        module, name = self._window.line(), self._window.line()
+        self._stack.append(_Name(f"{module.decode('utf-8', 'replace')}.{name.decode('utf-8', 'replace')}"))
+
+    def push_stack_global(self) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        self._stack.append(_Name(f"{self._text(module)}.{self._text(name)}"))
+
+    def put(self, number: int) -> None:
+        self._memo[number] = self._stack[-1]
+
+    def get(self, number: int) -> None:
+        self._stack.append(self._memo[number])
+
+    def since_mark(self) -> list[Any]:
+        """Take what is above the mark from the stack, and the mark."""
+        stack = self._stack
+        at = len(stack) - 1
+        while stack[at] is not _MARK:
+            at -= 1
+            if at < 0:
+                raise ValueError("a damaged pickle")
+        found = stack[at + 1 :]
+        del stack[at:]
+        return list(map(_plain, found))
+
+    def taken(self, count: int) -> list[Any]:
+        if len(self._stack) < count:
+            raise ValueError("a damaged pickle")
+        found = self._stack[len(self._stack) - count :]
+        del self._stack[len(self._stack) - count :]
+        return list(map(_plain, found))
+
+    def extend(self, values: list[Any]) -> None:
+        if not isinstance(self._stack[-1], list):
+            raise ValueError("a damaged pickle")
+        self._stack[-1].extend(values)
+
+    def update(self, values: list[Any]) -> None:
+        if not isinstance(self._stack[-1], dict):
+            raise ValueError("a damaged pickle")
+        self._stack[-1].update(self.pairs(values))
+
+    def pairs(self, values: list[Any]) -> dict[Any, Any]:
+        found = {}
+        for key, value in zip(values[::2], values[1::2], strict=True):
+            if isinstance(key, Blob):
+                self._budget.spend(key.size)
+                key = key.data(self._file)
+            key = key.decode("utf-8", "replace") if isinstance(key, bytes) else key
+            if not isinstance(key, (str, int)):  # a tuple in a tuple in a tuple ... would be hashed
+                raise ValueError("a pickle with a dict whose keys are no texts")
+            found[key] = value
+        return found
+
+    def call(self) -> None:
+        """Make what a pickle would call a function for."""
+        arguments, function = self._stack.pop(), self._stack.pop()
+        maker = _MAKERS.get(function.text) if isinstance(function, _Name) else None
+        if isinstance(function, _Name) and function.text in _RECONSTRUCTORS:
+            classes = [one.text for one in arguments if isinstance(one, _Name)] if isinstance(arguments, tuple) else []
+            self._refuse_instance(classes[0] if classes else "")
+        if maker is None:
+            named = f"{function.text[:100]!r}" if isinstance(function, _Name) else "what is no name"
+            raise ValueError(f"a pickle that calls {named}, which packer does not do")
+        if not isinstance(arguments, tuple) or len(arguments) > _MOST_ARGUMENTS:
+            raise ValueError("a damaged pickle")
+        self._stack.append(maker(self, *arguments))
+
+    def make_instance(self) -> NoReturn:
+        """Refuse an instance of a class, with the class's name."""
+        names = [value.text for value in reversed(self._stack[-3:]) if isinstance(value, _Name)]
+        self._refuse_instance(names[0] if names else "")
+
+    def _refuse_instance(self, name: str) -> NoReturn:
+        shown = f", {printable(name[:100])}," if name else ""
+        raise ValueError(
+            f"a pickle with an instance of a class{shown} which is a Python object that packer never makes. "
+            "Write the bytes of an image's file, and numbers and texts"
+        )
+
+    def build(self) -> None:
+        """Fill a dtype or an array."""
+        state, made = self._stack.pop(), self._stack[-1]
+        if isinstance(made, _DType) and isinstance(state, tuple):
+            order = self._text(state[1])
+            made.name = (order if order in ("<", ">") else "|") + made.name.lstrip("<>|=")
+        elif isinstance(made, _Unfilled) and isinstance(state, tuple):
+            _, shape, dtype, fortran, elements = state
+            made.array = _array(dtype, shape, elements, bool(fortran))
+        else:
+            raise ValueError("a pickle with an object that packer does not know")
+
+    def dtype(self, name: Any, *_: Any) -> _DType:
+        return _DType(self._text(name))
+
+    def scalar(self, dtype: Any, elements: Any) -> Any:
+        array = _array(dtype, (), elements, False).value(self._file)
+        return array.item()
+
+    def encoded(self, text: Any, encoding: Any) -> bytes:
+        if (name := self._text(encoding)) not in ("latin1", "latin-1"):
+            raise ValueError(f"a pickle with bytes as {name[:100]}")
+        if not isinstance(text, str):
+            raise ValueError("a damaged pickle")
+        self._budget.spend(len(text))
+        return text.encode("latin-1")
+
+    def made_bytes(self, *arguments: Any) -> Any:
+        if not arguments:
+            return b""
+        return arguments[0] if len(arguments) == 1 else self.encoded(*arguments)
+
+    def from_buffer(self, elements: Any, dtype: Any, shape: Any, order: Any) -> Array:
+        return _array(dtype, shape, elements, self._text(order) == "F")
+
+    def unfilled(self, *_: Any) -> _Unfilled:
+        return _Unfilled()
+
+    def _text(self, value: Any) -> str:
+        """Return the text of a short name; ValueError where it is none."""
+        size = value.size if isinstance(value, Blob) else len(value) if isinstance(value, (bytes, str)) else -1
+        if not 0 <= size <= _LONGEST_NAME:
+            raise ValueError("a pickle with a name that is no short text")
+        value = value.data(self._file) if isinstance(value, Blob) else value
+        return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _called(opcode: int) -> str:
+    """Return what Python calls an opcode."""
+    names = (known.name for known in pickletools.opcodes if known.code == chr(opcode))
+    return next(names, f"{opcode:#04x}")
+
+
+def _array(dtype: Any, shape: Any, elements: Any, fortran: bool) -> Array:
+    if not isinstance(dtype, _DType):
+        raise ValueError("a damaged pickle")
+    return array_of(dtype.name, shape, elements, fortran)
+
+
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "_codecs.encode": _Machine.encoded,
+    "builtins.bytearray": _Machine.made_bytes,
+    "builtins.bytes": _Machine.made_bytes,
+    "__builtin__.bytearray": _Machine.made_bytes,
+    "__builtin__.bytes": _Machine.made_bytes,
+    "numpy.dtype": _Machine.dtype,
+}
+for _module in ("numpy.core", "numpy._core"):
+    _MAKERS[f"{_module}.multiarray.scalar"] = _Machine.scalar
+    _MAKERS[f"{_module}.multiarray._reconstruct"] = _Machine.unfilled
+    _MAKERS[f"{_module}.numeric._frombuffer"] = _Machine.from_buffer
+
+_RECONSTRUCTORS = ("copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__", "copyreg.__newobj_ex__")
+
+_ACTIONS: dict[int, Callable[[_Machine], Any]] = {
+    0x80: lambda m: m.number(1),  # PROTO
+    0x95: lambda m: m.number(8),  # FRAME
+    ord("("): lambda m: m.push(_MARK),
+    ord("0"): lambda m: m.taken(1),  # POP
+    ord("1"): lambda m: m.since_mark(),  # POP_MARK
+    ord("N"): lambda m: m.push(None),
+    0x88: lambda m: m.push(True),
+    0x89: lambda m: m.push(False),
+    ord("I"): _Machine.push_text_number,
+    ord("L"): _Machine.push_text_number,
+    ord("J"): lambda m: m.push_number(4, signed=True),
+    ord("K"): lambda m: m.push_number(1),
+    ord("M"): lambda m: m.push_number(2),
+    0x8A: lambda m: m.push_long(1),
+    0x8B: lambda m: m.push_long(4),
+    ord("F"): lambda m: m.push(float(m._window.line())),
+    ord("G"): _Machine.push_double,
+    ord("S"): _Machine.push_quoted,
+    ord("T"): lambda m: m.push_blob(4),
+    ord("U"): lambda m: m.push_blob(1),
+    ord("B"): lambda m: m.push_blob(4),
+    ord("C"): lambda m: m.push_blob(1),
+    0x8E: lambda m: m.push_blob(8),
+    0x96: lambda m: m.push_blob(8),
+    ord("V"): _Machine.push_line,
+    ord("X"): lambda m: m.push_text(4),
+    0x8C: lambda m: m.push_text(1),
+    0x8D: lambda m: m.push_text(8),
+    ord(")"): lambda m: m.push(()),
+    ord("t"): lambda m: m.push(tuple(m.since_mark())),
+    0x85: lambda m: m.push(tuple(m.taken(1))),
+    0x86: lambda m: m.push(tuple(m.taken(2))),
+    0x87: lambda m: m.push(tuple(m.taken(3))),
+    ord("]"): lambda m: m.push([]),
+    ord("l"): lambda m: m.push(m.since_mark()),
+    ord("a"): lambda m: m.extend(m.taken(1)),
+    ord("e"): lambda m: m.extend(m.since_mark()),
+    ord("}"): lambda m: m.push({}),
+    ord("d"): lambda m: m.push(m.pairs(m.since_mark())),
+    ord("s"): lambda m: m.update(m.taken(2)),
+    ord("u"): lambda m: m.update(m.since_mark()),
+    ord("p"): lambda m: m.put(int(m._window.line())),
+    ord("q"): lambda m: m.put(m.number(1)),
+    ord("r"): lambda m: m.put(m.number(4)),
+    0x94: lambda m: m.put(len(m._memo)),
+    ord("g"): lambda m: m.get(int(m._window.line())),
+    ord("h"): lambda m: m.get(m.number(1)),
+    ord("j"): lambda m: m.get(m.number(4)),
+    ord("c"): _Machine.push_global,
+    0x93: _Machine.push_stack_global,
+    ord("R"): _Machine.call,
+    ord("b"): _Machine.build,
+    **dict.fromkeys((0x81, 0x92, ord("i"), ord("o")), _Machine.make_instance),  # NEWOBJ, NEWOBJ_EX, INST, OBJ
+}
+"""What each opcode does."""

@@ -1,0 +1,451 @@
+"""Shards that begin with how many samples they hold and where each begins, as those of MDS and LitData.
+
+Layout: u32 n; (n + 1) x u32, where each sample begins and where the last ends; the samples. A sample has the sizes of
+those parts that have no fixed one, u32 each, and then its parts.
+
+Reading the structure of a container's files: in large blocks where samples are small, else a few bytes at a time.
+
+Images as MDS and LitData store those of Pillow: width, height and mode, and after them the pixels as they are.
+
+Layout: u32 width, u32 height, u32 bytes of the mode, the mode, the pixels row after row.
+
+Arrays as MDS and LitData store them: with or without their dtype and their shape before the elements.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import itertools
+import math
+import os
+import re
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._containers.contract import Container, Entry, Piece, PixelLayout
+from packer._containers.roles import LOOKED_AT, ColumnType, Roles, Value, roles_of, short_text
+from packer._fields.codec import parsed_json
+from packer._storage.packfile import PackFile
+from packer.errors import PackError, SourceError, printable
+
+__all__ = [
+    "MDSArray",
+    "OffsetShards",
+    "Part",
+    "Reading",
+    "Unpacked",
+    "array_type",
+    "first_offset",
+    "json_in",
+    "litdata_array",
+    "pil_layout",
+    "pil_pixels",
+    "plain_dtype",
+    "reading",
+    "samples",
+]
+
+_READ_BLOCK = 1 << 20  # bytes that are read at once where what is wanted lies close together
+_CLOSE = 1 << 16  # bytes from one miss to the next
+_LEAST = 1 << 10
+_MOST_JSON = 1 << 28
+
+
+class Unpacked:
+    """A file that lay compressed, in memory.
+
+    Parameters
+    ----------
+    path : path
+    data : bytes
+    """
+
+    def __init__(self, path: str | os.PathLike[str], data: bytes) -> None:
+        self.path, self.size = os.fspath(path), len(data)
+        self._data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a range."""
+        return self._data[offset : offset + size]
+
+
+class Reading:
+    """An open file of a container, mostly read from its beginning to its end.
+
+    Attributes
+    ----------
+    path : str
+        As messages show it.
+    size : int
+        Bytes of the file.
+    """
+
+    def __init__(self, file: PackFile | Unpacked) -> None:
+        self._file = file
+        self.path, self.size = printable(file.path), file.size
+        self._block, self._begin, self._missed = b"", 0, -_CLOSE
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a range of the file; SourceError where it does not lie in the file, or the disk fails."""
+        start = offset - self._begin
+        if start < 0 or start + size > len(self._block):
+            if offset < 0 or size < 0 or offset + size > self.size:
+                raise SourceError(
+                    f"{self.path}: bytes {offset} to {offset + size} are wanted, and it has {self.size}: "
+                    "it was cut short, or is damaged"
+                )
+            ahead = _READ_BLOCK if 0 <= offset - self._missed < _CLOSE + len(self._block) else _LEAST
+            self._missed, self._begin, start = offset, offset, 0
+            try:
+                self._block = self._file.read(offset, min(max(size, ahead), self.size - offset))
+            except PackError as error:
+                raise SourceError(str(error)) from error
+        return self._block[start : start + size]
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[Reading]:
+    """Open a file for reading; SourceError where it cannot be opened."""
+    try:
+        file = PackFile(path)
+    except PackError as error:
+        raise SourceError(str(error)) from error
+    with file:
+        yield Reading(file)
+
+
+def json_in(path: str | os.PathLike[str]) -> Any:
+    """Return what a JSON file says; SourceError where it says nothing, or is larger than any description."""
+    with reading(path) as file:
+        if file.size > _MOST_JSON:
+            raise SourceError(f"{file.path}: {file.size:,} bytes are more than a description has")
+        data = file.read(0, file.size)
+    try:
+        return parsed_json(data.decode("utf-8-sig"))
+    except ValueError as error:
+        raise SourceError(f"{printable(path)}: {error}") from error
+
+
+_HEAD = struct.Struct("<3I")
+_LAYOUTS = {b"RGB": PixelLayout("HWC", "RGB"), b"L": PixelLayout("HWC", "L")}
+_LONGEST_MODE = 16
+
+
+def pil_layout(read: Callable[[int, int], bytes], piece: Piece) -> PixelLayout:
+    """Return how the pixels of an image lie; ValueError where they are of a mode that packer does not read."""
+    return _LAYOUTS[_head(read, piece)[0]]
+
+
+def pil_pixels(
+    read: Callable[[int, int], bytes], piece: Piece, layout: PixelLayout | None
+) -> tuple[Piece, tuple[int, int]]:
+    """Return where the pixels of an image lie, and their height and width.
+
+    Raises
+    ------
+    ValueError
+        If they do not lie as `layout` says, or are more or fewer than the image has.
+    """
+    mode, width, height, start = _head(read, piece)
+    found = _LAYOUTS[mode]
+    if found != layout:
+        raise ValueError(f"its pixels are of mode {mode.decode()}, and others are of another. {_REMEDY}")
+    if found.size(height, width) != piece.size - start:
+        raise ValueError(f"{piece.size - start} bytes are no pixels of {width} x {height}")
+    return Piece(piece.file, piece.offset + start, piece.size - start), (height, width)
+
+
+def _head(read: Callable[[int, int], bytes], piece: Piece) -> tuple[bytes, int, int, int]:
+    """Return mode, width, height and where the pixels begin."""
+    if piece.size < _HEAD.size:
+        raise ValueError(f"{piece.size} bytes are no image of Pillow's")
+    width, height, length = _HEAD.unpack(read(piece.offset, _HEAD.size))
+    if length > _LONGEST_MODE or _HEAD.size + length > piece.size:
+        raise ValueError(f"a mode of {length} bytes is none of Pillow's")
+    mode = read(piece.offset + _HEAD.size, length)
+    if mode not in _LAYOUTS:
+        raise ValueError(f"its pixels are of mode {mode.decode('ascii', 'replace')}. {_REMEDY}")
+    return mode, width, height, _HEAD.size + length
+
+
+_REMEDY = "packer reads them where all are RGB, or all L: write the images as png or jpeg with the library itself"
+
+
+_DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32"}
+_DTYPES |= {64: "uint64", 65: "int64", 66: "float64"}
+_NUMBERED = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+_WIDER = {"uint32": "int64", "uint64": "int64"}
+"""The dtypes of fields that hold what no field has; a number that does not fit is an error."""
+
+_MOST_AXES = 8
+
+
+def array_type(array: npt.NDArray[Any]) -> ColumnType:
+    """Return the type of a column that holds such arrays."""
+    return ColumnType("array", _WIDER.get(array.dtype.name, array.dtype.name), array.ndim)
+
+
+@dataclass(frozen=True)
+class MDSArray:
+    """What stands in the name of the encoding, ``ndarray:DTYPE:SHAPE``, rather than before each array.
+
+    Attributes
+    ----------
+    dtype : str
+        Empty where each array has its own.
+    shape : tuple of int, optional
+    """
+
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, said: str) -> MDSArray:
+        """Return what ``DTYPE:SHAPE`` says; ValueError where that is none."""
+        match = re.fullmatch(r"(\w*)(?::([0-9]{1,18}(?:,[0-9]{1,18})*))?", said, re.ASCII)
+        if match is None or (match[1] and match[1] not in _DTYPES.values()):
+            raise ValueError(f"ndarray:{said} is no encoding of arrays")
+        return cls(match[1], tuple(map(int, match[2].split(","))) if match[2] else None)
+
+    def decode(self, data: bytes) -> npt.NDArray[Any]:
+        """Return an array; ValueError where the bytes are none."""
+        start, dtype, shape = 0, self.dtype, self.shape
+        if not dtype:
+            dtype, start = _DTYPES.get(data[0] if data else 0, ""), 1
+            if not dtype:
+                raise ValueError("an array has no known dtype")
+        if shape is None:
+            if len(data) <= start or data[start] >> 2 > _MOST_AXES:
+                raise ValueError("an array has no shape, or too many axes")
+            axes, width = data[start] >> 2, 1 << data[start] % 4
+            start += 1
+            told = data[start : start + axes * width]
+            if len(told) < axes * width:
+                raise ValueError("an array is too short for its shape")
+            shape = tuple(np.frombuffer(told, f"<u{width}").tolist())
+            start += axes * width
+        return _elements(data, start, dtype, shape)
+
+
+def plain_dtype(number: str) -> str:
+    """Return the dtype that a number of LitData's stands for; ValueError where it is of none that a field has."""
+    if not (number.isascii() and number.isdecimal() and len(number) < 3 and int(number) < len(_NUMBERED)):
+        raise ValueError(f"an array has the dtype {number!r}, which packer does not read")
+    return _NUMBERED[int(number)]
+
+
+def litdata_array(data: bytes, dtype: str | None) -> npt.NDArray[Any]:
+    """Return an array that LitData stores: of one axis, or where `dtype` is None with a head of u32.
+
+    The head is the dtype's number, the number of axes, and the length of each. ValueError where the bytes are none.
+    """
+    if dtype is not None:
+        return _elements(data, 0, dtype, (len(data) // np.dtype(dtype).itemsize,))
+    head = np.frombuffer(data, "<u4", min(len(data) // 4, 2 + _MOST_AXES)).tolist()
+    axes = head[1] if len(head) > 1 else _MOST_AXES + 1
+    if axes > _MOST_AXES or len(head) < 2 + axes:
+        raise ValueError("an array has no shape, or too many axes")
+    return _elements(data, 4 * (2 + axes), plain_dtype(str(head[0])), tuple(head[2 : 2 + axes]))
+
+
+def _elements(data: bytes, start: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    of_elements = np.dtype(dtype).newbyteorder("<")
+    if math.prod(shape) * of_elements.itemsize != len(data) - start:
+        raise ValueError(f"{len(data) - start} bytes are no array of {dtype} {shape}")
+    return np.frombuffer(data, of_elements, offset=start).reshape(shape)
+
+
+_COUNT = struct.Struct("<I")
+_BLOCK = 1 << 14  # samples
+_SHORT = 256  # bytes of a value that may be a label
+
+
+@dataclass(frozen=True)
+class Part(abc.ABC):
+    """What each sample has under a name.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        The type, as the shards' own library calls it.
+    size : int or None
+        The bytes of every value; None where each value has its own size.
+    """
+
+    name: str
+    kind: str
+    size: int | None = None
+
+    @property
+    def base(self) -> str:
+        """The type without what is said of it after a colon."""
+        return self.kind.partition(":")[0]
+
+    @property
+    @abc.abstractmethod
+    def is_array(self) -> bool:
+        """Whether values are arrays, whose dtype and axes are known from the first of them."""
+
+    @abc.abstractmethod
+    def type(self) -> ColumnType:
+        """Return what values are; ValueError where the part's size is none of its type."""
+
+    @abc.abstractmethod
+    def value(self, file: Reading, piece: Piece) -> Value:
+        """Return a value that is a number or an array; of any other `piece`. ValueError where the bytes are none."""
+
+
+@dataclass(eq=False)
+class OffsetShards(Container):
+    """Shards of one list of parts; `_choose` says what these become."""
+
+    parts: Sequence[Part] = ()
+    counts: Sequence[int | None] = ()
+    """How many samples each shard has, where the index says."""
+
+    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
+
+    @property
+    def units(self) -> int:
+        return len(self.counts)
+
+    def _stem(self, unit: int) -> str:
+        """Return what names of a shard's samples begin with."""
+        return os.path.splitext(self.files[unit])[0]
+
+    def _opened(self, unit: int) -> AbstractContextManager[Reading]:
+        """Open a shard."""
+        return reading(self.root / self.files[unit])
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        stem, wanted = self._stem(unit), self.roles.wanted
+        with self._opened(unit) as file:
+            for number, values in enumerate(self._values(file, unit, wanted)):
+                name = f"{stem}/{number:06d}"
+                try:
+                    if isinstance(values, Exception):
+                        raise values
+                    shape, image = None, values[self.roles.image]
+                    if self.pixels is not None and isinstance(image, Piece):
+                        values[self.roles.image], shape = pil_pixels(file.read, image, self.pixels)
+                    entry = self.roles.entry(name, values, file.read, shape)
+                except (ValueError, struct.error) as error:
+                    entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
+                yield entry
+
+    def _values(
+        self, file: Reading, unit: int, wanted: Collection[str]
+    ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
+        """Yield the values of each sample by the names of the parts that are wanted, or why there are none."""
+        sizes = [part.size for part in self.parts]
+        parts = [(place, part) for place, part in enumerate(self.parts) if part.name in wanted]
+        for _, start, stop in samples(file, self.counts[unit]):
+            try:
+                places = _places(file, start, stop, sizes)
+                yield {part.name: part.value(file, Piece(unit, *places[place])) for place, part in parts}
+            except (ValueError, struct.error) as error:
+                yield error
+
+    def _choose(self, keys: Mapping[str, str], where: str) -> None:
+        """Set what parts become: the axes of arrays and the mode of pixels are those of the first sample."""
+        names = [part.name for part in self.parts]
+        with self._opened(0) as file:
+            try:
+                types = {part.name: part.type() for part in self.parts}
+                first = next(self._values(file, 0, names), {})
+                if isinstance(first, Exception):
+                    raise first
+                arrays = {name: value for name, value in first.items() if isinstance(value, np.ndarray)}
+                types |= {name: array_type(value) for name, value in arrays.items()}
+            except (ValueError, struct.error) as error:
+                raise _refused(file, 0, error) from error
+            looked_at = self._first_values(file, types)
+            self.roles = roles_of(types, keys, where, self.account, looked_at)
+            pil = {part.name for part in self.parts if part.base == "pil"}
+            if pil & self.roles.fields.keys():
+                raise SourceError(f"{where}: only the image may be a pil: name with --key what is wanted")
+            if self.roles.image in pil and isinstance(image := first.get(self.roles.image), Piece):
+                try:
+                    self.pixels = pil_layout(file.read, image)
+                except ValueError as error:
+                    raise _refused(file, 0, error) from error
+        self.fields, self.label_type = tuple(self.roles.fields.values()), self.roles.label_type
+        self.why_unlabeled = self.roles.why_unlabeled
+        self.notes += self.roles.notes
+
+    def _first_values(self, file: Reading, types: Mapping[str, ColumnType]) -> dict[str, list[Any]]:
+        """Return the numbers and short texts of the first samples, by the names of their parts."""
+        names = [name for name, type in types.items() if type.kind in ("scalar", "text", "bytes")]
+        found: dict[str, list[Any]] = {}
+        for values in itertools.islice(self._values(file, 0, names), LOOKED_AT):
+            for name, value in {} if isinstance(values, Exception) else values.items():
+                if isinstance(value, Piece):
+                    value = file.read(value.offset, value.size) if value.size <= _SHORT else b""
+                label = short_text(value) if isinstance(value, bytes) else value
+                if label is not None:
+                    found.setdefault(name, []).append(label)
+        return found
+
+
+def _refused(file: Reading, number: int, error: Exception) -> SourceError:
+    return SourceError(f"{file.path}: sample {number}: {printable(error)}")
+
+
+def first_offset(file: Reading) -> int:
+    """Return where the table of offsets ends."""
+    (count,) = _COUNT.unpack(file.read(0, 4))
+    return 4 * (int(count) + 2)
+
+
+def samples(file: Reading, count: int | None = None) -> Iterator[tuple[int, int, int]]:
+    """Yield the number of each sample, where it begins, and where it ends.
+
+    Parameters
+    ----------
+    file : Reading
+    count : int, optional
+        How many there are as the index says.
+
+    Raises
+    ------
+    SourceError
+        If there are others than `count`, or one does not lie in the file after the table.
+    """
+    (found,) = _COUNT.unpack(file.read(0, 4))
+    if count is not None and found != count:
+        raise SourceError(f"{file.path}: has {found} samples, and the index says {count}")
+    least = 4 * (found + 2)
+    for first in range(0, found, _BLOCK):
+        block = min(_BLOCK, found - first) + 1
+        offsets = np.frombuffer(file.read(4 + 4 * first, 4 * block), "<u4").tolist()
+        for number, (start, stop) in enumerate(itertools.pairwise(offsets), first):
+            if not least <= start <= stop <= file.size:
+                raise SourceError(
+                    f"{file.path}: sample {number} lies at bytes {start} to {stop} of {file.size}: "
+                    "it was cut short, or is damaged"
+                )
+            yield number, start, stop
+
+
+def _places(file: Reading, start: int, stop: int, known: Sequence[int | None]) -> list[tuple[int, int]]:
+    """Return where the parts of a sample begin, and their sizes; ValueError where they do not fill the sample."""
+    unknown = sum(size is None for size in known)
+    if 4 * unknown > stop - start:
+        raise ValueError("it is too short for the sizes of its parts")
+    told = iter(struct.unpack(f"<{unknown}I", file.read(start, 4 * unknown)))
+    begin, parts = start + 4 * unknown, list[tuple[int, int]]()
+    for size in known:
+        length = next(told) if size is None else size
+        parts.append((begin, length))
+        begin += length
+    if begin != stop:
+        raise ValueError(f"its parts have {begin - start} bytes, and it has {stop - start}")
+    return parts

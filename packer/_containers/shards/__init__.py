@@ -1,1 +1,0 @@
-"""Shards whose tables say where each sample lies."""

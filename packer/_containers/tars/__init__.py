@@ -1,1 +1,0 @@
-"""WebDataset's tars."""

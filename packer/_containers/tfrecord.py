@@ -1,0 +1,882 @@
+"""TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): records, each of them an Example in most files.
+
+A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the data; and their checksum. A checksum is
+a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared. That of the data is compared by
+whoever reads the image, as the structure alone is read here. Index files of other tools are not used: they tell where
+records begin, which is read here anyway. `packer._containers.tfrecord` says what becomes of an Example's
+features.
+
+What the features of Examples are: those of the first samples are looked at, and of all samples read likewise.
+
+A feature whose list had one value in all samples that were looked at is one value: a scalar, a text, an image or bytes.
+One whose lists had other lengths, or whose key says that it is of objects, is an array, or a list of texts.
+
+Which features of Examples are the image, the label and the name, and which fields the others become.
+
+The keys of ImageNet's TFRecords, of TensorFlow Datasets, of TensorFlow's Object Detection API and of img2dataset are
+known.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import struct
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from packer._account import Account
+from packer._codecs import UNLABELED
+from packer._containers.contract import (
+    Chosen,
+    Container,
+    Entry,
+    Named,
+    Piece,
+    Seal,
+    field_name,
+    files_in,
+    head_of,
+    is_image_name,
+    suffix_of,
+)
+from packer._containers.protobuf import (
+    BYTES,
+    FLOATS,
+    INTS,
+    NOTHING,
+    MessageError,
+    SeveralError,
+    Window,
+    byte_strings,
+    feature_lists,
+    floats,
+    ints,
+    one_bytes,
+    one_float,
+    one_int,
+)
+from packer._containers.roles import add_candidates, is_named, label_key, one_hot
+from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
+from packer._storage.packfile import PackFile
+from packer._storage.safe_open import name_problem, open_regular
+from packer._table import Buffer
+from packer.errors import SourceError, printable
+
+__all__ = [
+    "TYPES",
+    "Boxes",
+    "Column",
+    "Look",
+    "Roles",
+    "Seen",
+    "TFRecord",
+    "choose",
+    "field_of",
+    "is_of_objects",
+    "masked",
+    "masked_crc32c",
+    "text_of",
+]
+
+Read = Callable[[Window, int, int, int], Any]
+
+TYPES = {NOTHING: "nothing", BYTES: "byte strings", FLOATS: "floats", INTS: "ints"}
+_OF_OBJECTS = re.compile(r"(^|/)(objects?|bbox)/")
+_HEAD = 32  # bytes by which an image is known
+_SHORT = 256  # bytes of a text that may be a label
+_LONGEST_ONE_HOT = 1 << 16  # numbers
+_TEXT = 1 << 16  # bytes of a text that are looked at
+_HELD = 64  # values of one feature that are looked at
+_MOST_KEYS = 1 << 12
+_TEXTS = 1 << 24  # bytes of a list of texts
+
+
+@dataclass
+class Seen:
+    """What the lists of a feature had in the samples that were looked at.
+
+    Attributes
+    ----------
+    type : int
+    several : bool
+        Whether a list had other than one value, or would have, as it is of objects.
+    text, image : bool
+        Whether all byte strings were UTF-8, and images.
+    ids : bool
+        Whether no int was negative.
+    most : int
+        The most values that a list had.
+    one_hot : bool
+        Whether all numbers of each list were 0, but for one that was 1.
+    values : list
+        The first numbers and short texts that stood alone in their lists.
+    """
+
+    type: int = NOTHING
+    several: bool = False
+    text: bool = True
+    image: bool = True
+    ids: bool = True
+    most: int = 0
+    one_hot: bool = True
+    values: list[int | float | str] = field(default_factory=list)
+
+    @property
+    def is_label(self) -> bool:
+        """Whether each list is one label, or says by the place of a 1 which it is."""
+        if self.type == BYTES:
+            return self.most == 1 and self.text
+        return self.type != NOTHING and (self.most == 1 or (self.most > 1 and self.one_hot))
+
+    @property
+    def are_ids(self) -> bool:
+        """Whether all floats were whole numbers, as class ids are."""
+        return all(
+            not isinstance(value, str) and value >= UNLABELED and float(value).is_integer() for value in self.values
+        )
+
+
+class Look:
+    """Looks at samples.
+
+    Attributes
+    ----------
+    seen : dict of str to Seen
+        By key.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[str, Seen] = {}
+
+    def add(self, window: Window, begin: int, end: int) -> None:
+        """Look at the Example that lies in some bytes of a file; MessageError where there is none."""
+        for encoded, type_, start, stop in feature_lists(window, begin, end):
+            key = text_of(encoded, start)
+            seen = self.seen.setdefault(key, Seen(several=is_of_objects(key)))
+            if NOTHING not in (type_, seen.type) and type_ != seen.type:
+                raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[seen.type]}")
+            if len(self.seen) > _MOST_KEYS:
+                raise MessageError(f"the first records have more than {_MOST_KEYS:,} different features")
+            seen.type = seen.type or type_
+            self._add_values(seen, window, type_, start, stop)
+
+    def _add_values(self, seen: Seen, window: Window, type_: int, begin: int, end: int) -> None:
+        count = 1
+        alone: list[int | float | str] = []
+        if type_ == BYTES:
+            strings = byte_strings(window, begin, end)
+            count = len(strings)
+            if count == 1 and strings[0][1] <= _SHORT:
+                alone = [window.read(*strings[0]).decode(errors="replace")]
+            for offset, size in strings[:_HELD]:
+                is_image = bool(suffix_of(window.read(offset, min(size, _HEAD))))
+                seen.image = seen.image and is_image
+                seen.text = seen.text and not is_image and _is_text(window.read(offset, min(size, _TEXT)), size)
+        elif type_ == INTS:
+            numbers = ints(window, begin, end)
+            count, alone = len(numbers), list(numbers[:1])
+            seen.ids = seen.ids and min(numbers, default=0) >= 0
+            seen.one_hot = seen.one_hot and (not numbers or one_hot(numbers) is not None)
+        elif type_ == FLOATS:
+            data = floats(window, begin, end)
+            count, alone = len(data) // 4, list(struct.unpack_from("<f", data)) if data else []
+            parts = struct.unpack(f"<{count}f", data) if count <= _LONGEST_ONE_HOT else ()
+            seen.one_hot = seen.one_hot and (not count or one_hot(parts) is not None)
+        seen.several = seen.several or (type_ != NOTHING and count != 1)
+        seen.most = max(seen.most, count if type_ != NOTHING else 0)
+        seen.values += alone if count == 1 else []
+
+
+def is_of_objects(key: str) -> bool:
+    """Tell whether a key says that a feature is of objects in the image."""
+    return _OF_OBJECTS.search(key) is not None
+
+
+def text_of(key: bytes, at: int) -> str:
+    """Return a key as text; MessageError where it is no UTF-8."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        raise MessageError(f"the key of a feature is no UTF-8, at byte {at}") from None
+
+
+def _is_text(head: bytes, size: int) -> bool:
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return size > len(head) and error.start > len(head) - 4
+    return b"\0" not in head
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a feature's value is read.
+
+    Attributes
+    ----------
+    slot : str
+        ``image``, ``label``, ``name``, or the name of a field.
+    type : int
+        The feature's.
+    read : callable
+        Takes the window, the number of the file, and the bytes of the file that are the list; returns the value.
+    """
+
+    slot: str
+    type: int
+    read: Read
+
+    @classmethod
+    def label(cls, seen: Seen) -> Column:
+        """Return how a label is read: an int, a float, or the name of a class; of a list the place of the 1."""
+        if seen.most > 1 and seen.type != BYTES:
+            return cls("label", seen.type, _place_in_ints if seen.type == INTS else _place_in_floats)
+        return cls("label", seen.type, {BYTES: _string, FLOATS: _float, INTS: _int}[seen.type])
+
+    @classmethod
+    def whole_label(cls) -> Column:
+        """Return how a class id is read that is a float."""
+        return cls("label", FLOATS, _whole)
+
+    @classmethod
+    def text(cls, slot: str) -> Column:
+        """Return how a text is read, as text."""
+        return cls(slot, BYTES, _string)
+
+    @classmethod
+    def image(cls) -> Column:
+        """Return how the image is found."""
+        return cls("image", BYTES, _piece)
+
+    @classmethod
+    def edges(cls, slot: str) -> Column:
+        """Return how floats are read, as such."""
+        return cls(slot, FLOATS, _floats)
+
+    @classmethod
+    def whole(cls, slot: str) -> Column:
+        """Return how one int is read."""
+        return cls(slot, INTS, _int)
+
+    @classmethod
+    def field(cls, field: Field, seen: Seen) -> Column:
+        """Return how the value of a field is read; ValueError where the feature has none of the field's kind."""
+        readers = _READERS[seen.type] | (_OF_SEVERAL if seen.type == BYTES and seen.several else {})
+        if field.kind not in readers:
+            raise ValueError(f"it has {TYPES[seen.type]}, which are no {field.kind}")
+        return cls(field.name, seen.type, readers[field.kind])
+
+
+def field_of(
+    key: str, seen: Seen, taken: set[str], said: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
+) -> Field:
+    """Return the field that a feature becomes.
+
+    Parameters
+    ----------
+    key : str
+    seen : Seen
+    taken : set of str
+        Names of other fields, to which the new one's is added.
+    said : (str, str), optional
+        The name and the kind that are wanted; either may be empty.
+    classes : sequence of str, optional
+        The names of the classes whose ids the feature has.
+
+    Raises
+    ------
+    ValueError
+        If the kind is none.
+    """
+    name, kind = said
+    name = name or field_name(key, taken)
+    taken.add(name)
+    kind = kind or _kind_of(seen, bool(classes))
+    dtype = "int64" if seen.type == INTS else "float32"
+    if kind in ("array", "scalar"):
+        return Field(name, kind, dtype, int(kind == "array"))
+    if kind in OF_SCALARS:
+        if kind != dtype:
+            raise ValueError(f"it has {TYPES[seen.type]}, and no {kind}")
+        return Field(name, "scalar", dtype)
+    return Field(name, kind, classes=tuple(classes) if kind in ("class", "labels") else ())
+
+
+def _kind_of(seen: Seen, has_classes: bool) -> str:
+    if seen.type == BYTES:
+        if seen.text:
+            return "json" if seen.several else "text"
+        return "image" if seen.image and not seen.several else "bytes"
+    if seen.ids and has_classes:
+        return "labels" if seen.several else "class"
+    return "array" if seen.several else "scalar"
+
+
+def _piece(window: Window, unit: int, begin: int, end: int) -> Piece | None:
+    found = one_bytes(window, begin, end)
+    return None if found is None else Piece(unit, *found)
+
+
+def _list(window: Window, unit: int, begin: int, end: int) -> Piece:
+    return Piece(unit, begin, end - begin)
+
+
+def _string(window: Window, unit: int, begin: int, end: int) -> str | None:
+    found = one_bytes(window, begin, end)
+    return None if found is None else _decoded(window, *found)
+
+
+def _strings(window: Window, unit: int, begin: int, end: int) -> Stored:
+    if end - begin > _TEXTS:
+        raise MessageError(f"a list of texts has {end - begin:,} bytes, at byte {begin}")
+    return _JSON.encode([_decoded(window, *found) for found in byte_strings(window, begin, end)])
+
+
+def _decoded(window: Window, offset: int, size: int) -> str:
+    if size > _TEXT:
+        raise MessageError(f"a text has {size:,} bytes, at byte {offset}")
+    try:
+        return window.read(offset, size).decode()
+    except UnicodeDecodeError:
+        raise MessageError(f"a text is no UTF-8, at byte {offset}") from None
+
+
+def _int(window: Window, unit: int, begin: int, end: int) -> int | None:
+    return one_int(window, begin, end)
+
+
+def _float(window: Window, unit: int, begin: int, end: int) -> float | None:
+    value = one_float(window, begin, end)
+    return None if value is None or math.isnan(value) else value
+
+
+def _whole(window: Window, unit: int, begin: int, end: int) -> int | None:
+    value = _float(window, unit, begin, end)
+    if value is not None and not value.is_integer():
+        raise MessageError(f"its label is {value}, and no class id, at byte {begin}")
+    return None if value is None else int(value)
+
+
+def _place_in_ints(window: Window, unit: int, begin: int, end: int) -> int | None:
+    return _place_of_one(ints(window, begin, end), begin)
+
+
+def _place_in_floats(window: Window, unit: int, begin: int, end: int) -> int | None:
+    data = floats(window, begin, end)
+    return _place_of_one(struct.unpack(f"<{len(data) // 4}f", data), begin)
+
+
+def _place_of_one(values: Sequence[float], begin: int) -> int | None:
+    """Return the place of the only 1 among zeros; None of no numbers."""
+    place = one_hot(values)
+    if values and place is None:
+        raise MessageError(f"its label is no list of zeros and one 1, as those before are, at byte {begin}")
+    return place
+
+
+def _ids(window: Window, unit: int, begin: int, end: int) -> bytes:
+    values = ints(window, begin, end)
+    if min(values, default=0) < 0:
+        raise MessageError(f"{min(values)} is no id of a class, at byte {begin}")
+    return struct.pack(f"<{len(values)}q", *values)
+
+
+def _int_array(window: Window, unit: int, begin: int, end: int) -> bytes:
+    values = ints(window, begin, end)
+    return struct.pack(f"<{len(values) + 1}q", len(values), *values)
+
+
+def _float_array(window: Window, unit: int, begin: int, end: int) -> bytes:
+    data = floats(window, begin, end)
+    return struct.pack("<q", len(data) // 4) + data
+
+
+def _floats(window: Window, unit: int, begin: int, end: int) -> bytes:
+    return floats(window, begin, end)
+
+
+_JSON = Field("texts", "json")
+_READERS: Mapping[int, dict[str, Read]] = {
+    NOTHING: {},
+    BYTES: dict.fromkeys(("text", "json", "bytes", "image", "mask"), _piece),
+    FLOATS: {"scalar": _float, "array": _float_array},
+    INTS: {"scalar": _int, "class": _int, "labels": _ids, "array": _int_array},
+}
+_OF_SEVERAL: dict[str, Read] = {"json": _strings, "bytes": _list}
+
+
+_IMAGES = ("image/encoded", "image", "jpg", "jpeg", "png", "webp", "image_raw")
+_LABELS = ("image/class/label", "label", "cls")
+_IDS = ("class", "cls", "category")  # which name ids, also where they are floats
+_NAMES = ("image/filename", "file_name", "filename", "__key__", "key")
+_CLASS_NAMES = ("image/class/synset", "image/class/text")  # of the first of the labels
+_BOXES = "image/object/bbox"
+_EDGES = ("xmin", "ymin", "xmax", "ymax")
+_HEIGHT, _WIDTH = "image/height", "image/width"
+_SEVERAL_LABELS = ("image/object/class/label", *_LABELS)
+
+Classes = Callable[[str], Sequence[str] | None]
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes whose edges are a feature each, of floats that count height and width of the image as 1."""
+
+    slots: tuple[str, str, str, str]
+    field: Field
+
+    def encoded(self, values: dict[str, Any], height: int | None, width: int | None) -> bytes:
+        """Take the edges out of the values of a sample; return the boxes in pixels, as a pack holds them.
+
+        Raises
+        ------
+        MessageError
+            If the edges make no boxes.
+        """
+        edges = [struct.unpack(f"<{len(data) // 4}f", data) for data in (values.pop(slot, b"") for slot in self.slots)]
+        if any(len(edge) != len(edges[0]) for edge in edges):
+            raise MessageError("there are not as many of each edge of the boxes")
+        if edges[0] and not (height and width):
+            raise MessageError(f"it has boxes, and no {_HEIGHT} and {_WIDTH}")
+        numbers = list[float]()
+        for left, top, right, bottom in zip(*edges, strict=True):
+            if not (left <= right and top <= bottom and height and width):
+                raise MessageError(f"the box {left} {top} {right} {bottom} ends before it begins")
+            numbers += left * width, top * height, right * width, bottom * height
+        try:
+            return struct.pack(f"<{len(numbers)}f", *numbers)
+        except OverflowError:
+            raise MessageError("a box is too large") from None
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What is made of the features of each sample.
+
+    Attributes
+    ----------
+    columns : dict of bytes to tuple of Column
+        By key.
+    fields : tuple of Field
+    label_type : str
+    classes : sequence of str, optional
+        The names of the label's classes.
+    boxes : Boxes, optional
+    strict : bool
+        Whether a feature that is in no column is an error.
+    notes : list of str
+    why_unlabeled : str
+        Why samples without a label have none.
+    """
+
+    columns: Mapping[bytes, tuple[Column, ...]]
+    fields: tuple[Field, ...]
+    label_type: str = "class"
+    classes: Sequence[str] | None = None
+    boxes: Boxes | None = None
+    strict: bool = True
+    notes: list[str] = field(default_factory=list)
+    why_unlabeled: str = "they have no label"
+
+
+def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes, account: Account) -> Roles:
+    """Choose what the features become.
+
+    Parameters
+    ----------
+    seen : mapping of str to Seen
+        What the first samples have, by key.
+    keys : mapping
+        See `Container.open`.
+    classes : callable
+        Returns the names of the classes whose ids a feature has, by its key; None where nobody says them.
+    account : Account
+        What became of the features.
+
+    Raises
+    ------
+    SourceError
+        If no feature is the image, or one that is named does not exist, or is of the wrong kind. It lacks the file.
+    OptionError
+        As `Chosen.of`.
+    """
+    chooser = _Chooser(seen, classes, account)
+    return (chooser.named(Chosen.of(keys)) if keys else chooser.all()).roles()
+
+
+class _Chooser:
+    def __init__(self, seen: Mapping[str, Seen], classes: Classes, account: Account) -> None:
+        self._seen, self._classes_of, self._account = seen, classes, account
+        self._why_unlabeled = "they have no feature that is a label"
+        self._whole = False  # whether labels are class ids, though they are floats
+        self._columns: dict[bytes, list[Column]] = {}
+        self._fields: list[Field] = []
+        self._taken: set[str] = set()
+        self._label: str | None = None
+        self._boxes: Boxes | None = None
+        self._strict = True
+        self._notes: list[str] = []
+
+    def all(self) -> _Chooser:
+        """Make a field of all that is neither image nor label nor name."""
+        seen = self._seen
+        image = self._image()
+        self._put(image, Column.image())
+        name = next((key for key in _NAMES if key in seen and seen[key].text and not seen[key].several), None)
+        if name is not None and seen[name].type == BYTES:
+            self._put(name, Column.text("name"))
+        self._take_label([key for key in seen if key.encode() not in self._columns and not is_of_objects(key)])
+        if all(self._is(f"{_BOXES}/{edge}", FLOATS) for edge in _EDGES):
+            if self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS):
+                self._add_boxes("boxes")
+            else:
+                self._notes.append(f"{_BOXES} are arrays of floats, as there are no {_HEIGHT} and {_WIDTH}")
+        for key, of_key in seen.items():
+            if key.encode() not in self._columns and of_key.type:
+                ids = key in _SEVERAL_LABELS and of_key.type == INTS and of_key.ids and "labels" not in self._taken
+                self._add_field(key, *(("labels", "labels") if ids else ()))
+        if len(self._fields) > MOST_FIELDS:
+            raise SourceError(
+                f"there are {len(seen)} features, and a pack has {MOST_FIELDS} fields at most: name those that are "
+                "wanted, with --key NAME=KEY"
+            )
+        if self._boxes is not None:
+            self._add_size()
+        return self
+
+    def _take_label(self, keys: Sequence[str]) -> None:
+        """Take the label that names tell, of features that are nothing else; else say what looks like it."""
+        seen, account = self._seen, self._account
+        able = [key for key in keys if seen[key].is_label]
+        self._label = label_key(able, _LABELS)
+        named = [key for key in keys if key in _LABELS or is_named(key)]
+        several = [key for key in named if key not in able and seen[key].most > 1]
+        account.taken("feature", "a field, as samples have several values", several)
+        if self._label is not None:
+            self._put(self._label, self._label_column(self._label))
+            account.taken("feature", "the label", [self._label])
+            others = [key for key in able if key in named and key != self._label]
+            account.taken("feature", f"a field beside {printable(self._label)}, which is the label", others)
+        elif several:
+            self._why_unlabeled = f"they have several labels, which are the field {printable(several[0])}"
+        else:
+            add_candidates(account, "feature", {key: seen[key].values or [0] for key in able})
+
+    def _label_column(self, key: str) -> Column:
+        seen = self._seen[key]
+        self._whole = key.rpartition("/")[2].lower() in _IDS and seen.type == FLOATS and seen.most == 1 and seen.are_ids
+        return Column.whole_label() if self._whole else Column.label(seen)
+
+    def named(self, chosen: Chosen) -> _Chooser:
+        """Take what a person names."""
+        self._strict = False
+        self._take("image", "", self._image() if chosen.image is None else chosen.image)
+        for name, key in (("label", chosen.label), ("name", chosen.name)):
+            if key is not None:
+                self._take(name, "", key)
+        for one in chosen.fields:
+            self._take(*one)
+        if self._boxes is not None:
+            self._add_size()
+        left = [key for key in self._seen if key.encode() not in self._columns]
+        self._account.left_out("feature", "--key does not name them", left, chosen=True)
+        return self
+
+    def roles(self) -> Roles:
+        """Return what was chosen."""
+        of_label = self._seen[self._label] if self._label is not None else Seen()
+        if self._label == _LABELS[0] and of_label.type == INTS:
+            names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
+            if (key := next(names, None)) is not None:
+                self._put(key, Column.text(" class"))
+        return Roles(
+            {key: tuple(columns) for key, columns in self._columns.items()},
+            tuple(self._fields),
+            "float" if of_label.type == FLOATS and of_label.most == 1 and not self._whole else "class",
+            self._classes_of(self._label) if self._label is not None and of_label.type == INTS else None,
+            self._boxes,
+            self._strict,
+            self._notes,
+            f"they have no {printable(self._label)}" if self._label is not None else self._why_unlabeled,
+        )
+
+    def _image(self) -> str:
+        """Return the key of the image, which nobody named."""
+        seen = self._seen
+        images = [key for key, of_key in seen.items() if of_key.type == BYTES and of_key.image and not of_key.several]
+        chosen = next((key for key in _IMAGES if key in images), images[0] if len(images) == 1 else None)
+        if chosen is None:
+            which = f"which of {', '.join(images)} is" if images else "which is, of " + ", ".join(list(seen)[:20])
+            raise SourceError(
+                f"{'several features are images' if images else 'no feature is an encoded image'}: "
+                f"say {printable(which)}, with --key image=KEY"
+            )
+        return chosen
+
+    def _take(self, name: str, kind: str, key: str) -> None:
+        boxes = [f"{key}/{edge}" for edge in _EDGES]
+        if kind == "boxes" and all(self._is(edge, FLOATS) for edge in boxes):
+            self._add_boxes(name, key)
+            return
+        seen = self._seen.get(key)
+        if seen is None or not seen.type:
+            known = ", ".join(map(printable, list(self._seen)[:20]))
+            raise SourceError(f"no feature is called {printable(key)}, which --key {name} names. There are {known}")
+        if name in ("image", "name") and seen.type != BYTES:
+            raise SourceError(f"feature {printable(key)} is no {name}: it has no bytes")
+        if name == "image":
+            self._put(key, Column.image())
+        elif name == "name":
+            self._put(key, Column.text("name"))
+        elif name == "label":
+            self._label = key
+            self._put(key, self._label_column(key))
+        else:
+            self._add_field(key, name, kind)
+
+    def _add_field(self, key: str, name: str = "", kind: str = "") -> None:
+        seen = self._seen[key]
+        try:
+            made = field_of(key, seen, self._taken, (name, kind), self._classes_of(key) or ())
+            self._put(key, Column.field(made, seen))
+        except ValueError as error:
+            raise SourceError(f"feature {printable(key)}: {error}") from error
+        self._fields.append(made)
+
+    def _add_boxes(self, name: str, group: str = _BOXES) -> None:
+        if not (self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS)):
+            raise SourceError(f"boxes need {_HEIGHT} and {_WIDTH}, and there are none: take their edges as arrays")
+        slots = [f"{name} {edge}" for edge in _EDGES]
+        self._boxes = Boxes((slots[0], slots[1], slots[2], slots[3]), Field(name, "boxes"))
+        self._taken.add(name)
+        self._fields.append(self._boxes.field)
+        for slot, edge in zip(slots, _EDGES, strict=True):
+            self._put(f"{group}/{edge}", Column.edges(slot))
+
+    def _add_size(self) -> None:
+        for key, slot in ((_HEIGHT, " height"), (_WIDTH, " width")):
+            self._put(key, Column.whole(slot))
+
+    def _put(self, key: str, column: Column) -> None:
+        self._columns.setdefault(key.encode(), []).append(column)
+
+    def _is(self, key: str, type_: int) -> bool:
+        return key in self._seen and self._seen[key].type == type_
+
+
+_HEADER = struct.Struct("<QI")
+_FRAME = _HEADER.size + 4
+_LOOKED_AT = 64  # records of a file
+_NAMED = re.compile(r"\.tfrec(ord)?s?\b|-\d{5}-of-\d{5}$", re.IGNORECASE)
+_OTHER = (".idx", ".index", ".tfindex", ".json", ".txt", ".csv", ".md5", ".partial")
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78": "zlib"}
+_MOST_CLASSES = 1 << 24  # bytes of a list of classes
+
+
+def masked_crc32c(data: Buffer) -> int:
+    """Return the checksum of bytes, as a record has it."""
+    return masked(google_crc32c.value(data))
+
+
+def masked(checksum: int) -> int:
+    """Return a CRC-32C as a record has it."""
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+@dataclass(eq=False)
+class TFRecord(Container):
+    """Files of any name, whose records are Examples."""
+
+    kind = "tfrecord"
+    sealed = True
+
+    roles: Roles | None = None
+
+    @staticmethod
+    def checksum(data: Buffer) -> int:
+        return masked_crc32c(data)
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        if not head:  # a shard without a sample
+            return _is_named(path.name)
+        return _begins_record(head) or _compression(head) is not None
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        found = files_in(path, names, _is_named)
+        if not found or not all(cls.recognise_file(file, head_of(file)) for file in (found[0], found[-1])):
+            return None
+        return found
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> TFRecord:
+        for path in paths:
+            head = head_of(path)
+            if head and not _begins_record(head) and (how := _compression(head)):
+                unpack = {"gzip": "gzip -dc", "zlib": "pigz -dc"}[how]
+                raise SourceError(
+                    f"{printable(path)}: is compressed with {how} as a whole, so that no image lies in it as it is. "
+                    f"Unpack it: {unpack} < {printable(path.name)} > FILE"
+                )
+        container = cls.of_files(paths)
+        look = Look()
+        for number in dict.fromkeys((0, len(paths) // 2, len(paths) - 1)):
+            container._look(number, look)
+        if not look.seen:
+            container._look_on(look)
+        if not look.seen:
+            raise SourceError(f"{printable(paths[0])}: no record has a feature")
+        try:
+            roles = choose(look.seen, keys, lambda key: _class_names(paths[0].parent, key), container.account)
+        except SourceError as error:
+            raise SourceError(f"{printable(paths[0])}: {error}") from error
+        container.roles, container.fields, container.label_type = roles, roles.fields, roles.label_type
+        container.classes, container.notes = roles.classes, roles.notes
+        container.why_unlabeled = roles.why_unlabeled
+        return container
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        assert self.roles is not None
+        with self.opened(unit) as file:
+            window, stem = Window(file), re.sub(r"\.tfrec(ord)?s?$", "", self.files[unit], flags=re.IGNORECASE)
+            for number, (begin, end) in enumerate(_records(file, window)):
+                name = f"{stem}/{number:08d}"
+                try:
+                    entry = self._entry(window, self._values(window, unit, begin, end), name)
+                    yield entry._replace(seal=Seal(begin, end - begin, _checksum_at(window, end)))
+                except MessageError as error:
+                    yield Entry(name, b"", problem=_problem(number, begin, error))
+
+    def _values(self, window: Window, unit: int, begin: int, end: int) -> dict[str, Any]:
+        """Return what a record has, by the slots of the columns."""
+        roles, values = self.roles, dict[str, Any]()
+        assert roles is not None
+        for key, type_, start, stop in feature_lists(window, begin, end):
+            columns = roles.columns.get(key)
+            if columns is None and roles.strict and type_ != NOTHING:
+                raise MessageError(f"feature {text_of(key, start)!r} was in none of the first records")
+            for column in columns or ():
+                if type_ == NOTHING:
+                    values.pop(column.slot, None)
+                elif column.type != type_:
+                    raise MessageError(
+                        f"feature {text_of(key, start)!r} has {TYPES[type_]}, and had {TYPES[column.type]} before"
+                    )
+                else:
+                    values[column.slot] = column.read(window, unit, start, stop)
+        return values
+
+    def _entry(self, window: Window, values: dict[str, Any], number: str) -> Entry:
+        assert self.roles is not None
+        image = values.pop("image", None)
+        if image is None:
+            raise MessageError("it has no image")
+        name = values.pop("name", None) or number
+        if not is_image_name(name):  # else the image is not read
+            name += suffix_of(window.read(image.offset, min(_HEAD, image.size)))
+        if self.roles.boxes is not None:
+            height, width = values.pop(" height", None), values.pop(" width", None)
+            values[self.roles.boxes.field.name] = self.roles.boxes.encoded(values, height, width)
+        label, class_name = values.pop("label", None), values.pop(" class", None)
+        if label is not None and class_name is not None:
+            label = Named(label, class_name)
+        return Entry(name, image, label, values)
+
+    def _look(self, unit: int, look: Look) -> None:
+        """Look at the first records of a file."""
+        with self.opened(unit) as file:
+            window = Window(file)
+            for number, (begin, end) in enumerate(_records(file, window)):
+                if number == _LOOKED_AT:
+                    break
+                try:
+                    look.add(window, begin, end)
+                except MessageError as error:
+                    raise SourceError(f"{printable(file.path)}: {_problem(number, begin, error)}") from error
+
+    def _look_on(self, look: Look) -> None:
+        """Look for the first file that has a record."""
+        for unit in range(len(self.files)):
+            self._look(unit, look)
+            if look.seen:
+                return
+
+
+def _problem(number: int, begin: int, error: MessageError) -> str:
+    remedy = ""
+    if isinstance(error, SeveralError) or "feature" in str(error):
+        remedy = ". Name the keys of what is wanted with --key NAME:KIND=KEY"
+    return f"record {number}, at byte {begin - 12}: {error}{remedy}"
+
+
+def _records(file: PackFile, window: Window) -> Iterator[tuple[int, int]]:
+    """Yield where the data of each record begin and end."""
+    offset = number = 0
+    while offset < file.size:
+        if file.size - offset < _FRAME:
+            raise SourceError(
+                f"{printable(file.path)}: cut short: it ends {file.size - offset} bytes after record {number - 1}"
+            )
+        p = window.at(offset, _HEADER.size)
+        size, crc = _HEADER.unpack_from(window.data, p)
+        if masked_crc32c(window.data[p : p + 8]) != crc:
+            raise SourceError(
+                f"{printable(file.path)}: damaged: the size of record {number}, at byte {offset}, does not have its "
+                "checksum"
+            )
+        end = offset + _HEADER.size + size
+        if end + 4 > file.size:
+            raise SourceError(
+                f"{printable(file.path)}: cut short: record {number}, at byte {offset}, would end at byte {end + 4} "
+                f"of {file.size}. Fetch it anew"
+            )
+        window.expect(size)
+        yield offset + _HEADER.size, end
+        offset, number = end + 4, number + 1
+
+
+def _checksum_at(window: Window, offset: int) -> int:
+    place = window.at(offset, 4)
+    return int.from_bytes(window.data[place : place + 4], "little")
+
+
+def _is_named(name: str) -> bool:
+    return _NAMED.search(name) is not None and not name.lower().endswith(_OTHER)
+
+
+def _begins_record(head: bytes) -> bool:
+    return len(head) >= _HEADER.size and masked_crc32c(head[:8]) == _HEADER.unpack_from(head)[1]
+
+
+def _compression(head: bytes) -> str | None:
+    """Return how a file of records is compressed as a whole; None where it is none."""
+    for magic, how in _COMPRESSED.items():
+        if head.startswith(magic):
+            try:
+                begin = zlib.decompressobj(47).decompress(head, _HEADER.size)  # 47: either header
+            except zlib.error:
+                return None
+            return how if _begins_record(begin) else None
+    return None
+
+
+def _class_names(directory: Path, key: str) -> list[str] | None:
+    """Return the classes that TensorFlow Datasets writes in a file beside the records; None where there is no file."""
+    name = f"{key.replace('/', '-')}.labels.txt"
+    path = directory / name
+    if name_problem(name) or "\\" in name or not os.path.isfile(path):
+        return None
+    try:
+        with open(open_regular(path), encoding="utf-8") as file:
+            text = file.read(_MOST_CLASSES)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{printable(path)}: cannot be read: {error}") from error
+    return text.splitlines() or None

@@ -1,0 +1,1147 @@
+"""Tars in the way of webdataset: a sample is the members of one key, and its members' extensions say what each is.
+
+``0001.jpg 0001.cls 0001.json`` are a sample's image, its class id and a field. The bytes of a member are a plain range
+of the file. Indexes of other tools that lie beside a tar (``.idx`` of DALI, those of Energon) are not read: whoever
+trusts none must read every header anyway, and those are all that a tar's own list of members consists of.
+
+Samples in a tar, as webdataset has them: members of one key, which follow each other.
+
+A member's key is its path up to the first dot of the file's name, and its extension, in lower case, is what comes after
+that dot: ``dir/0001.seg.png`` is ``seg.png`` of the sample ``dir/0001``. A key that comes back later, with an image, is
+another sample. See https://github.com/webdataset/webdataset, webdataset/tariterators.py.
+
+Two things are read that webdataset takes for something else. Members of one sample may lie apart, as ``tar cf a.tar
+*.jpg *.cls`` writes them. And file names may have dots: where no member of a key has a plain extension, as in
+``img.v2.jpg`` and ``img.v2.cls``, what comes after the first dot still belongs to the key.
+
+Lists of shards in JSON: wids's index, and timm's ``_info.json``.
+
+wids (once a part of webdataset) has ``{"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [{"url":
+"a.tar", "nsamples": 10, "filesize": 20480}, ...]}``; timm has ``{"splits": {"train": {"filenames": ["a.tar", ...],
+"shard_lengths": [10, ...]}}}``. Neither says where in a shard a sample lies.
+
+What each member of a tar's samples is: the image, the label, or a field; by its extension, as webdataset has it.
+
+Values of fields in small files of their own: ASCII numbers, ``.npy``, JSON.
+
+Labels in members of tars: texts and numbers, ``.npy``, and members of JSON.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._account import Account, is_label_name
+from packer._codecs import UNLABELED
+from packer._containers.contract import (
+    Chosen,
+    ChosenField,
+    Container,
+    Entry,
+    Piece,
+    field_name,
+    head_of,
+    is_image_name,
+    suffix_of,
+)
+from packer._containers.roles import add_candidates, label_key, one_hot, whole
+from packer._containers.tar import Member, Members, Window, begins_tar
+from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
+from packer._fields.codec import parsed_json
+from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file
+from packer._storage.safe_open import name_problem, open_regular
+from packer.errors import OptionError, SourceError, printable
+
+__all__ = [
+    "ALWAYS_LABELS",
+    "AS_THEY_ARE",
+    "IMAGES",
+    "JSON",
+    "LONGEST",
+    "Roles",
+    "Sample",
+    "SampleReader",
+    "Tar",
+    "TarLabel",
+    "array_field",
+    "class_of",
+    "find_label",
+    "find_roles",
+    "is_shard_list",
+    "last_part",
+    "listed_shards",
+    "said_label",
+    "stored_value",
+]
+
+IMAGES = (
+    *("jpg", "jpeg", "jpe", "jfif", "webp", "png", "bmp", "tif", "tiff"),
+    *("ppm", "pgm", "pbm", "pnm", "gif", "img", "image"),
+)
+"""The extensions of images; of several in one sample the first of these is the image."""
+
+Sample = dict[str, Member]
+"""The members of a sample by their extensions."""
+
+_META = re.compile("__[^/]*__($|/)")  # names that webdataset keeps for itself
+_MOST = 1000  # members of a sample
+_MOST_OF_KEY = 1 << 17  # members that have one key up to the first dot
+_MOST_DOTS = 100  # in the key of a sample
+_ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
+_SAMPLE_HEAD = 16  # bytes by which an image is known
+_REMEMBERED = 100_000  # keys without an image
+_HIDDEN = "their names begin with a dot, which makes no sample"
+_AGAIN = "Make the tar again with its members in the order of their names: `tar --sort=name`"
+
+
+def last_part(extension: str) -> str:
+    """Return what comes after the last dot of an extension."""
+    return extension.rpartition(".")[2]
+
+
+class SampleReader:
+    """Makes samples of the members of a tar.
+
+    Parameters
+    ----------
+    path : str
+        The tar, for messages.
+    members : iterable of Member
+    window : Window
+        What reads the tar.
+    first_dot : bool
+        Whether a key ends at the first dot in any case, as webdataset has it.
+
+    Attributes
+    ----------
+    notes : list of str
+        What there is to say after the members were read.
+    account : Account
+        The members that belong to no sample.
+    apart : bool
+        After `gathered`, whether members of one sample lie apart.
+    """
+
+    def __init__(self, path: str, members: Iterable[Member], window: Window, *, first_dot: bool = False) -> None:
+        self._path, self._members, self._window, self._first_dot = path, members, window, first_dot
+        self.notes: list[str] = []
+        self.account = Account()
+        self.apart = False
+
+    def first(self, count: int) -> list[Sample]:
+        """Return the first samples, of members that follow each other; errors as `following`."""
+        return [sample for _, sample in islice(self._runs(), count)]
+
+    def following(self) -> Iterator[Sample]:
+        """Yield samples whose members follow each other, in the order of the tar.
+
+        Raises
+        ------
+        SourceError
+            If a sample has two members of one extension, or very many; or, after the last one, if the members of one
+            lie apart.
+        """
+        with_image, without = array("q"), dict[int, Sample]()
+        for key, sample in self._runs():
+            number = hash((key, next(iter(sample.values())).archive))
+            if _has_image(sample):
+                with_image.append(number)
+            elif len(without) < _REMEMBERED:
+                without[number] = sample
+            yield sample
+        apart = next((without[number] for number in with_image if number in without), None) if without else None
+        if apart is not None:
+            self._fail(next(iter(apart.values())), f"lies apart from the image of its sample. {_AGAIN}")
+
+    def gathered(self) -> list[Sample]:
+        """Return samples whose members may lie apart, in the order of the first member of each.
+
+        Raises
+        ------
+        SourceError
+            As `following`; or if it is not clear which members belong together.
+        """
+        samples: list[Sample] = []
+        of_key: dict[tuple[str, int], Sample] = {}
+        joined: set[tuple[str, int]] = set()
+        for name, run in self._runs():
+            key = name, next(iter(run.values())).archive
+            known = of_key.get(key)
+            again = [] if known is None else [extension for extension in run if extension in known]
+            if known is None or (again and key not in joined and _has_image(run)):
+                of_key[key] = run
+                samples.append(run)
+            elif again:
+                why = f"sample {printable(name)} has .{printable(again[0])} twice, and its members lie apart. {_AGAIN}"
+                self._fail(run[again[0]], why)
+            else:
+                known.update(run)
+                joined.add(key)
+        self.apart = bool(joined)
+        return samples
+
+    def _runs(self) -> Iterator[tuple[str, Sample]]:
+        """Yield keys, and the members that follow each other and have these."""
+        for (key, _), run in groupby(self._keyed(), lambda keyed: keyed[:2]):
+            members = [(extension, member) for _, _, extension, member in self._few(key, run)]
+            terminal = self._first_dot or any("." not in extension for extension, _ in members)
+            if terminal or (split := _split(members)) is None:
+                yield key, self._sample(key, members)
+                continue
+            for part, of_part in split.items():
+                yield f"{key}.{part}", self._sample(f"{key}.{part}", of_part)
+
+    def _few(self, key: str, run: Iterator[tuple[str, int, str, Member]]) -> Iterator[tuple[str, int, str, Member]]:
+        for number, keyed in enumerate(run):
+            if number == _MOST_OF_KEY:
+                why = f"{_MOST_OF_KEY:,} members have the key {printable(key)}, which ends at the first dot of a name"
+                self._fail(keyed[-1], f"{why}. Give the files names without dots, but for the last one")
+            yield keyed
+
+    def _sample(self, key: str, members: Iterable[tuple[str, Member]]) -> Sample:
+        sample: Sample = {}
+        for extension, member in members:
+            if extension in sample or len(sample) >= _MOST:
+                why = f"has .{extension} twice" if extension in sample else f"has more than {_MOST} members"
+                where = f"{printable(self._path)}: byte {member.header}: sample {printable(key)}"
+                raise SourceError(
+                    f"{where} {printable(why)}. The key of a sample ends at the first dot of a file's name"
+                )
+            sample[extension] = member
+        return sample
+
+    def _keyed(self) -> Iterator[tuple[str, int, str, Member]]:
+        """Yield of each member of a sample its key, its archive, its extension, and the member."""
+        for member in self._members:
+            if _ODD.search(member.name):
+                member = member._replace(name=self._plain(member.name))
+            name = member.name
+            slash = name.rfind("/") + 1
+            dot = name.find(".", slash)
+            if name.startswith("__") and _META.match(name):
+                self._leave_out(member, name[slash:], "webdataset keeps names such as __NAME__ for itself")
+                continue
+            if dot <= slash:
+                self._leave_out(member, name[slash:], _HIDDEN if dot == slash else "their names have no extension")
+                continue
+            yield name[:dot], member.archive, name[dot + 1 :].lower(), member
+
+    def _plain(self, name: str) -> str:
+        """Return a name as a plain relative path, as GNU tar extracts it; backslashes separate directories."""
+        if "\\" in name:
+            self._note("names have backslashes, which are taken for slashes")
+            name = name.replace("\\", "/")
+        parts = name.split("/")
+        if ".." in parts:
+            parts = parts[len(parts) - parts[::-1].index("..") :]
+        if name.startswith("/") or ".." in name.split("/"):
+            self._note("names begin with / or ../, which goes")
+        return "/".join(part for part in parts if part not in ("", "."))
+
+    def _leave_out(self, member: Member, base: str, why: str) -> None:
+        """Say of a member that belongs to no sample."""
+        head = self._window.read(member.offset, min(_SAMPLE_HEAD, member.size))
+        if is_system_file(base, lambda: head):
+            self.account.not_looked_at("member", LEFT_BY_SYSTEM, [member.name])
+            return
+        if suffix_of(head) or is_image_name(base):
+            self.account.left_out("image", why, [member.name])
+        else:
+            self.account.not_looked_at("member", why, [member.name])
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _fail(self, member: Member, why: str) -> NoReturn:
+        raise SourceError(f"{printable(self._path)}: byte {member.header}: {printable(member.name)}: {why}")
+
+
+def _has_image(sample: Sample) -> bool:
+    return any(last_part(extension) in IMAGES for extension in sample)
+
+
+def _split(members: list[tuple[str, Member]], depth: int = 0) -> dict[str, list[tuple[str, Member]]] | None:
+    """Return members of one key, none of which has a plain extension, by what else belongs to their keys.
+
+    None where that makes samples without an image, or of each member an image by itself, such as ``left.jpg`` and
+    ``right.jpg``: these may be several images of one sample. Numbers as in ``0001.jpg`` and ``0001.v2.jpg`` are not.
+    """
+    parts: dict[str, list[tuple[str, Member]]] = {}
+    for extension, member in members:
+        part, _, rest = extension.partition(".")
+        parts.setdefault(part, []).append((rest, member))
+    found: dict[str, list[tuple[str, Member]]] = {}
+    for part, of_part in parts.items():
+        if any("." not in extension for extension, _ in of_part):
+            found[part] = of_part
+        elif depth < _MOST_DOTS and (deeper := _split(of_part, depth + 1)) is not None:
+            found |= {f"{part}.{name}": of_name for name, of_name in deeper.items()}
+        else:
+            return None
+    if not all(any(last_part(extension) in IMAGES for extension, _ in of_part) for of_part in found.values()):
+        return None
+    alone = len(found) > 1 and all(len(of_part) == 1 for of_part in found.values())
+    return None if alone and not all(part.partition(".")[0].isdigit() for part in found) else found
+
+
+_MOST_SHARDS = 1 << 28  # bytes
+_MEMBERS = (b'"shardlist"', b'"shard_lengths"')
+
+
+def is_shard_list(path: Path, head: bytes) -> bool:
+    """Tell whether a file is a list of shards, by its name and its first bytes."""
+    return path.suffix.lower() == ".json" and any(member in head for member in _MEMBERS)
+
+
+def listed_shards(path: Path) -> list[Path]:
+    """Return the shards that a list names, relative to it, in its order.
+
+    Raises
+    ------
+    SourceError
+        If the list is damaged, has several splits, or names what is no file below its directory, or a file whose size
+        is not the one that it says.
+    """
+    said = _parsed(path)
+    splits = said.get("splits") if isinstance(said, dict) else None
+    if isinstance(splits, dict):
+        if len(splits) != 1:
+            names = ", ".join(map(printable, list(splits)[:5]))
+            remedy = "Name the shards of one by a pattern, such as 'train-*.tar'"
+            raise SourceError(f"{printable(path)}: has the splits {names}. {remedy}")
+        (split,) = splits.values()
+        shards = [{"url": name} for name in _list(split, "filenames", path)]
+    else:
+        shards = _list(said, "shardlist", path)
+    return [_shard(path, number, shard) for number, shard in enumerate(shards)]
+
+
+def _shard(path: Path, number: int, shard: Any) -> Path:
+    url = shard.get("url") if isinstance(shard, dict) else None
+    if not isinstance(url, str):
+        raise SourceError(f"{printable(path)}: shard {number} has no name of a file")
+    if "://" in url or name_problem(url.removeprefix("./")):
+        raise SourceError(f"{printable(path)}: shard {number} is {printable(url)}, which is no file below the list")
+    file = path.parent / url
+    try:
+        size = os.stat(file).st_size
+    except OSError as error:
+        raise SourceError(f"{printable(file)}: {error.strerror}, and {printable(path)} names it") from error
+    if shard.get("filesize", size) != size:
+        said = f"{printable(path)} says {printable(shard['filesize'])}"
+        raise SourceError(f"{printable(file)}: has {size} bytes, and {said}: one of them was changed since")
+    return file
+
+
+def _list(said: Any, name: str, path: Path) -> list[Any]:
+    shards = said.get(name) if isinstance(said, dict) else None
+    if not isinstance(shards, list) or not shards:
+        raise SourceError(f"{printable(path)}: is no list of shards, as it has no {name}")
+    return shards
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        with open(open_regular(path), "rb") as file:
+            data = file.read(_MOST_SHARDS + 1)
+        if len(data) > _MOST_SHARDS:
+            raise ValueError(f"it has more than {_MOST_SHARDS:,} bytes")
+        return json.loads(data)
+    except OSError as error:
+        raise SourceError(f"{printable(path)}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{printable(path)}: is no JSON: {error}") from error
+
+
+AS_THEY_ARE = ("text", "json", "bytes", "image", "mask")
+"""The kinds of fields whose values are files' own bytes."""
+
+_INT = re.compile(rb"\s*([+-]?[0-9]{1,19})\s*")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|nan", re.IGNORECASE)
+_MOST_OF_HEADER = 10_000  # bytes
+
+
+def class_of(data: bytes) -> int | str:
+    """Return the label that a file says: a class id, or else the name of a class; ValueError where it is neither.
+
+    -1 says that there is no class, as everywhere in packer.
+    """
+    match = _INT.fullmatch(data)
+    if match and int(match[1]) >= UNLABELED:
+        return int(match[1])
+    try:
+        name = data.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        name = ""
+    if not name or _FLOAT.fullmatch(name):
+        raise ValueError(f"{data[:20]!r} is neither a class id nor the name of a class")
+    return name
+
+
+def stored_value(field: Field, data: bytes) -> Stored:
+    """Return what a pack holds of the value in a file, of a kind that is none of `AS_THEY_ARE`.
+
+    Raises
+    ------
+    ValueError
+        If there is no value of the kind in it.
+    """
+    if field.kind == "array":
+        return field.encode(npy_array(data))
+    if field.kind in ("scalar", "class"):
+        match = _INT.fullmatch(data)
+        if match:
+            return field.encode(int(match[1]))
+        if not field.dtype.startswith("float"):
+            raise ValueError(f"{data[:20]!r} is no whole number")
+        return field.encode(float(data))
+    try:
+        return field.encode(json.loads(data))
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
+
+
+def array_field(name: str, data: bytes) -> Field:
+    """Return a field of arrays like the one in a ``.npy`` file; ValueError where packer holds none such."""
+    array = npy_array(data)
+    return Field(name, "array", array.dtype.name, array.ndim)
+
+
+def npy_array(data: bytes) -> npt.NDArray[Any]:
+    """Return the array in the bytes of a ``.npy`` file; ValueError where there is none.
+
+    NumPy's own reader takes the memory that the header asks for before it looks whether the bytes are there.
+    """
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}.get(version[0])
+        if read is None:
+            raise ValueError(f"version {version[0]} of .npy")
+        shape, transposed, dtype = read(stream, max_header_size=_MOST_OF_HEADER)
+        if dtype.hasobject:
+            raise ValueError("it holds pickled objects, which packer runs never")
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
+            raise ValueError(f"its bytes are no {dtype} of shape {shape}")
+        elements = np.frombuffer(data, dtype, offset=stream.tell()) if math.prod(shape) else np.empty(0, dtype)
+        return elements.reshape(shape, order="F" if transposed else "C")
+    except Exception as error:  # NumPy parses the header as Python, and says in many ways that it is none
+        raise ValueError(f"it is no .npy file of numbers: {error}") from error
+
+
+LONGEST = 4096
+"""Bytes of a label that is no member of JSON."""
+
+JSON = ("json", "jsn")
+_KNOWN = ("cls", "class", "label", "lbl")
+ALWAYS_LABELS = ("cls", "class")
+"""The extensions that webdataset has for labels, also where few of the values are any."""
+
+_TEXTS = ("txt", "text")
+_LONGEST_JSON = 1 << 24
+_SEVERAL = re.compile(r"[\[(]?\s*[+-]?[0-9.]+(?:e[+-]?[0-9]+)?(?:\s*[,;\s]\s*[+-]?[0-9.]+(?:e[+-]?[0-9]+)?)+\s*[\])]?")
+
+Values = Mapping[str, Sequence[bytes]]
+"""What the members of the samples that were looked at hold, by extension: of those that are small."""
+
+
+@dataclass(frozen=True)
+class TarLabel:
+    """Where the labels of samples are, and what they are.
+
+    Attributes
+    ----------
+    extension : str
+    member : str
+        Of JSON, the name of what has the label in it, with dots where it lies deeper.
+    is_float : bool
+        Whether labels are numbers with fractions, and no classes.
+    """
+
+    extension: str
+    member: str = ""
+    is_float: bool = False
+
+    def __str__(self) -> str:
+        return f".{self.extension}" + (f": {self.member}" if self.member else "")
+
+    @property
+    def longest(self) -> int:
+        """How many bytes a member with a label has at most."""
+        return _LONGEST_JSON if last_part(self.extension) in JSON else LONGEST
+
+    def of(self, data: bytes) -> int | float | str | None:
+        """Return the label in a member's bytes; None where JSON has none; ValueError where there is another thing."""
+        kind = last_part(self.extension)
+        label: int | float | str | None
+        if kind == "npy":
+            label = _of_values(npy_array(data).reshape(-1).tolist())
+        elif kind in JSON:
+            label = _of_json(parsed_json(data.decode("utf-8")), self.member)
+        else:
+            label = _of_text(data)
+        if label is None or isinstance(label, str):
+            return label
+        if self.is_float:
+            try:
+                return float(label)
+            except OverflowError:
+                raise ValueError("a whole number beyond all floats") from None
+        if isinstance(label, float) or label < UNLABELED:
+            raise ValueError(f"{label} is no class id")
+        return label
+
+
+def find_label(values: Values, account: Account) -> TarLabel | None:
+    """Return where the labels are, by names and values of members; else add what looks like labels to the account."""
+    able: dict[str, TarLabel] = {}
+    refused: dict[str, str] = {}
+    for extension in filter(_is_named, values):
+        label, why = _judged(TarLabel(extension), values[extension])
+        if label is None:
+            refused[extension] = why
+        else:
+            able[extension] = label
+    key = label_key(able, _KNOWN) or next(iter(able), None)
+    for extension, why in refused.items():
+        account.taken("member", f"a field and no label: {printable(why)}", [f".{extension}"])
+    if key is None:
+        for extension, why in refused.items():
+            account.looks_like_labels("member", extension, f"--key label={extension}", printable(why))
+        _add_candidates({name: of for name, of in values.items() if name not in refused}, account)
+        return None
+    account.taken("member", "the label", [f".{key}"])
+    account.taken("member", f"a field beside .{key}, which is the label", [f".{one}" for one in able if one != key])
+    return able[key]
+
+
+def said_label(key: str, values: Values) -> TarLabel:
+    """Return where the labels are as a person says it: ``cls``, or ``json:category``.
+
+    Raises
+    ------
+    OptionError
+        If it is JSON, of which no member was said.
+    """
+    extension, _, member = key.partition(":")
+    label = TarLabel(extension.lower(), member)
+    of = values.get(label.extension, ())
+    if member and last_part(label.extension) not in JSON:
+        raise OptionError(f"--key label={key}: .{label.extension} is no JSON, which has members: say {extension} alone")
+    judged, why = _judged(label, of)
+    if judged is None and last_part(label.extension) in JSON:
+        names = ", ".join(map(printable, list(_scalars(of))[:10])) or "none that can be labels"
+        raise OptionError(
+            f"--key label={key}: {why}. Of JSON say which member is the label: "
+            f"--key label={label.extension}:MEMBER, of {names}"
+        )
+    return judged or label  # whoever reads the sample says which it is, and where
+
+
+def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, str]:
+    """Return a label with the type that most of its values have; None where they have none, and why."""
+    found, why = list[int | float | str | None](), "it is larger than any label"
+    for data in values:
+        try:
+            found.append(replace(label, is_float=True).of(data))
+        except ValueError as error:
+            why = str(error)
+    if all(one is None for one in found):
+        return None, why if len(found) < len(values) or not values else f"no sample has {label}"
+    if 2 * len(found) < len(values) and label.extension not in ALWAYS_LABELS:
+        return None, why
+    return replace(label, is_float=any(isinstance(one, float) and not one.is_integer() for one in found)), ""
+
+
+def _is_named(extension: str) -> bool:
+    """Tell whether an extension is called as labels are: ``cls``, ``label``, ``cls.txt``, ``b.label.npy``."""
+    parts = extension.split(".")
+    if parts[-1] in (*_TEXTS, "npy", *JSON):
+        parts = parts[:-1]
+    return bool(parts) and (parts[-1] in _KNOWN or is_label_name(parts[-1]))
+
+
+def _of_text(data: bytes) -> int | float | str:
+    try:
+        label = class_of(data)
+    except ValueError as error:
+        try:
+            return whole(float(data))
+        except ValueError:
+            raise error from None
+    if isinstance(label, str) and _SEVERAL.fullmatch(label):
+        numbers = [float(number) for number in re.findall(r"[^\s,;()\[\]]+", label)]
+        place = one_hot(numbers)
+        if place is None:
+            raise ValueError(f"{label[:40]!r} are several numbers, and no class")
+        return place
+    return label
+
+
+def _of_values(values: Sequence[Any]) -> int | float:
+    """Return the number that values are: the only one, or the place of the only 1; ValueError where they are others."""
+    if len(values) == 1 and isinstance(values[0], (int, float)):
+        return whole(values[0])
+    place = one_hot(values)
+    if place is None:
+        raise ValueError(f"{len(values)} numbers are no class")
+    return place
+
+
+def _of_json(document: Any, member: str) -> int | float | str | None:
+    if member:
+        for part in [member] if isinstance(document, dict) and member in document else member.split("."):
+            document = document.get(part) if isinstance(document, dict) else None
+    if document is None:
+        return None
+    if isinstance(document, str) and document.strip():
+        return document.strip()
+    if isinstance(document, list) and document and all(isinstance(one, (int, float)) for one in document):
+        return _of_values(document)
+    if isinstance(document, list) and len(document) == 1 and isinstance(document[0], str):
+        return str(document[0])
+    if isinstance(document, (int, float)):
+        return whole(document)
+    raise ValueError(f"{printable(json.dumps(document))[:40]} is neither a class id nor the name of a class")
+
+
+def _scalars(values: Sequence[bytes]) -> dict[str, list[Any]]:
+    """Return what objects of JSON have by the names of their members, where it can be labels."""
+    found: dict[str, list[Any]] = {}
+    for data in values:
+        try:
+            document = parsed_json(data.decode("utf-8"))
+        except ValueError:
+            continue
+        for name, value in document.items() if isinstance(document, dict) else ():
+            if isinstance(value, (str, int)) and not isinstance(value, bool):
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def _add_candidates(values: Values, account: Account) -> None:
+    """Add the members that look like labels to the account: those of JSON, and small ones whose values repeat."""
+    for extension, of in values.items():
+        if last_part(extension) in JSON:
+            add_candidates(account, f"member of .{extension}", _scalars(of), f"--key label={extension}:{{}}")
+        else:
+            add_candidates(account, "member", {extension: _labels(TarLabel(extension), of)})
+
+
+def _labels(label: TarLabel, values: Sequence[bytes]) -> list[Any]:
+    try:
+        return [label.of(data) for data in values] if all(len(data) <= LONGEST for data in values) else []
+    except ValueError:
+        return []
+
+
+_KIND_OF = {
+    **dict.fromkeys(("txt", "text", "transcript"), "text"),
+    **dict.fromkeys(("json", "jsn"), "json"),
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), "int64"),
+    **dict.fromkeys(IMAGES, "image"),
+    "npy": "array",
+}
+_PICKLES = ("pyd", "pickle", "pkl", "pth", "pt")
+_MASKS = re.compile("mask|(^|[^a-z])seg([^a-z]|$)|segmentation")
+
+_DIRECTORIES = "directory"  # what --key label says where directories are the classes
+_ARCHIVES = ("tar", "tgz", "tar.gz", "zip", "7z", "rar")
+_SMALL = 1 << 16  # bytes of members by whose values labels are known
+
+Peek = Callable[[Member], bytes]
+"""Returns the bytes of a member of a sample that was looked at."""
+
+
+@dataclass
+class Roles:
+    """What members are, by their extensions.
+
+    Attributes
+    ----------
+    images : tuple of str
+        Extensions, of which a sample has one: its image.
+    label : TarLabel, optional
+    directories : bool
+        Whether the directories of the images are their classes.
+    fields : dict of str to Field
+    others_left_out : bool
+        Whether members of other extensions are left out, as somebody said what to take; else there must be none.
+    notes : list of str
+        What a person should know of these.
+    """
+
+    images: tuple[str, ...]
+    label: TarLabel | None = None
+    directories: bool = False
+    fields: dict[str, Field] = field(default_factory=dict)
+    others_left_out: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def why_unlabeled(self) -> str:
+        """Why samples without a label have none."""
+        if self.directories:
+            return "they lie in no directory"
+        return f"they have no {self.label}" if self.label is not None else "they have no member that is a label"
+
+
+def find_roles(where: str, looked_at: Sequence[Sample], keys: Mapping[str, str], peek: Peek, account: Account) -> Roles:
+    """Return what the members are of samples like some that were looked at.
+
+    Parameters
+    ----------
+    where : str
+        What messages begin with.
+    looked_at : sequence of Sample
+    keys : mapping of str to str
+        What somebody said; see `Container.open`. The image may have several extensions: ``jpg;png``; the label may be
+        a member of JSON, ``json:category``, or ``directory``.
+    peek : callable
+    account : Account
+        What became of the members.
+
+    Raises
+    ------
+    SourceError
+        If there are no images, or it is not clear which ones; there are pickles; or a key is not there.
+    OptionError
+        If a key makes no field, or no label.
+    """
+    there = list(dict.fromkeys(extension for sample in looked_at for extension in sample))
+    if not there:
+        raise SourceError(f"{where}: no samples in it")
+    if (archive := next((one for one in there if one in _ARCHIVES), None)) and not set(there) & set(IMAGES):
+        raise SourceError(
+            f"{where}: has archives in it, .{archive}, and packer reads none within another. Extract it, and each of "
+            "these into a directory of its own name; then convert the directory that these lie in"
+        )
+    chosen = Chosen.of({name: _extension_said(name, key) for name, key in keys.items()})
+    roles = _images(where, looked_at, there) if chosen.image is None else Roles(tuple(chosen.image.split(";")))
+    first = {extension: member for sample in reversed(looked_at) for extension, member in sample.items()}
+
+    def peek_first(extension: str) -> bytes:
+        return peek(first[extension])
+
+    if keys:
+        return _as_said(where, roles, chosen, looked_at, peek, account)
+    with_image = [sample for sample in looked_at if set(roles.images) & sample.keys()]
+    rest = list(dict.fromkeys(one for sample in with_image for one in sample if one not in roles.images))
+    if pickles := [extension for extension in rest if last_part(extension) in _PICKLES]:
+        shown = f"has pickles, .{printable(pickles[0])}, which packer runs never"
+        raise SourceError(f"{where}: {shown}. {_example(rest, roles)}")
+    others = [extension for extension in there if extension not in roles.images]  # of samples without an image, too
+    roles.label = find_label(_values(looked_at, others, peek), account)
+    if roles.label is None:
+        _look_at_directories(roles, looked_at, rest, account)
+    taken: set[str] = set()
+    for extension in rest:
+        if roles.label is None or extension != roles.label.extension:
+            roles.fields[extension] = _field(extension, taken, peek_first)
+    if len(roles.fields) > MOST_FIELDS:
+        raise SourceError(
+            f"{where}: samples have {len(roles.fields)} kinds of members, such as .{printable(rest[0])}. "
+            f"An extension begins at the first dot of a file's name. {_example(rest[:1], roles)}"
+        )
+    return roles
+
+
+def _extension_said(name: str, key: str) -> str:
+    """Return a key as extensions are known; the member of JSON that is the label stays as it is."""
+    extension, colon, member = key.partition(":") if name == "label" else (key, "", "")
+    return extension.lower().removeprefix(".") + colon + member
+
+
+def _values(looked_at: Sequence[Sample], extensions: Iterable[str], peek: Peek) -> Values:
+    """Return what members hold by which labels are known."""
+    return {
+        extension: [peek(sample[extension]) for sample in looked_at if _is_small(sample.get(extension))]
+        for extension in extensions
+    }
+
+
+def _is_small(member: Member | None) -> bool:
+    return member is not None and member.size <= (_SMALL if _last_is_json(member.name) else LONGEST)
+
+
+def _last_is_json(name: str) -> bool:
+    return name.lower().endswith((".json", ".jsn"))
+
+
+def _look_at_directories(roles: Roles, looked_at: Sequence[Sample], rest: Sequence[str], account: Account) -> None:
+    """Take directories for classes where samples are images alone; else say that they could be."""
+    names = [member.name for sample in looked_at for extension, member in sample.items() if extension in roles.images]
+    directories = {name.rpartition("/")[0] for name in names if "/" in name}
+    if directories and not rest:
+        roles.directories = True  # once all are listed, a note says which part of the paths is the class
+    elif 1 < len(directories) <= len(names) // 2 and not all(one.rpartition("/")[2].isdigit() for one in directories):
+        account.looks_like_labels("directory", min(directories), f"--key label={_DIRECTORIES}")
+
+
+def _images(where: str, looked_at: Sequence[Sample], there: Sequence[str]) -> Roles:
+    """Find which members are the images."""
+    of_each = [found for sample in looked_at if (found := [one for one in IMAGES if one in sample])]
+    if any(len(found) > 1 for found in of_each):
+        common = [one for one in of_each[0] if all(one in found for found in of_each)]
+        others = sorted({one for found in of_each for one in found if one not in common[:1]})
+        shown = ", ".join(f".{one}" for one in others)
+        if not common:
+            raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={others[0]}")
+        note = f".{common[0]} is the image, and {shown} is beside it; --key image={others[0]} says otherwise"
+        return Roles((common[0],), notes=[note])
+    if of_each:
+        return Roles(IMAGES)
+    if long := [extension for extension in there if last_part(extension) in IMAGES]:
+        if len(long) == 1:
+            return Roles((long[0],))
+        shown = ", ".join(f".{printable(one)}" for one in long[:5])
+        raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={printable(long[0])}")
+    shown = ", ".join(f".{printable(one)}" for one in there[:10])
+    raise SourceError(f"{where}: no images in it: the first samples have {shown}")
+
+
+def _as_said(  # noqa: PLR0917
+    where: str, roles: Roles, chosen: Chosen, looked_at: Sequence[Sample], peek: Peek, account: Account
+) -> Roles:
+    """Take what somebody said, and nothing else."""
+    there = list(dict.fromkeys(extension for sample in looked_at for extension in sample))
+    if chosen.name is not None:
+        raise OptionError("--key name=...: a sample in a tar has the name of its image's file")
+    directories = chosen.label == _DIRECTORIES and _DIRECTORIES not in there
+    for key in chosen.all_keys():
+        extensions = [key.partition(":")[0]] if key == chosen.label else key.split(";")
+        if not (directories and key == chosen.label) and not any(one in there for one in extensions):
+            shown = ", ".join(f".{printable(one)}" for one in there[:10])
+            raise SourceError(f"{where}: the first samples have no .{printable(key)}; they have {shown}")
+    label = None
+    if chosen.label is not None and not directories:
+        extension = chosen.label.partition(":")[0]
+        if extension in roles.images:
+            raise OptionError(f"--key label={extension}: .{extension} is taken for something else already")
+        label = said_label(chosen.label, _values(looked_at, [extension], peek))
+    roles = Roles(roles.images, label, directories, {}, True)
+    of_label = None if label is None or label.member else label.extension
+    first = {extension: member for sample in reversed(looked_at) for extension, member in sample.items()}
+    for key, one in chosen.by_key().items():
+        if key in (*roles.images, of_label):
+            raise OptionError(f"{one}: .{key} is taken for something else already")
+        roles.fields[key] = _said_field(one, lambda extension: peek(first[extension]))
+    taken = {*roles.images, label.extension if label else None, *roles.fields}
+    left = [f".{one}" for one in there if one not in taken]
+    account.left_out("member", "no --key names them", left, chosen=True)
+    return roles
+
+
+def _said_field(chosen: ChosenField, peek: Callable[[str], bytes]) -> Field:
+    key = chosen.key
+    if last_part(key) in _PICKLES and chosen.kind != "bytes":
+        instead = f"--key {chosen.name}:bytes={key} takes it as it is"
+        raise OptionError(f"{chosen}: is a pickle, which packer runs never; {instead}")
+    kind = chosen.kind or _kind(key)
+    if kind == "scalar" and _kind(key) in OF_SCALARS:
+        kind = _kind(key)
+    try:
+        return array_field(chosen.name, peek(key)) if kind == "array" else chosen._replace(kind=kind).of_kind()
+    except ValueError as error:
+        raise OptionError(f"{chosen}: {error}") from error
+
+
+def _field(extension: str, taken: set[str], peek: Callable[[str], bytes]) -> Field:
+    """Return the field that an extension becomes when nobody said anything."""
+    name = field_name(extension, taken)
+    taken.add(name)
+    kind = _kind(extension)
+    if kind == "array":
+        try:
+            return array_field(name, peek(extension))
+        except ValueError:
+            kind = "bytes"  # such as complex numbers, or text
+    if extension in ALWAYS_LABELS and not peek(extension).strip().isdigit():
+        kind = "text"  # such as several numbers
+    return Field(name, "scalar", kind) if kind in OF_SCALARS else Field(name, kind)
+
+
+def _kind(extension: str) -> str:
+    kind = _KIND_OF.get(last_part(extension), "bytes")
+    return "mask" if kind == "image" and _MASKS.search(extension) else kind
+
+
+def _example(extensions: Sequence[str], roles: Roles) -> str:
+    """Return what a person may say to take some members alone."""
+    image = "jpg" if roles.images == IMAGES else roles.images[0]
+    keys = [f"image={image}"]
+    for extension in extensions:
+        if extension in ALWAYS_LABELS:
+            keys.append(f"label={extension}")
+        elif last_part(extension) not in _PICKLES:
+            keys.append(f"{field_name(extension, ())}={extension}")
+    return f"Name what is to be taken: {' '.join(f'--key {printable(key)}' for key in keys[:5])}"
+
+
+_COMPRESSED = {
+    b"\x1f\x8b": "gunzip",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"BZh": "bunzip2",
+    b"\xfd7zXZ\0": "unxz",
+    b"\x04\x22\x4d\x18": "unlz4",
+}
+"""What compressed files begin with, and the programs that unpack them."""
+
+_LOOKED_AT = 32  # samples of a file, by which it is known what samples have
+_HEAD = 32  # bytes, by which an image is known
+
+
+@dataclass(eq=False)
+class Tar(Container):
+    """Files ``.tar``, or a list of them that wids or timm wrote.
+
+    Attributes
+    ----------
+    roles : Roles
+    remarks : dict of str to (str, int)
+        What there is to say of files that were listed; of each the first file, and how many files there are.
+    first_dot : bool
+        Whether a key ends at the first dot of a file's name in any case: somebody said an extension with dots.
+    apart : bool
+        Whether members of one sample lie apart.
+    lacking : dict of str to dict of str to str
+        The keys of samples that lack an image or a label, and the file that each is in.
+    """
+
+    kind = "webdataset"
+    suffixes = (".tar", *(f".tar.{end}" for end in ("gz", "zst", "bz2", "xz", "lz4")), ".tgz", ".tzst", ".tbz2", ".txz")
+
+    roles: Roles = field(default_factory=lambda: Roles(IMAGES))
+    remarks: dict[str, tuple[str, int]] = field(default_factory=dict)
+    first_dot: bool = False
+    apart: bool = False
+    lacking: dict[str, dict[str, str]] = field(default_factory=lambda: {"image": {}, "label": {}})
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        return begins_tar(head) or path.name.lower().endswith(cls.suffixes) or is_shard_list(path, head)
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Tar:
+        if len(paths) == 1 and is_shard_list(paths[0], head_of(paths[0])):
+            paths = listed_shards(paths[0])
+        for path in paths:
+            _require_plain(path)
+        container = cls.of_files(paths)
+        container.first_dot = any("." in key.partition(":")[0].removeprefix(".") for key in keys.values())
+        container.roles = roles = container._find_roles(keys)
+        container.fields = tuple(roles.fields.values())
+        container.directories_are_classes = roles.directories
+        container.label_type = "float" if roles.label is not None and roles.label.is_float else "class"
+        container.why_unlabeled = roles.why_unlabeled
+        container.notes += roles.notes
+        return container
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        with self.opened(unit) as file:
+            window = Window(file)
+            members = Members(file, window)
+            reader = SampleReader(file.path, members, window, first_dot=self.first_dot)
+            maker = _Entries(self, unit, window)
+            for sample in reader.gathered() if self.apart else reader.following():
+                entry = maker.entry(sample)
+                if entry is not None:
+                    yield entry
+            for remark in [*members.remarks, *reader.notes]:
+                self._remark(remark, unit, 1)
+            if members.doubt:
+                self.doubts[self.files[unit]] = members.doubt
+            self.account.update(reader.account)
+
+    def lacks(self, what: str, key: str, unit: int) -> None:
+        """Note a sample without an image or a label; SourceError where what it lacks lies in another file."""
+        other = "label" if what == "image" else "image"
+        if key in self.lacking[other] and (there := self.lacking[other][key]) != self.files[unit]:
+            raise SourceError(
+                f"{printable(self.root / self.files[unit])}: the members of sample {printable(key)} lie in this file "
+                f"and in {printable(there)}: have all members of a sample in one tar, one after the other"
+            )
+        if len(self.lacking[what]) < _REMEMBERED:
+            self.lacking[what][key] = self.files[unit]
+
+    def _remark(self, remark: str, unit: int, count: int) -> None:
+        first, before = self.remarks.get(remark, (self.files[unit], 0))
+        if before:
+            self.notes.remove(_note(remark, first, before))
+        self.remarks[remark] = (first, before + count)
+        self.notes.append(_note(remark, first, before + count))
+
+    def _find_roles(self, keys: Mapping[str, str]) -> Roles:
+        """Return what the members are of the first samples in the first, the middle and the last file."""
+        last = len(self.files) - 1
+        units = sorted({0, last // 2, last})
+        looked_at = {unit: self._first(unit) for unit in units}
+        if _may_lie_apart([sample for samples in looked_at.values() for sample in samples]):
+            gathered = {unit: self._gathered(unit) for unit in units}
+            if any(gathered.values()):
+                self.apart = True
+                self.notes.append("members of one sample lie apart; they are joined by their names")
+                looked_at = {unit: samples or looked_at[unit] for unit, samples in gathered.items()}
+        unit_of = {id(member): unit for unit, of in looked_at.items() for sample in of for member in sample.values()}
+
+        def peek(member: Member) -> bytes:
+            with self.opened(unit_of[id(member)]) as file:
+                return file.read(member.offset, member.size)
+
+        where = self.root / self.files[0] if len(self.files) == 1 else self.root
+        samples = [sample for of in looked_at.values() for sample in of]
+        return find_roles(printable(where), samples, keys, peek, self.account)
+
+    def _first(self, unit: int) -> list[Sample]:
+        with self.opened(unit) as file:
+            window = Window(file)
+            return SampleReader(file.path, Members(file, window), window, first_dot=self.first_dot).first(_LOOKED_AT)
+
+    def _gathered(self, unit: int) -> list[Sample]:
+        """Return the first samples of a file whose members lie apart; none of any other."""
+        with self.opened(unit) as file:
+            window = Window(file)
+            reader = SampleReader(file.path, Members(file, window), window, first_dot=self.first_dot)
+            samples = reader.gathered()[:_LOOKED_AT]
+            return samples if reader.apart else []
+
+
+def _may_lie_apart(samples: Sequence[Sample]) -> bool:
+    """Tell whether first samples are such as those of a tar whose members lie apart: no images, or images alone."""
+    images = [any(last_part(extension) in IMAGES for extension in sample) for sample in samples]
+    return not all(images) or all(len(sample) == 1 for sample in samples)
+
+
+class _Entries:
+    """Makes entries of the samples in a file."""
+
+    def __init__(self, container: Tar, unit: int, window: Window) -> None:
+        self._container = container
+        self._path, self._unit, self._window = container.root / container.files[unit], unit, window
+        self._roles = container.roles
+        self._images = frozenset(container.roles.images)
+
+    def entry(self, sample: Sample) -> Entry | None:
+        """Return the entry of a sample; None where it has no image."""
+        image = self._image(sample)
+        if image is None:
+            return None
+        try:
+            label = self._label(sample, image)
+            values = self._values(sample)
+        except _MemberError as error:
+            return Entry(self._name(image), b"", problem=str(error))
+        return Entry(self._name(image), Piece(self._unit, image.offset, image.size), label, values)
+
+    def _image(self, sample: Sample) -> Member | None:
+        images = [member for extension, member in sample.items() if extension in self._images]
+        if len(images) > 1:
+            self._fail(images[1], f"is another image beside {printable(images[0].name)}. {self._say()}")
+        if not images:
+            self._leave_out(sample)
+        return images[0] if images else None
+
+    def _leave_out(self, sample: Sample) -> None:
+        member = next(iter(sample.values()))
+        if any(last_part(extension) in IMAGES for extension in sample):
+            images = ", .".join(map(printable, self._roles.images))
+            self._fail(member, f"the sample has images, but no .{images}. {self._say()}")
+        key = _key(member)
+        account, label = self._container.account, self._roles.label
+        if not any(one in self._roles.fields or (label and one == label.extension) for one in sample):
+            account.not_looked_at("member", "they belong to no image", [one.name for one in sample.values()])
+            return
+        self._container.lacks("image", key, self._unit)
+        account.left_out("sample", "they have no image", [key])
+
+    def _label(self, sample: Sample, image: Member) -> int | float | str | None:
+        roles = self._roles
+        if roles.directories:
+            return image.name.rpartition("/")[0] or None
+        member = sample.get(roles.label.extension) if roles.label is not None else None
+        if roles.label is None or member is None:
+            if roles.label is not None:
+                self._container.lacks("label", _key(image), self._unit)
+            return None
+        if member.size > roles.label.longest:
+            raise self._error(member, f"has {member.size:,} bytes, which are no label")
+        try:
+            return roles.label.of(bytes(self._window.read(member.offset, member.size)))
+        except ValueError as error:
+            raise self._error(member, str(error)) from error
+
+    def _values(self, sample: Sample) -> dict[str, Piece | Stored]:
+        roles, values = self._roles, dict[str, Piece | Stored]()
+        for extension, member in sample.items():
+            if (field := roles.fields.get(extension)) is not None:
+                values[field.name] = self._value(field, member)
+            elif not (
+                roles.others_left_out
+                or extension in self._images
+                or (roles.label is not None and extension == roles.label.extension)
+            ):
+                self._fail(member, f"the first samples have no .{printable(extension)}. {self._say()}")
+        return values
+
+    def _name(self, image: Member) -> str:
+        name = image.name
+        if name.lower().endswith((".img", ".image")):
+            name += suffix_of(self._window.read(image.offset, min(_HEAD, image.size)))
+        return name
+
+    def _value(self, field: Field, member: Member) -> Piece | Stored:
+        if field.kind in AS_THEY_ARE:
+            return Piece(self._unit, member.offset, member.size)
+        try:
+            return stored_value(field, bytes(self._window.read(member.offset, member.size)))
+        except ValueError as error:
+            extension = member.name.rpartition("/")[2].partition(".")[2].lower()
+            raise self._error(
+                member, f"{error}. --key {field.name}:bytes={printable(extension)} takes it as it is"
+            ) from error
+
+    def _say(self) -> str:
+        image = "jpg" if self._roles.images == IMAGES else self._roles.images[0]
+        return f"Name with --key what is to be taken, such as --key image={image} --key label=cls"
+
+    def _fail(self, member: Member, why: str) -> NoReturn:
+        raise SourceError(f"{printable(self._path)}: {self._error(member, why)}")
+
+    def _error(self, member: Member, why: str) -> _MemberError:
+        return _MemberError(f"byte {member.header}: {printable(member.name)}: {why}")
+
+
+class _MemberError(ValueError):
+    """A member of a sample has no value of its kind."""
+
+
+def _key(member: Member) -> str:
+    name = member.name
+    return name[: name.find(".", name.rfind("/") + 1)]
+
+
+def _note(remark: str, first: str, count: int) -> str:
+    return f"{remark}: {count}, at first in {printable(first)}"
+
+
+def _require_plain(path: Path) -> None:
+    """Raise SourceError where a file is compressed."""
+    head = head_of(path)
+    program = next((program for magic, program in _COMPRESSED.items() if head.startswith(magic)), None)
+    if program is not None:
+        why = "is compressed, so that no member can be read by itself"
+        raise SourceError(f"{printable(path)}: {why}. Unpack it to a .tar first: {program} {printable(path.name)}")

@@ -1,0 +1,591 @@
+"""Zip archives of images: trees of class directories, and those of StyleGAN and Swin.
+
+=====================  ===============================================================================================
+in the archive         labels and order
+=====================  ===============================================================================================
+``dataset.json``       StyleGAN, EDM (``dataset_tool.py``): ``{"labels": [["00000/img.png", 6], ...]}`` or null; sorted
+``train_map.txt``      Swin Transformer: a line ``path<tab>label`` each image, in their order; it may lie beside the
+                       archive ``train.zip``
+directories            as ImageFolder lists them where the archive is unpacked; directories above all classes go
+none                   no labels; sorted
+=====================  ===============================================================================================
+
+A stored member is a range of the archive, a deflated one a compressed range.
+
+The members of a zip archive, as the directory at its end lists them, and where the data of each one begin.
+
+PKWARE's APPNOTE.TXT has the layout. In front of a member's data lies a header of its own, whose name and extra fields
+may be longer or shorter than those in the directory: only it says where the data begin. Bytes in front of the archive
+move every offset in it.
+
+The labels of StyleGAN's and EDM's ``dataset_tool.py``: ``dataset.json``, in an archive or among images.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from packer._account import LABEL_SUFFIXES, Account, counted, is_label_name
+from packer._codecs import IMAGE_SUFFIXES
+from packer._containers.compression import MOST_UNPACKED, unpack
+from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys, suffix_of
+from packer._containers.discovery import above_classes, numbered_classes, splits_among
+from packer._fields import Field
+from packer._fields.codec import parsed_json
+from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
+from packer._storage.packfile import PackFile
+from packer._storage.safe_open import name_problem
+from packer._table import Buffer
+from packer.errors import PackError, SourceError, printable
+
+__all__ = [
+    "DATASET_JSON",
+    "ENCRYPTED",
+    "VECTOR",
+    "Member",
+    "Zip",
+    "are_parts",
+    "data_of",
+    "dataset_labels",
+    "label_vector",
+    "members_of",
+]
+
+ENCRYPTED = 1
+"""The flag of a member that is encrypted."""
+
+_UTF8 = 1 << 11
+_ODD = "surrogateescape"  # what becomes of bytes that are no UTF-8
+
+_END = struct.Struct("<4s4H2LH")
+_END_64 = struct.Struct("<4sQ2H2L4Q")
+_LOCATOR_64 = struct.Struct("<4sLQL")
+_LISTED = struct.Struct("<4s2B5HL2L5H2L")
+_LOCAL = struct.Struct("<4s5H3L2H")
+_EXTRA = struct.Struct("<2H")
+
+_MOST_COMMENT = 0xFFFF
+_IN_ZIP64 = 0xFFFFFFFF
+_ZIP64 = 1  # the extra field with what does not fit into 32 bits
+_BLOCK = 1 << 20  # bytes of the directory at a time
+_LINK = 0o120000  # the kind of file, among the upper 16 bits of the attributes that Unix tools write
+_UNIX = 3
+
+
+class Member(NamedTuple):
+    """A file in an archive.
+
+    Attributes
+    ----------
+    name : str
+        A relative path with forward slashes, also where backslashes were written. That of a directory ends in a slash.
+    method, flags : int
+    packed, size : int
+        Bytes of the data as they lie, and of what they give.
+    crc32 : int
+    offset : int
+        Where its own header begins, from the beginning of the file.
+    is_link : bool
+    raw_name : bytes
+        The name as it lies, where that is not the name in UTF-8; else empty.
+    """
+
+    name: str
+    method: int
+    flags: int
+    packed: int
+    size: int
+    crc32: int
+    offset: int
+    is_link: bool
+    raw_name: bytes
+
+
+class _Directory(NamedTuple):
+    """Where the directory begins and ends, how many members it lists, and what moves the offsets in it."""
+
+    begin: int
+    end: int
+    members: int
+    shift: int
+
+
+def members_of(file: PackFile) -> Iterator[Member]:
+    """Yield the members of an archive in the order of its directory.
+
+    Raises
+    ------
+    SourceError
+        If it is damaged, cut short, or spread over several files.
+    """
+    directory = _directory(file)
+    block, at, count = b"", directory.begin, 0
+    begin = 0  # of the next record in the block
+    while at - len(block) + begin < directory.end:
+        if len(block) - begin < _LISTED.size + 3 * _MOST_COMMENT and at < directory.end:
+            more = file.read(at, min(_BLOCK, directory.end - at))
+            block, begin, at = block[begin:] + more, 0, at + len(more)
+        member, begin = _listed(file, block, begin, at - len(block), directory)
+        count += 1
+        yield member
+    if count & 0xFFFF != directory.members & 0xFFFF:
+        raise _damaged(file, directory.begin, f"{directory.members} members are announced, and {count} are listed")
+
+
+def data_of(file: PackFile, member: Member) -> int:
+    """Return where the data of a member begin; SourceError where no member with its name is there."""
+    raw = member.raw_name or member.name.encode(errors=_ODD)
+    try:
+        header = file.read(member.offset, _LOCAL.size + len(raw))
+    except PackError as error:
+        raise _damaged(file, member.offset, f"{printable(member.name)} does not lie in the file") from error
+    signature, _, flags, method, *_, name_size, extra = _LOCAL.unpack_from(header)
+    if signature != b"PK\3\4" or name_size != len(raw) or header[_LOCAL.size :] != raw:
+        raise _damaged(file, member.offset, f"{printable(member.name)} is listed there, and something else lies there")
+    if method != member.method or (flags ^ member.flags) & ENCRYPTED:
+        raise _damaged(file, member.offset, f"{printable(member.name)} is compressed otherwise than is listed")
+    return int(member.offset + _LOCAL.size + name_size + extra)
+
+
+def _directory(file: PackFile) -> _Directory:
+    """Find the directory by the record at the end of the file."""
+    tail_at = max(0, file.size - _END.size - _MOST_COMMENT)
+    tail = file.read(tail_at, file.size - tail_at)
+    at = tail.rfind(b"PK\5\6")
+    while at >= 0 and (len(tail) - at < _END.size or _END.unpack_from(tail, at)[-1] > len(tail) - at - _END.size):
+        at = tail.rfind(b"PK\5\6", 0, at + 3)
+    if at < 0:
+        raise SourceError(f"{printable(file.path)}: a zip archive without its directory: it was cut short, or is none")
+    _, disk, first_disk, here, count, size, offset, _ = _END.unpack_from(tail, at)
+    end = tail_at + at
+    if here != count or (disk, first_disk) not in ((0, 0), (0xFFFF, 0xFFFF)):
+        raise SourceError(f"{printable(file.path)}: an archive in several files: join them with zip -s 0")
+    if found := _directory_64(file, end):
+        end, count, size, offset = found
+    begin = end - size
+    if begin < 0 or begin < offset:
+        raise _damaged(file, end, f"a directory of {size} bytes at byte {offset} is announced, and does not lie there")
+    return _Directory(begin, end, count, begin - offset)
+
+
+def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
+    """Return the end of the directory, its members, size and offset of a large archive; None of any other."""
+    at = end - _LOCATOR_64.size
+    locator = _LOCATOR_64.unpack(file.read(at, _LOCATOR_64.size)) if at >= 0 else (b"", 0, 0, 0)
+    if locator[0] != b"PK\6\7":
+        return None
+    for place in (locator[2], at - _END_64.size):  # bytes in front of the archive move the first
+        if 0 <= place <= at - _END_64.size:
+            signature, _, _, _, disk, first, here, count, size, offset = _END_64.unpack(file.read(place, _END_64.size))
+            if signature == b"PK\6\6":
+                if disk or first or here != count:
+                    raise SourceError(f"{printable(file.path)}: an archive in several files: join them with zip -s 0")
+                return place, count, size, offset
+    raise _damaged(file, at, "the record of a large archive's end is not where it should be")
+
+
+def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Directory) -> tuple[Member, int]:
+    """Return the member whose record begins in a block that lies at byte `at`, and where the next one begins."""
+    name_at = begin + _LISTED.size
+    if name_at > len(block) or not block.startswith(b"PK\1\2", begin):
+        raise _damaged(file, at + begin, "its directory has something else than a member")
+    record = _LISTED.unpack_from(block, begin)
+    _, _, host, _, flags, method, _, _, crc32, packed, size, name_size, extra_size, comment_size, disk = record[:15]
+    attributes, offset = record[16:]
+    extra_at = name_at + name_size
+    end = extra_at + extra_size + comment_size
+    if end > len(block):
+        raise _damaged(file, at + begin, "its directory ends within a member")
+    raw = block[name_at:extra_at]
+    if _IN_ZIP64 in (packed, size, offset) or disk == 0xFFFF:
+        extra = block[extra_at : extra_at + extra_size]
+        try:
+            size, packed, offset, disk = _large(extra, [size, packed, offset], disk)
+        except ValueError as error:
+            raise _damaged(file, at + begin, str(error)) from error
+    name = _text(raw, flags).replace("\\", "/")  # of PowerShell 5, of .NET, of old tools: unzip does so, too
+    if name.startswith(("./", "/")) or "//" in name or "/./" in name:
+        name = "/".join(part for part in name.split("/") if part not in ("", ".")) + "/" * name.endswith("/")
+    offset += directory.shift
+    if disk or offset + _LOCAL.size + name_size + packed > directory.begin:
+        raise _damaged(file, at + begin, f"{printable(name)} does not lie in the file")
+    is_link = host == _UNIX and (attributes >> 16) & 0o170000 == _LINK
+    size = packed if size == packed else size  # one number, of which there may be millions
+    return Member(
+        name, method, flags, packed, size, crc32, offset, is_link, b"" if name.encode(errors=_ODD) == raw else raw
+    ), end
+
+
+def _large(extra: bytes, numbers: list[int], disk: int) -> list[int]:
+    """Return what the extra fields of a large member say in place of those numbers that are the largest ones."""
+    begin = 0
+    while begin + _EXTRA.size <= len(extra):
+        kind, length = _EXTRA.unpack_from(extra, begin)
+        begin += _EXTRA.size
+        if kind == _ZIP64:
+            place, end = begin, min(begin + length, len(extra))
+            for which, number in enumerate(numbers):
+                if number == _IN_ZIP64:
+                    if place + 8 > end:
+                        raise ValueError("the numbers of a large member are missing")
+                    numbers[which] = int.from_bytes(extra[place : place + 8], "little")
+                    place += 8
+            if disk == 0xFFFF:
+                disk = int.from_bytes(extra[place : min(place + 4, end)], "little")
+            break
+        begin += length
+    return [*numbers, disk]  # where there is no such field, they are these numbers themselves
+
+
+def _text(raw: bytes, flags: int) -> str:
+    """Return a name: UTF-8, as the flag and many tools without it have it, or the code page of the first PCs."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("cp437" if not flags & _UTF8 else "utf-8", _ODD)
+
+
+def _damaged(file: PackFile, at: int, what: str) -> SourceError:
+    return SourceError(f"{printable(file.path)}, byte {at}: a damaged zip archive: {what}")
+
+
+DATASET_JSON = "dataset.json"
+_OF_A_PART = re.compile(r"[0-9]{5}")
+VECTOR = Field("labels", "array", "float32", 1)
+"""The field of labels that are lists of numbers."""
+
+
+def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
+    """Return the labels of images by their paths, a whole number or a list of numbers each.
+
+    Empty where the file says that there are none; None where it speaks of no labels, so that another tool wrote it.
+
+    Parameters
+    ----------
+    data : bytes
+        The file: ``{"labels": [["00000/img.png", 6], ...]}``, or with null in place of the list.
+    where : str
+        What a message calls the file.
+
+    Raises
+    ------
+    SourceError
+        If labels are none, or it is no JSON.
+    """
+    try:
+        said = parsed_json(data.decode("utf-8-sig"))
+        if not isinstance(said, dict) or "labels" not in said:
+            return None
+        pairs = said["labels"]
+        labels = {} if pairs is None else {name.replace("\\", "/"): label for name, label in pairs}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SourceError(f"{where}: it has no labels of StyleGAN: {printable(error)}") from error
+    for name, label in labels.items():
+        if type(label) is not int and not (isinstance(label, list) and label):
+            raise SourceError(f"{where}: the label of {printable(name)} is neither a number nor a list of numbers")
+    return labels
+
+
+def are_parts(names: Iterable[str]) -> bool:
+    """Tell whether the images lie as ``dataset_tool.py`` writes them, whose directories are parts of equal size.
+
+    Where ``dataset.json`` has null for the labels, other directories are classes.
+    """
+    return all(_OF_A_PART.fullmatch(name.rpartition("/")[0].rpartition("/")[2]) for name in names if "/" in name)
+
+
+def label_vector(label: list[Any], where: str, name: str) -> Any:
+    """Return a list of numbers as a pack holds it; SourceError where it is none."""
+    try:
+        return VECTOR.encode(np.array(label, np.float32))
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"{where}: the label of {printable(name)} is no list of numbers") from error
+
+
+_STORED, _DEFLATED = 0, 8
+_CODECS = {_DEFLATED: "deflate", 93: "zstd"}
+_BEGINNING = 64  # bytes by which a member is known
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
+_MOST_TEXT = 1 << 28  # bytes of labels
+_FEW, _RATIO = 1 << 24, 64  # what few compressed bytes give at most: JSON takes up to 30 times its text in memory
+_MAP = "_map.txt"
+_OF_OTHERS = (".npz", ".pth", ".pt")  # zip archives too
+
+
+@dataclass
+class _Archive:
+    """The images of one archive, in their order, and what is known of them by their names in it."""
+
+    images: list[Member]
+    skip: int = 0
+    """How many characters the names of all images begin with that go."""
+    labels: Mapping[str, Any] | None = None
+    """By names; None where directories are classes."""
+
+
+@dataclass(eq=False)
+class Zip(Container):
+    """Files ``.zip`` with images in them."""
+
+    kind = "zip"
+    suffixes = (".zip",)
+    sealed = True
+
+    archives: list[_Archive] = field(default_factory=list)
+
+    @staticmethod
+    def checksum(data: Buffer) -> int:
+        return zlib.crc32(data)
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        if path.suffix.lower() in _OF_OTHERS:
+            return False
+        return head.startswith((b"PK\3\4", b"PK\5\6")) or path.suffix.lower() in cls.suffixes
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Zip:
+        no_keys(cls.kind, keys)
+        made, classes = cls.of_files(paths), set[str]()
+        for path in paths:
+            with PackFile(path) as file:
+                archive, folders = _archive(file, made.notes, made.account)
+            made.archives.append(archive)
+            classes |= folders
+        if all(archive.labels is None for archive in made.archives):
+            made.classes, made.why_unlabeled = sorted(classes), "they lie in no class directory"
+        elif any(isinstance(label, list) for archive in made.archives for label in (archive.labels or {}).values()):
+            made.fields = (VECTOR,)
+        return made
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        archive = self.archives[unit]
+        with self.opened(unit) as file:
+            for member in archive.images:
+                name = member.name[archive.skip :]
+                if archive.labels is None:
+                    label: Any = name.partition("/")[0] if "/" in name else None
+                else:
+                    label = archive.labels.get(member.name)
+                values: dict[str, Any] = {}
+                if isinstance(label, list):
+                    where = f"{printable(file.path)}, {DATASET_JSON}"
+                    values, label = {"labels": label_vector(label, where, member.name)}, None
+                image = _image(file, unit, member)
+                seal = Seal(image.offset, image.size, member.crc32) if isinstance(image, Piece) else None
+                yield Entry(name, image, label, values, seal=seal)
+
+
+def _archive(file: PackFile, notes: list[str], account: Account) -> tuple[_Archive, set[str]]:
+    """Read the structure of an archive; return its images and the names of its classes."""
+    images, folders, texts = _taken(file, notes, account)
+    beside = Path(file.path).with_name(Path(file.path).stem + _MAP)
+    if text := _only(file, [member for member in texts if member.name.endswith(_MAP)]):
+        where = f"{printable(file.path)}, {printable(text.name)}"
+        return _swin(file, images, _text_of(file, text), where, account), set()
+    if os.path.isfile(beside):
+        with PackFile(beside) as named:
+            listed = named.read(0, _few(file, beside.name, named.size))
+        notes.append(f"labels and order are those of {printable(beside.name)}")
+        return _swin(file, images, listed, printable(beside), account), set()
+    if text := _only(file, [member for member in texts if not member.name.endswith(_MAP)]):
+        if (archive := _stylegan(file, images, text)) is not None:
+            return archive, set()
+        account.not_looked_at("file", "it has no labels of images", [text.name])
+    return _tree(file, images, folders, notes, account)
+
+
+def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[Member], list[str], list[Member]]:
+    """Return the images of an archive, its directories, and its files of labels; say what else there is."""
+    images: dict[str, Member] = {}
+    folders, texts, archives = list[str](), list[Member](), list[str]()
+    backslashes = False
+    for member in members_of(file):
+        backslashes |= b"\\" in member.raw_name
+        base = member.name.rpartition("/")[2]
+        suffix = os.path.splitext(base)[1].lower()
+        if _is_of_system(file, member, base):
+            account.not_looked_at("file", LEFT_BY_SYSTEM, [member.name] * (not member.name.endswith("/")))
+        elif member.name.endswith("/"):
+            folders.append(member.name)
+        elif base == DATASET_JSON or base.endswith(_MAP):
+            texts.append(member)
+        elif not (suffix in IMAGE_SUFFIXES or (not suffix and suffix_of(_head(file, member)))):
+            archives += [member.name] * (suffix in _ARCHIVES)
+            _pass_over(member.name, base, suffix, account)
+        elif member.is_link:
+            account.left_out("image", "they are links: make the archive again without zip -y", [member.name])
+        elif not suffix:
+            account.left_out("image", "their names have no suffix", [member.name])
+        else:
+            if problem := name_problem(member.name):
+                raise SourceError(f"{printable(file.path)}: {printable(member.name)}: {problem}")
+            if member.name in images:
+                raise SourceError(f"{printable(file.path)}: {printable(member.name)}: is in it twice")
+            images[member.name] = member
+    if backslashes:
+        notes.append(f"{printable(Path(file.path).name)}: names have backslashes, which are taken for slashes")
+    if archives and not images:
+        raise SourceError(
+            f"{printable(file.path)}: has no images, but {counted(len(archives), 'archive')} in it, such as "
+            f"{printable(archives[0])}, and packer reads none within another. Extract it, and convert these"
+        )
+    return list(images.values()), folders, texts
+
+
+def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
+    """Say of a file that it is no image; it may be a table of labels."""
+    account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [name])
+    if suffix in LABEL_SUFFIXES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
+        account.looks_like_labels("file", name, "", f"once the archive is unpacked, --labels {base} takes it")
+
+
+def _is_of_system(file: PackFile, member: Member, base: str) -> bool:
+    """Tell whether a member is what macOS or Windows leaves in directories, and no image whatever its name is."""
+    if member.name.startswith(f"{MACOSX}/") and (not base or base.startswith("._")):
+        return True
+    return is_system_file(base, lambda: _head(file, member))
+
+
+def _head(file: PackFile, member: Member) -> bytes:
+    """Return the first bytes of a member; none of one that cannot be read."""
+    if member.flags & ENCRYPTED or member.method not in (_STORED, _DEFLATED):
+        return b""
+    packed = file.read(data_of(file, member), min(member.packed, _BEGINNING))
+    try:
+        return packed if member.method == _STORED else zlib.decompressobj(-15).decompress(packed, _BEGINNING)
+    except zlib.error:
+        return b""
+
+
+def _only(file: PackFile, texts: Sequence[Member]) -> Member | None:
+    """Return the one file of labels that lies highest; None without any."""
+    texts = sorted(texts, key=lambda member: member.name.count("/"))
+    if len(texts) > 1 and texts[0].name.count("/") == texts[1].name.count("/"):
+        names = f"{printable(texts[0].name)} and {printable(texts[1].name)}"
+        raise SourceError(f"{printable(file.path)}: has {names}, and one of them can have the labels: unpack it")
+    return texts[0] if texts else None
+
+
+def _tree(
+    file: PackFile, images: list[Member], folders: Sequence[str], notes: list[str], account: Account
+) -> tuple[_Archive, set[str]]:
+    """Return images as ImageFolder lists them, and the classes, of which some may have no image."""
+    above = above_classes([member.name.split("/")[:-1] for member in images])
+    if above:
+        notes.append(
+            f"{printable(Path(file.path).name)}: the directory {printable(above)} above all classes is left out"
+        )
+    below = [member.name[len(above) :] for member in images]
+    tops = {name.partition("/")[0] for name in below if "/" in name}
+    if splits := splits_among([name.rpartition("/")[0] for name in below]):
+        shown = ", ".join(map(printable, splits))
+        raise SourceError(f"{printable(file.path)}: has several splits: {shown}. Unpack it, and take one.")
+    if tops:
+        outside = [member.name for member in images if "/" not in member.name[len(above) :]]
+        account.left_out("image", "they lie outside of any class, where ImageFolder has none", outside)
+        images = [member for member in images if "/" in member.name[len(above) :]]
+    images.sort(key=lambda member: _in_tree(member.name[len(above) :]))
+    if not tops:
+        return _Archive(images, len(above)), set()
+    of_folders = {name[len(above) :].partition("/")[0] for name in folders if name.startswith(above) and name != above}
+    if empty := sorted(of_folders - tops):
+        notes.append(f"classes without images, which keep their ids: {', '.join(map(printable, empty[:5]))}")
+    hidden = sorted(name for name in tops | of_folders if name.startswith("."))
+    account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
+    notes += numbered_classes(sorted(tops | of_folders))
+    return _Archive(images, len(above)), tops | of_folders
+
+
+def _in_tree(name: str) -> str:
+    """Return a key that sorts as ImageFolder does: by class, by directory, by name; no name has a NUL."""
+    directory, _, base = name.rpartition("/")
+    return f"{directory.replace('/', chr(0), 1)}\0{base}" if "/" in directory else f"{directory}\0\0{base}"
+
+
+def _stylegan(file: PackFile, images: list[Member], text: Member) -> _Archive | None:
+    """Return images with the labels of ``dataset.json``; None where it has none, and directories are classes."""
+    where = f"{printable(file.path)}, {printable(text.name)}"
+    above = text.name[: -len(DATASET_JSON)]
+    said = dataset_labels(_text_of(file, text), where)
+    if said is None or not (said or are_parts(member.name for member in images)):
+        return None
+    labels = {above + name: label for name, label in said.items()}
+    if labels and (missing := [member.name for member in images if member.name not in labels]):
+        raise SourceError(f"{where}: has no label of {printable(missing[0])}")
+    return _Archive(sorted(images), _shared(images, above), labels)
+
+
+def _swin(file: PackFile, images: list[Member], listed: bytes, where: str, account: Account) -> _Archive:
+    """Return the images that a map names, in its order."""
+    by_name = {member.name: member for member in images}
+    chosen, labels = list[Member](), dict[str, int]()
+    for number, line in enumerate(listed.decode("utf-8", "surrogateescape").splitlines(), 1):
+        name, tab, label = line.rstrip().partition("\t")
+        if not line.strip():
+            continue
+        if not tab or not label.isascii() or not label.isdigit() or len(label) > 18:
+            raise SourceError(f"{where}, line {number}: a path, a tab and the id of a class are expected")
+        if name not in by_name:
+            raise SourceError(f"{where}, line {number}: {printable(file.path)} has no image {printable(name)}")
+        if name in labels:
+            raise SourceError(f"{where}, line {number}: {printable(name)} is named a second time")
+        labels[name] = int(label)
+        chosen.append(by_name[name])
+    unnamed = [member.name for member in images if member.name not in labels]
+    account.left_out("image", f"{where.rpartition(', ')[2]} does not name them", unnamed)
+    return _Archive(chosen, 0, labels)
+
+
+def _shared(images: Sequence[Member], above: str) -> int:
+    return len(above) if all(member.name.startswith(above) for member in images) else 0
+
+
+def _image(file: PackFile, unit: int, member: Member) -> Piece | Packed:
+    if member.flags & ENCRYPTED:
+        raise _refused(file, member, "is encrypted: unpack the archive")
+    piece = Piece(unit, data_of(file, member), member.packed)
+    if piece.offset + piece.size > file.size:
+        raise _refused(file, member, f"its data at byte {piece.offset} do not lie in the file: it was cut short")
+    if member.method == _STORED:
+        if member.packed != member.size:
+            raise _refused(file, member, f"is stored, and has {member.size} bytes in {member.packed}: it is damaged")
+        return piece
+    if member.method not in _CODECS:
+        raise _refused(file, member, f"is compressed by method {member.method}: pack it again with zip -0")
+    if member.size > MOST_UNPACKED:
+        raise _refused(file, member, f"has {member.size:,} bytes, more than any image")
+    return Packed.whole(piece, _CODECS[member.method], member.size, member.crc32)
+
+
+def _refused(file: PackFile, member: Member, why: str) -> SourceError:
+    return SourceError(f"{printable(file.path)}: {printable(member.name)}: {why}")
+
+
+def _text_of(file: PackFile, member: Member) -> bytes:
+    """Return the bytes of a file of labels in an archive."""
+    _few(file, member.name, max(member.size, member.packed))
+    piece = _image(file, 0, member)
+    if isinstance(piece, Piece):
+        return file.read(piece.offset, piece.size)
+    if piece.unpacked > _FEW + _RATIO * member.packed:
+        raise _refused(file, member, f"{member.packed:,} bytes of it give {member.size:,}: store it with zip -0")
+    try:
+        return unpack(piece.codec, file.read(piece.piece.offset, piece.piece.size), piece.unpacked)
+    except ValueError as error:
+        raise SourceError(f"{printable(file.path)}: {printable(member.name)}: {error}") from error
+
+
+def _few(file: PackFile, name: str, size: int) -> int:
+    if size > _MOST_TEXT:
+        raise SourceError(f"{printable(file.path)}: {printable(name)}: {size:,} bytes are more than labels have")
+    return size

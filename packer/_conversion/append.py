@@ -1,0 +1,248 @@
+"""Another part for a joined pack: converted in its place, and then listed by the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from packer._conversion.convert import ConversionProgress, Summary
+from packer._conversion.parts import part_name
+from packer._conversion.provenance import made_before, provenance
+from packer._conversion.request import ConversionRequest, is_pack
+from packer._conversion.resume import setting_differences
+from packer._conversion.workspace import Workspace, WorkspacePaths
+from packer._fields import Field
+from packer._formats import FORMATS, INDEX, check_readable, open_pack
+from packer._formats.parts import append_part
+from packer._manifest import Manifest
+from packer._sources import Source, is_listing, with_given_classes
+from packer._sources.scan_list import repeats
+from packer._storage.files import disk_size, remove
+from packer._storage.progress import shown_progress
+from packer._storage.remote.urls import is_url, shown, user_path
+from packer._table import Names
+from packer.errors import DestinationError, OptionError, SourceError, printable
+
+__all__ = ["append"]
+
+_OF_THE_PACK = {"src", "dst", "format", "classes_from", "parts", "overwrite"}
+_PATHS = ("labels", "report", "voc", "yolo")
+
+
+def append(
+    pack: str | os.PathLike[str],
+    src: str | os.PathLike[str],
+    *,
+    progress: Callable[[ConversionProgress], None] | bool | None = None,
+    **options: Any,
+) -> Summary:
+    """Convert images to one more part of a pack with parts, as `packer append` does.
+
+    Readers that have the pack open go on, and whoever opens the pack finds it without the part or with all of it. The
+    same call continues after an interruption; where one of the parts is what the call would make, it does nothing.
+
+    Parameters
+    ----------
+    pack : path
+        A pack with parts, such as ``packer.convert(src, pack, parts=4)`` makes.
+    src : path
+        What `convert` takes. No sample may have a name that the pack has.
+    progress : bool or callable, optional
+        As for `convert`.
+    **options
+        The arguments of `convert`, except `format`, `classes_from`, `parts` and `overwrite`, which the pack decides.
+        They must be those that the pack was made with where they say what becomes of an image, such as `resize`.
+
+    Returns
+    -------
+    Summary
+        What `convert` returns, for the part; `destination` and `manifest` are those of the whole.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+    DestinationError
+        If `pack` has no parts, or holds another part whose appending was interrupted.
+    OptionError, SourceError
+        If the images do not agree with the pack in classes, fields or settings; or the pack has their names already.
+    PackLockedError
+        If another process appends to the pack, or replaces it.
+    PackerError
+        As `convert` raises it.
+    """
+    given, progress = _given(options), shown_progress(progress, pack)
+    if is_url(pack):
+        raise DestinationError(
+            f"{shown(pack)}: is at a URL, where no pack changes. Append to a copy on a disk, and convert that to a URL"
+        )
+    pack, src = Path(os.path.abspath(os.path.expanduser(pack))), user_path(src)
+    _require_parts(pack)
+    with Workspace(pack):  # whose lock is that of all who write here
+        whole = _require_parts(pack)
+        place = _place(pack, whole)
+        request = ConversionRequest(src=src, dst=place, **given)
+        source = _opened(request, pack, whole)
+        made = _made_part(pack, whole, source, request)
+        if made is not None:
+            name, images = made
+            size = disk_size(pack / name)
+            return Summary(pack, whole, 0, size, 0.0, continued=images, kept=0, notes=["done already"])
+        _require_new_names(pack, source)
+        summary = _part(request, source, progress)
+        made_of = {"kind": whole.source.get("kind", ""), "sha256": _digest([whole.source, summary.manifest.source])}
+        manifest = append_part(pack, whole, place.name, made_of)
+        check_readable(pack, manifest)
+        return replace(summary, destination=pack, manifest=manifest)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as a request takes them; TypeError for one that there is not, or that the pack decides."""
+    known = {field.name for field in fields(ConversionRequest)} - _OF_THE_PACK
+    for name in options:
+        if name not in known:
+            why = "the pack decides it" if name in _OF_THE_PACK else "packer.convert has no such argument"
+            raise TypeError(f"append takes no {name!r}: {why}")
+    paths = {name: Path(os.path.expanduser(options[name])) for name in _PATHS if options.get(name) is not None}
+    return {**options, **paths}
+
+
+def _require_parts(pack: Path) -> Manifest:
+    with open_pack(pack) as reader:
+        manifest = reader.manifest
+    name = printable(pack)
+    if manifest.format == INDEX.name:
+        raise DestinationError(f"{name}: an index, to which nothing is appended: index all images anew")
+    if not manifest.parts:
+        if manifest.format in FORMATS and not FORMATS[manifest.format].parts:
+            raise DestinationError(
+                f"{name}: a pack in the layout of another tool, which never changes. Convert the new images to a pack "
+                f"of their own, and open both together: open_dataset([a, b])"
+            )
+        raise DestinationError(
+            f"{name}: a pack without parts, which never changes. Make a pack with parts of it, and append to that: "
+            f"`packer convert {name} {printable(pack.with_name(f'{pack.stem}-parts{pack.suffix}'))} --parts 1`"
+        )
+    return manifest
+
+
+def _place(pack: Path, whole: Manifest) -> Path:
+    """Return where the next part goes: its number is the first after those that there are."""
+    present = {str(name) for name, *_ in whole.parts}
+    number = len(present)
+    while part_name(number, whole.format) in present:
+        number += 1
+    return pack / part_name(number, whole.format)
+
+
+def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
+    """List the images, with the pack's class ids; OptionError or SourceError where they do not agree with the pack."""
+    classes = whole.classes if whole.label_type == "class" and not is_listing(request.src) else None
+    shown = printable(pack)
+    try:
+        source = request.open(request.dst, classes)
+    except SourceError:
+        own = [] if classes is None else request.open(request.dst, None).classes
+        new = [name for name in own if name not in whole.classes]
+        if not new:
+            raise
+        raise SourceError(
+            f"{shown} has no class {_joined(new)}, and its classes never change. Convert {printable(request.src)} to a "
+            f"pack OTHER of its own, and then both to a new pack: `packer merge {shown} OTHER NEW --classes union`"
+        ) from None
+    remedy = "The classes of a field never change: convert both again, with all classes, to a new pack."
+    source = with_given_classes(source, whole.fields, pack, request.labels, remedy=remedy)
+    would = provenance(source, request.recipe)
+    differences = setting_differences(
+        {"codec": whole.codec, **whole.settings}, {"codec": would.codec, **json.loads(json.dumps(would.settings))}
+    )
+    if differences:
+        raise OptionError(
+            f"{shown} was made with other settings: {'; '.join(differences)}. Say the options that it was made with."
+        )
+    for what, here, there in (
+        ("label type", whole.label_type, source.label_type),
+        ("classes", _joined(whole.classes), _joined(source.classes)),
+    ):
+        if here != there:
+            raise SourceError(
+                f"{shown} has the {what} {here}, and {printable(request.src)} has {there}. A part has what the pack "
+                "has: convert others to a pack of their own, and open_dataset([a, b]) reads both"
+            )
+    _require_same_fields(pack, whole.fields, request.src, source.fields)
+    return source
+
+
+def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Sequence[Field]) -> None:
+    """Raise SourceError where images have other fields than the pack; the message names the first that differs."""
+    there, here = [field.name for field in whole], [field.name for field in own]
+    if there != here:
+        raise _other_fields(f"{printable(pack)} has the fields {_joined(there)}, and {printable(src)} {_joined(here)}")
+    for one, other in zip(whole, own, strict=True):
+        for what in ("kind", "dtype", "rank", "file"):
+            mine, theirs = getattr(one, what), getattr(other, what)
+            if mine != theirs:
+                raise _other_fields(
+                    f"{printable(pack)} has the field {one.name!r} with the {what} {printable(mine or 'none')}, and "
+                    f"{printable(src)} has {printable(theirs or 'none')}"
+                )
+
+
+def _other_fields(problem: str) -> SourceError:
+    return SourceError(
+        f"{problem}. A part has the pack's fields, in the same order: say the --field and --column that the pack was "
+        "made with, or convert others to a pack of their own"
+    )
+
+
+def _joined(names: Iterable[str]) -> str:
+    return ", ".join(map(printable, names)) or "none"
+
+
+def _made_part(pack: Path, whole: Manifest, source: Source, request: ConversionRequest) -> tuple[str, int] | None:
+    """Return name and count of the part that the conversion would make, where the pack has it; None where not."""
+    for name, images, *_ in reversed(whole.parts):
+        if images <= len(source) and _is_made(pack / str(name), source, request):
+            return str(name), images
+    return None
+
+
+def _is_made(path: Path, source: Source, request: ConversionRequest) -> bool:
+    return made_before(path, source, request.recipe, request.format_row.name) is not None
+
+
+def _require_new_names(pack: Path, source: Source) -> None:
+    with open_pack(pack) as reader:
+        names = Names.joined([reader.names, source.names])
+        index = min((index for index, _ in repeats(names)), default=None)
+        if index is not None:
+            raise SourceError(
+                f"{printable(pack)} has a sample {printable(names[index])} already, and {printable(source.root)} "
+                "brings another one of this name. Rename the file, or leave it out; nothing was appended."
+            )
+
+
+def _part(request: ConversionRequest, source: Source, progress: Callable[[ConversionProgress], None] | None) -> Summary:
+    """Make the part, unless an earlier run made it and died before the manifest said so."""
+    place = request.dst
+    if request.fresh:
+        remove(place)
+    if not os.path.lexists(place):
+        return request.convert(source, progress)
+    if os.path.islink(place) or not is_pack(place) or not _is_made(place, source, request):
+        raise DestinationError(
+            f"{printable(place)}: a part of other images, whose appending was interrupted. Append those first, or say "
+            "--fresh to drop that part."
+        )
+    remove(WorkspacePaths(place).directory)
+    with open_pack(place) as reader:
+        return Summary(place, reader.manifest, 0, disk_size(place), 0.0, continued=len(reader), kept=0)
+
+
+def _digest(sources: object) -> str:
+    return hashlib.sha256(json.dumps(sources, sort_keys=True).encode("ascii")).hexdigest()

@@ -1,0 +1,392 @@
+"""A conversion in parts on a Dask cluster: each worker makes one part at a time, with the threads that Dask gives it.
+
+Workers find the source and leave the parts on a disk that all nodes see, or on a store; through the scheduler go
+numbers only. Which worker makes which part is decided here, for Dask's scheduler would hand n parts at once to a worker
+with n threads.
+
+Connecting to a Dask cluster, or starting one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import ModuleType
+from typing import Any
+from uuid import uuid4
+
+from packer._conversion.convert import ConversionProgress
+from packer._conversion.parts import Job, Part, SharedSource
+from packer._conversion.upload import StoredList, UploadedJob
+from packer._storage.system import available_cpus, interrupts_held
+from packer.errors import ClusterError, MissingDependencyError, pip_install, printable
+
+__all__ = ["JOB_QUEUES", "ClusterProgress", "check_address", "convert_on", "import_dask", "open_client"]
+
+JOB_QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}
+"""What `dask-jobqueue` calls each of them."""
+
+
+def check_address(where: str) -> None:
+    """Raise ClusterError where `where` is not of a form that `open_client` knows."""
+    kind, _, rest = where.partition(":")
+    if kind == "local":
+        known = re.fullmatch("[1-9][0-9]*", rest, re.ASCII) is not None
+    elif kind == "file":
+        known = rest != ""
+    else:
+        known = where in JOB_QUEUES or re.fullmatch(r"\w+://\S+", where) is not None
+    if not known:
+        raise ClusterError(
+            f"--cluster {where!r} is not tcp://HOST:PORT, file:SCHEDULER.json, local:N with N of 1 or more, "
+            f"or one of {', '.join(JOB_QUEUES)}"
+        )
+
+
+@contextlib.contextmanager
+def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
+    """Connect to a Dask cluster, or start one that ends with the block; yield a `distributed.Client`.
+
+    Parameters
+    ----------
+    where : str
+        The address of a scheduler (``tcp://host:8786``); ``file:PATH`` of its scheduler file; ``local:N``, for N
+        processes on this machine; or one of `JOB_QUEUES`, whose jobs `dask-jobqueue`'s own configuration describes.
+    jobs : int, optional
+        How many jobs to submit to a queue.
+
+    Raises
+    ------
+    ClusterError
+        If there is no such cluster.
+    MissingDependencyError
+    """
+    check_address(where)
+    distributed = import_dask("distributed")
+    kind, _, rest = where.partition(":")
+    with contextlib.ExitStack() as opened:
+        try:
+            if kind == "local":
+                workers = int(rest)
+                with interrupts_held():  # workers would end with tracebacks before they are told to end
+                    target = opened.enter_context(
+                        distributed.LocalCluster(
+                            n_workers=workers,
+                            threads_per_worker=max(1, available_cpus() // workers),
+                            dashboard_address=":0",
+                            silence_logs=40,  # logging.ERROR; that parts were cancelled, or failed, is said here
+                        )
+                    )
+            elif where in JOB_QUEUES:
+                target = opened.enter_context(getattr(import_dask("dask_jobqueue"), JOB_QUEUES[where])())
+                target.scale(jobs=jobs or 1)
+            else:
+                target = None
+            if target is not None:
+                client = distributed.Client(target)
+            elif kind == "file":
+                os.stat(rest)  # for Dask waits until it is there
+                client = distributed.Client(scheduler_file=rest)
+            else:
+                client = distributed.Client(where)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            advice = ""
+            if where in JOB_QUEUES:
+                advice = ". Say in ~/.config/dask/jobqueue.yaml what a job is, as scripts/slurm/jobqueue.yaml does"
+            raise ClusterError(f"--cluster {printable(where)}: {error}{advice}") from error
+        yield opened.enter_context(client)
+
+
+def import_dask(module: str) -> ModuleType:
+    """Import a module of Dask's; MissingDependencyError where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(f"--cluster needs Dask: {pip_install('cluster')} ({error})") from error
+
+
+_ATTEMPTS = 3
+_TOPIC = "packer"
+_SECONDS_BETWEEN_REPORTS = 0.5
+_SECONDS_TO_WAIT_FOR_A_LOST_WORKER = 120.0  # which may be alive, and at work on the part that was given to another
+
+
+@dataclass(frozen=True)
+class ClusterProgress:
+    """How far a conversion on a cluster is.
+
+    Attributes
+    ----------
+    done, total, skipped : int
+        Images of the source.
+    bytes_read : int
+        Bytes read in this run.
+    workers : int
+        How many workers there are at present.
+    rates : dict of str to float
+        Images a second of each node, over this run.
+    """
+
+    done: int
+    total: int
+    skipped: int
+    bytes_read: int
+    workers: int
+    rates: dict[str, float]
+
+
+def convert_on(
+    client: Any,
+    job: Job | UploadedJob,
+    source: SharedSource | StoredList,
+    *,
+    workers: int | None = None,
+    scratch: Path | None = None,
+    progress: Callable[[ClusterProgress], None] | None = None,
+) -> list[Part]:
+    """Make the parts that are missing, and return them; `packer._conversion.run_parts.finish` joins them.
+
+    A part whose worker is lost, or fails, is made again, elsewhere where there is another worker.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    job : Job or UploadedJob
+        A job that was begun, with `share`.
+    source : SharedSource or StoredList
+    workers : int, optional
+        Threads of each part; by default those that Dask gives to the worker.
+    scratch : Path, optional
+        A directory on the nodes' own disks; see `Job.convert`.
+    progress : callable, optional
+        Called on this thread, about twice a second.
+
+    Raises
+    ------
+    ClusterError
+        If parts failed three times, when all others are made; or the scheduler is lost.
+    """
+    images = len(source.open())
+    watch = _Watch(job, images)
+    client.subscribe_topic(_TOPIC, watch.note)
+    try:
+        run = _Run(client, job.missing(), lambda number: (job, source, number, workers, scratch))
+        try:
+            for _ in run.steps():
+                if progress is not None:
+                    progress(watch.progress(len(run.workers)))
+        finally:
+            run.cancel()
+    except OSError as error:
+        raise ClusterError(f"the scheduler was lost: {error}. The same command continues.") from error
+    finally:
+        client.unsubscribe_topic(_TOPIC)
+    if run.failed:
+        causes = "\n".join(
+            f"  part {number}: {printable(reasons[-1])}" for number, reasons in sorted(run.failed.items())
+        )
+        raise ClusterError(
+            f"{len(run.failed)} of {job.parts} parts failed {_ATTEMPTS} times, the others are made:\n{causes}\n"
+            "Mend the cause; the same command makes what is missing."
+        )
+    return run.parts
+
+
+class _Run:
+    """Hands parts to workers, one at a time each, until all are made or have failed too often."""
+
+    def __init__(self, client: Any, missing: list[int], arguments: Callable[[int], tuple[Any, ...]]) -> None:
+        self._client = client
+        self._arguments = arguments
+        self._pending = deque(missing)
+        self._running: dict[Any, tuple[int, str]] = {}  # futures: number of the part, address of the worker
+        self._ended: SimpleQueue[Any] = SimpleQueue()
+        self._tried: dict[int, set[str]] = {number: set() for number in missing}
+        self._reasons: dict[int, list[str]] = {number: [] for number in missing}
+        self.workers: set[str] = set()
+        self.parts: list[Part] = []
+        self.failed: dict[int, list[str]] = {}
+
+    def steps(self) -> Iterator[None]:
+        """Go on until nothing is left to do; yield whenever something may have changed."""
+        looked = -_SECONDS_BETWEEN_REPORTS
+        while self._pending or self._running:
+            if time.monotonic() - looked >= _SECONDS_BETWEEN_REPORTS:
+                looked = time.monotonic()
+                self.workers = set(self._client.nthreads())
+                self._drop_lost()
+                yield
+            self._submit()
+            with contextlib.suppress(Empty):
+                ended = self._ended.get(timeout=_SECONDS_BETWEEN_REPORTS)
+                while True:
+                    self._end(ended)
+                    ended = self._ended.get_nowait()
+        yield
+
+    def cancel(self) -> None:
+        """Have the workers stop."""
+        self._client.cancel(list(self._running))
+
+    def _submit(self) -> None:
+        """Give each worker a part, and the next one ahead, that it need not wait for; but none ahead of the last."""
+        given = Counter(address for _, address in self._running.values())
+        for ahead in range(2):
+            for address in sorted(self.workers):
+                if given[address] == ahead and len(self._pending) > ahead * len(self.workers):
+                    self._give(address)
+                    given[address] += 1
+
+    def _give(self, address: str) -> None:
+        number = next((number for number in self._pending if address not in self._tried[number]), self._pending[0])
+        self._pending.remove(number)
+        key = f"packer-part-{number}-{uuid4().hex}"
+        future = self._client.submit(_make_part, *self._arguments(number), key=key, workers=[address])
+        self._running[future] = number, address
+        future.add_done_callback(self._ended.put)
+
+    def _drop_lost(self) -> None:
+        for future, (_, address) in list(self._running.items()):
+            if address not in self.workers and not future.done():
+                self._client.cancel([future])
+                self._fail(future, f"its worker {address} was lost")
+
+    def _end(self, future: Any) -> None:
+        if future not in self._running:  # given up before
+            return
+        if future.status == "finished":
+            self.parts.append(future.result())
+            del self._running[future]
+        elif future.status == "error":
+            self._fail(future, str(future.exception()))
+        else:
+            self._fail(future, f"it was {future.status}")
+
+    def _fail(self, future: Any, reason: str) -> None:
+        number, address = self._running.pop(future)
+        self._tried[number].add(address)
+        self._reasons[number].append(reason)
+        if len(self._reasons[number]) < _ATTEMPTS:
+            self._pending.append(number)
+        else:
+            self.failed[number] = self._reasons[number]
+
+
+@dataclass(frozen=True)
+class _Report:
+    """How far a worker is with a part.
+
+    Attributes
+    ----------
+    part : int
+    host : str
+    begin : int
+        How many of the part's images were done before the worker began.
+    done, skipped : int
+        Images of the part.
+    read : int
+        Bytes read for it by this worker.
+    """
+
+    part: int
+    host: str
+    begin: int
+    done: int
+    skipped: int
+    read: int
+
+
+@dataclass
+class _Node:
+    """What a node did in this run."""
+
+    began: float
+    images: int = 0
+
+
+class _Watch:
+    """What the workers reported: noted on a thread of the client's, and asked for on another thread."""
+
+    def __init__(self, job: Job | UploadedJob, images: int) -> None:
+        self._images = images
+        self._before = images - sum(len(job.rows(number, images)) for number in job.missing())
+        self._lock = threading.Lock()
+        self._reports: dict[int, _Report] = {}  # the last one of each part
+        self._nodes: dict[str, _Node] = {}
+
+    def note(self, event: tuple[float, Any]) -> None:
+        """Take a report of `_make_part`, and when it was sent."""
+        when, said = event  # to which Dask adds the worker
+        report = _Report(**{field.name: said[field.name] for field in fields(_Report)})
+        with self._lock:
+            before = self._reports.get(report.part)
+            node = self._nodes.setdefault(report.host, _Node(when))
+            node.images += max(0, report.done - (report.begin if before is None else before.done))
+            self._reports[report.part] = report
+
+    def progress(self, workers: int) -> ClusterProgress:
+        """Return how far the conversion is, with so many workers."""
+        now = time.time()
+        with self._lock:
+            reports = list(self._reports.values())
+            rates = {host: node.images / max(now - node.began, 1.0) for host, node in sorted(self._nodes.items())}
+        return ClusterProgress(
+            done=self._before + sum(report.done for report in reports),
+            total=self._images,
+            skipped=sum(report.skipped for report in reports),
+            bytes_read=sum(report.read for report in reports),
+            workers=workers,
+            rates=rates,
+        )
+
+
+_one_at_a_time = threading.Lock()
+"""Per worker: a part submitted ahead waits until the present one is done."""
+
+
+class _NotWantedError(Exception):
+    """The client is gone, or gave the part to another worker."""
+
+
+def _make_part(
+    job: Job | UploadedJob, source: SharedSource | StoredList, number: int, workers: int | None, scratch: Path | None
+) -> Part:
+    """Make a part; runs on a worker, and reports from there."""
+    distributed = import_dask("distributed")
+    worker = distributed.get_worker()
+    key, host = worker.get_current_task(), socket.gethostname()
+    last, begin = time.monotonic(), -1
+
+    def report(progress: ConversionProgress) -> None:
+        nonlocal last, begin
+        begin = progress.done if begin < 0 else begin
+        if progress.done < progress.total and time.monotonic() - last < _SECONDS_BETWEEN_REPORTS:
+            return
+        last = time.monotonic()
+        task = worker.state.tasks.get(key)
+        if task is None or task.state == "cancelled":
+            raise _NotWantedError
+        worker.log_event(
+            _TOPIC,
+            asdict(_Report(number, host, begin, progress.done, progress.skipped, progress.bytes_read)),
+        )
+
+    with _one_at_a_time:
+        return job.convert(
+            source.open(),
+            number,
+            workers=workers or worker.state.nthreads,
+            scratch=scratch,
+            wait=_SECONDS_TO_WAIT_FOR_A_LOST_WORKER,
+            progress=report,
+        )

@@ -1,0 +1,257 @@
+"""Values of fields on their way into a pack: checked against their image, and changed as the image is changed.
+
+An image may be turned upright by its EXIF orientation, and resized, cut and padded by ``--resize``. What belongs to its
+pixels goes along: masks to the nearest pixel, further images as the image, boxes, keypoints and polygons by arithmetic.
+
+Segmentations on their way into a pack: turned and resized as their image is, polygons as polygons, runs as runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from packer._conversion.recipe import Change, Recipe
+from packer._fields import MARGIN, PIXELS, Field, Stored
+from packer._fields.coco import counts_of_mask, mask_of, runs_of, text_of
+from packer._images.decode import apply_orientation
+from packer._images.encode import encode, encode_png
+from packer._images.geometry import Box, is_padded
+from packer._images.masks import decode_mask, nearest, smooth
+from packer._images.modes import decode_unchanged, holds_ids
+from packer._images.pillow import opened
+from packer._images.png import encode_deep
+from packer._images.probe import inspect
+from packer._table import Buffer
+from packer.errors import ImageError
+
+__all__ = ["moved_segmentations", "prepare_values", "require_size_of_runs"]
+
+Points = npt.NDArray[np.float64]
+
+_DECIMALS = 3  # of the pixels of polygons that were moved: masks are drawn on a grid of fifths
+
+
+def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) -> None:
+    """Raise ImageError where run lengths are those of a mask of another size than their image's, (height, width)."""
+    for place, one in enumerate(segmentations):
+        if isinstance(one, dict) and tuple(one["size"]) != size:
+            height, width = one["size"]
+            raise ImageError(
+                f"the run lengths of segmentation {place} are of {width} x {height} pixels, and its image has "
+                f"{size[1]} x {size[0]}: they belong to another image, or to this one at another size"
+            )
+
+
+def moved_segmentations(segmentations: Sequence[Any], change: Change) -> list[Any]:
+    """Return where segmentations of the image before a change lie after the change.
+
+    The corners of polygons are moved as those of boxes are. What lies outside of what a crop leaves stays there, and
+    masks that are drawn lack it; but what lies outside of the image is cut off where there is a border, which would
+    show it. Run lengths are those of the mask, resized to the nearest pixel.
+    """
+    return [_moved(one, change) for one in segmentations]
+
+
+def _moved(segmentation: Any, change: Change) -> Any:
+    if isinstance(segmentation, dict):
+        return _moved_runs(segmentation, change)
+    return None if segmentation is None else [_moved_polygon(shape, change) for shape in segmentation]
+
+
+def _moved_polygon(shape: Sequence[float], change: Change) -> list[float]:
+    from packer.crops._boxes import move_points, turn_points  # imports torch
+
+    corners = np.array(shape, np.float64).reshape(-1, 2)
+    if change.orientation != 1:
+        corners = turn_points(corners, change.orientation, change.size)
+    if change.box is not None:
+        corners = move_points(corners, change.box)
+        if is_padded(change.box):
+            corners = _inside_the_image(corners, change.box)
+    moved: list[float] = corners.ravel().round(_DECIMALS).tolist()
+    return moved
+
+
+def _inside_the_image(corners: Points, box: Box) -> Points:
+    """Cut a polygon, (P, 2), by the edges of what a window shows of the image."""
+    first = -box.cut_left, -box.cut_top
+    ends = first[0] + box.scaled_width, first[1] + box.scaled_height
+    for axis in (0, 1):
+        corners = _on_one_side(corners, axis, first[axis], 1)
+        corners = _on_one_side(corners, axis, ends[axis], -1)
+    return corners
+
+
+def _on_one_side(corners: Points, axis: int, edge: int, sign: int) -> Points:
+    """Cut a polygon by a straight edge, as Sutherland and Hodgman do; what is beyond it by `sign` stays."""
+    inside = sign * (corners[:, axis] - edge) >= 0
+    kept: list[Points] = []
+    for place in range(len(corners)):
+        here, before = corners[place], corners[place - 1]
+        if inside[place] != inside[place - 1]:
+            kept.append(before + (edge - before[axis]) / (here[axis] - before[axis]) * (here - before))
+        if inside[place]:
+            kept.append(here)
+    return np.array(kept, np.float64).reshape(-1, 2)
+
+
+def _moved_runs(given: dict[str, Any], change: Change) -> dict[str, Any]:
+    """Return run lengths after the change, as text or as numbers as they were given."""
+    mask = apply_orientation(mask_of(runs_of(given, *change.size), *change.size), change.orientation)
+    if change.box is not None:
+        mask = nearest(mask, change.box)
+    runs = counts_of_mask(mask)
+    counts = text_of(runs) if isinstance(given["counts"], str) else runs.tolist()
+    return {**given, "size": list(mask.shape), "counts": counts}
+
+
+_LOSSY = ("jpeg", "mpo", "webp", "avif", "jpeg2000", "jp2")
+
+
+def prepare_values(
+    fields: Sequence[Field], values: Sequence[Stored], change: Change, recipe: Recipe
+) -> tuple[Stored, ...]:
+    """Return the values of a sample's fields as the pack holds them beside the changed image.
+
+    Raises
+    ------
+    ImageError
+        If a value does not fit the image, or cannot be changed as the image is; the error names the field.
+    """
+    prepared: list[Stored] = []
+    for field, stored in zip(fields, values, strict=True):
+        try:
+            prepared.append(None if stored is None else _prepared(field, stored, change, recipe))
+        except (ImageError, ValueError) as error:
+            reason = error.reason if isinstance(error, ImageError) else str(error)
+            raise ImageError(f"field {field.name!r}: {reason}") from error
+    return tuple(prepared)
+
+
+def _prepared(field: Field, stored: Stored, change: Change, recipe: Recipe) -> Stored:
+    if field.kind in PIXELS:
+        assert not isinstance(stored, (int, float))
+        data: Buffer = stored if stored is not None else b""
+        return _mask(data, change, recipe) if field.kind == "mask" else _image(data, change, recipe)
+    if field.kind == "boxes":
+        return field.encode(_boxes(field.decode(stored), change))
+    if field.kind == "keypoints":
+        return field.encode(_keypoints(field.decode(stored), change))
+    if field.kind == "segmentation":
+        return _segmentation(field, stored, change)
+    return stored
+
+
+def _mask(data: Buffer, change: Change, recipe: Recipe) -> Buffer:
+    info = inspect(data, recipe.max_pixels)
+    if info.kind in _LOSSY:
+        raise ImageError(f"a mask is never lossy, and this one is {info.kind.upper()}: save it as PNG")
+    _require_size("mask", (info.height, info.width), change.size)
+    if change.orientation == 1 and change.box is None:
+        decode_mask(data, max_pixels=recipe.max_pixels)  # which says what is no mask
+        return data
+    pixels = apply_orientation(decode_mask(data, max_pixels=recipe.max_pixels), change.orientation)
+    if change.box is not None:
+        pixels = nearest(pixels, change.box)
+    return _png(pixels, data)
+
+
+def _image(data: Buffer, change: Change, recipe: Recipe) -> Buffer:
+    info = inspect(data, recipe.max_pixels)
+    _require_size("image", info.size_shown(change.exif), change.upright)
+    turned = change.exif == "apply" and info.orientation != 1
+    if change.box is None and (recipe.codec == "keep" or not turned):
+        return data
+    pixels = decode_unchanged(data, exif=change.exif, max_pixels=recipe.max_pixels)
+    ids = holds_ids(data)
+    if change.box is not None:
+        pixels = nearest(pixels, change.box) if ids else smooth(pixels, change.box)
+    if recipe.codec in ("jpeg", "webp") and pixels.dtype == np.uint8 and pixels.shape[2] == 3:
+        return encode(pixels, recipe.codec, recipe.quality)
+    return _png(pixels, data if ids else None)
+
+
+def _boxes(boxes: npt.NDArray[np.float32], change: Change) -> npt.NDArray[np.float32]:
+    _require_inside("box", boxes.reshape(-1, 2), change.size, 2)
+    if change.orientation == 1 and change.box is None:
+        return boxes
+    from packer.crops._boxes import move_boxes, turn_boxes  # imports torch
+
+    if change.orientation != 1:
+        boxes = turn_boxes(boxes, change.orientation, change.size)
+    if change.box is None:
+        return boxes
+    moved = move_boxes(boxes, change.box, min_size=0.0)
+    if not moved.kept.all():
+        raise ImageError(
+            f"box {int(np.flatnonzero(~moved.kept)[0])} has no area, or lies outside of what --resize leaves. "
+            "Say --resize-mode short, which leaves all of the image, and leave such boxes out"
+        )
+    return moved.boxes
+
+
+def _keypoints(keypoints: npt.NDArray[np.float32], change: Change) -> npt.NDArray[np.float32]:
+    seen = keypoints.reshape(-1, 3)
+    _require_inside("keypoint", np.where(seen[:, 2:] > 0, seen[:, :2], 0), change.size, 1)
+    if change.orientation == 1 and change.box is None:
+        return keypoints
+    from packer.crops._boxes import move_keypoints, turn_keypoints  # imports torch
+
+    if change.orientation != 1:
+        keypoints = turn_keypoints(keypoints, change.orientation, change.size)
+    return keypoints if change.box is None else move_keypoints(keypoints, change.box)
+
+
+def _segmentation(field: Field, stored: Stored, change: Change) -> Stored:
+    segmentations = field.decode(stored)
+    require_size_of_runs(segmentations, change.size)
+    if change.orientation == 1 and change.box is None:
+        return stored
+    return field.encode(moved_segmentations(segmentations, change))
+
+
+def _require_size(what: str, found: tuple[int, int], wanted: tuple[int, int]) -> None:
+    if found != wanted:
+        advice = "" if what == "mask" else ". Images of other sizes can be stored as bytes"
+        raise ImageError(
+            f"the {what} has {found[1]} x {found[0]} pixels, and its image has {wanted[1]} x {wanted[0]}{advice}"
+        )
+
+
+def _require_inside(what: str, points: npt.NDArray[np.float32], size: tuple[int, int], each: int) -> None:
+    """Raise ImageError where a point, x and y, lies outside of an image; a thing has `each` of them."""
+    height, width = size
+    outside = ((points < -MARGIN) | (points > np.array([width, height], np.float32) + MARGIN)).any(1)
+    for place in np.flatnonzero(outside)[:1].tolist():
+        thing = points[place // each * each : place // each * each + each].ravel().tolist()
+        raise ImageError(
+            f"{what} {place // each} at {', '.join(f'{number:g}' for number in thing)} lies outside of the image of "
+            f"{width} x {height} pixels: mend it, or leave it out"
+        )
+
+
+def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
+    """Encode pixels, losslessly; with the palette, or the single bits, of the image `like`."""
+    array = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
+    if array.dtype.kind == "f" or array.dtype.itemsize > 2:
+        raise ImageError(
+            f"pixels of {array.dtype} cannot be resized or turned: PNG has 8 or 16 bits. "
+            "Store such fields as arrays or as bytes, or keep the size of the images"
+        )
+    if array.ndim == 3 and array.dtype == np.uint16:
+        return encode_deep(array)
+    image = Image.fromarray(array)
+    if like is not None:
+        with opened(like) as original:
+            if original.palette is not None and array.dtype == np.uint8:
+                image.putpalette(original.palette.palette, original.palette.mode)
+                if "transparency" in original.info:
+                    image.info["transparency"] = original.info["transparency"]
+            elif original.mode == "1":
+                image = Image.fromarray(array.astype(bool))
+    return encode_png(image)

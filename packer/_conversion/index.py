@@ -1,0 +1,159 @@
+"""An index of images that stay where they are, and moving one to another base."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from packer._account import BadSamples
+from packer._conversion.convert import Summary, require_policy
+from packer._conversion.request import SourceRequest, files_said
+from packer._conversion.workspace import Workspace, check_destination
+from packer._formats import INDEX, check_readable
+from packer._formats.index import move_index
+from packer._manifest import Manifest
+from packer._sources import Source, build_index, require_whole
+from packer._storage.files import disk_size, remove
+from packer._storage.progress import shown_progress
+from packer._storage.remote.urls import is_url
+from packer.errors import DestinationError, printable
+
+__all__ = ["IndexRequest", "index", "moved"]
+
+_PATHS = ("labels", "classes_from", "voc", "yolo")
+
+ProgressCallback = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexRequest(SourceRequest):
+    """An index of images. None stands for what was not said; `packer.index` explains each option."""
+
+    in_place: ClassVar[bool] = True
+
+    dst: Path
+    checksums: bool = True
+    exif: str = "ignore"
+    on_error: str = "fail"
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_policy(self.on_error)
+        self.require_strict_policy(self.on_error)
+        if self.exif not in ("ignore", "apply"):
+            raise ValueError(f"exif is 'ignore' or 'apply', not {self.exif!r}")
+
+    @property
+    def allows_empty(self) -> bool:
+        return False
+
+    def bad_samples(self) -> BadSamples:
+        return BadSamples(skip=self.on_error == "skip")
+
+    def make(self, progress: ProgressCallback | None = None) -> Summary:
+        """Make the index."""
+        started, destination = time.monotonic(), Path(os.path.abspath(self.dst))
+        if destination.suffix.lower() not in INDEX.suffixes:
+            raise DestinationError(f"{printable(self.dst)}: the name of an index ends in {INDEX.suffixes[0]}")
+        check_destination(destination, overwrite=self.overwrite)
+        source = self.open(destination, self.classes())
+        if self.on_error == "fail":
+            require_whole(source)
+        with Workspace(destination) as workspace:
+            remove(workspace.pack)  # of a process that died: an index is made anew
+            workspace.pack.mkdir()
+            try:
+                manifest = self._build(source, workspace.pack, destination, progress)
+                size = disk_size(workspace.pack)
+                workspace.commit(overwrite=self.overwrite)
+            except BaseException:
+                workspace.drop()
+                raise
+        check_readable(destination, manifest)
+        bytes_in = 0 if source.stamps is None else int(source.stamps[:, 0].clip(0).sum())
+        notes, others = source.remarks(), dict(source.others.counts)
+        seconds = time.monotonic() - started
+        return Summary(destination, manifest, bytes_in, size, seconds, 0, manifest.count, notes, others)
+
+    def _build(self, source: Source, directory: Path, destination: Path, progress: ProgressCallback | None) -> Manifest:
+        settings: dict[str, Any] = {"checksums": self.checksums, "exif": self.exif, "on_error": self.on_error}
+        return build_index(source, directory, destination, **settings, keys=self.container_keys, progress=progress)
+
+
+def index(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    checksums: bool = True,
+    exif: str = "ignore",
+    on_error: str = "fail",
+    overwrite: bool = False,
+    progress: ProgressCallback | bool | None = None,
+    **options: Any,
+) -> Summary:
+    """Make an index of images that stay where they are, as `packer index` does.
+
+    An index is a pack without the images: whoever reads it reads the files that it lists. A file that has changed since
+    is named, and never read.
+
+    Parameters
+    ----------
+    src : path
+        What `convert` takes, but for packs.
+    dst : path
+        Where the index will be, a directory whose name ends in ``.index``.
+    checksums : bool
+        Whether every sample is read and its checksum kept. Otherwise the structure of the files and the headers of the
+        images are read, and a sample is known to be unchanged by the size and the time of its file alone.
+    exif : {"ignore", "apply"}
+        Whether images are shown as their EXIF orientation says; ImageFolder ignores it.
+    on_error : {"fail", "skip"}
+        What to do with an image that cannot be read: stop, or leave it out and list it in the manifest.
+    overwrite : bool
+        Whether to replace what is at `dst`.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with how many images were looked at, and how many there are.
+    **options
+        The arguments of `convert` that say which images there are, with which labels and fields.
+
+    Returns
+    -------
+    Summary
+        What `convert` returns; `bytes_out` are those of the index.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+    OptionError, SourceError, PackError, MissingDependencyError
+        As `convert`.
+    ImageError
+        With ``on_error="fail"``, for the first image that cannot be read.
+    DestinationError, PackLockedError
+        If the index cannot be written.
+    """
+    progress = shown_progress(progress, dst)
+    known = {field.name for field in fields(SourceRequest)}
+    if unknown := [name for name in options if name not in known]:
+        raise TypeError(
+            f"index takes no {unknown[0]!r}: no argument of packer.convert that says which images there are"
+        )
+    paths: dict[str, Any] = {name: _path(options[name]) for name in _PATHS if options.get(name) is not None}
+    if options.get("coco"):
+        paths["coco"] = files_said(options["coco"])
+    own: dict[str, Any] = {"checksums": checksums, "exif": exif, "on_error": on_error, "overwrite": overwrite}
+    return IndexRequest(src=_path(src), dst=_path(dst), **own, **{**options, **paths}).make(progress)
+
+
+def moved(path: Path, base: Path) -> Manifest:
+    """Make an index look for its files below another directory; see `packer._formats.index.move_index`."""
+    return move_index(Path(os.path.abspath(path)), base if is_url(base) else Path(os.path.abspath(base)))
+
+
+def _path(path: str | os.PathLike[str]) -> Path:
+    return Path(os.path.expanduser(path))

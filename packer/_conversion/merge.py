@@ -1,0 +1,104 @@
+"""Joining packs: what `packer merge` does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from packer._conversion import convert
+from packer._conversion.convert import ConversionProgress, Summary
+from packer._conversion.request import format_options
+from packer._conversion.workspace import check_destination
+from packer._formats import format_for
+from packer._sources import CLASS_MAPS, pack_source
+from packer._storage.progress import shown_progress
+from packer._storage.remote.urls import user_path
+from packer._storage.safe_open import path_problem
+from packer._storage.system import require_count
+from packer.errors import OptionError, printable
+
+__all__ = ["merge"]
+
+
+def merge(
+    packs: Sequence[str | os.PathLike[str]],
+    dst: str | os.PathLike[str],
+    *,
+    classes: str = "same",
+    prefixes: Sequence[str] = (),
+    shard_size: int | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+    fresh: bool = False,
+    progress: Callable[[ConversionProgress], None] | bool | None = None,
+) -> Summary:
+    """Join packs, one after the other, in one pack, as `packer merge` does. The samples keep their bytes.
+
+    Parameters
+    ----------
+    packs : sequence of path
+        One pack or more, of any formats. No two samples may have the same name; see `prefixes`.
+    dst : path
+        Where the pack will be; the suffix decides the format. ``~`` is the user's home in all paths.
+    classes : {"same", "union"}
+        Whether the packs must have the same classes; or the first pack's classes keep their ids, and classes that
+        other packs have beyond them follow.
+    prefixes : sequence of str, optional
+        A directory for the names of each pack's samples, one for each of `packs`: with ``["a", "b"]``, sample
+        ``cat/1.jpg`` of the second pack becomes ``b/cat/1.jpg``. Labels do not change. An empty one changes no name.
+    shard_size, workers, overwrite, fresh, progress
+        As for `convert`.
+
+    Returns
+    -------
+    Summary
+        What `convert` returns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+    OptionError
+        If the format of `dst` has no `shard_size`.
+    SourceError
+        If the classes differ, two samples have one name, or the packs' bytes mean different things.
+    PackError
+        If one of `packs` is no pack, or damaged.
+    DestinationError, PackLockedError, ResumeError
+        As for `convert`.
+    """
+    progress = shown_progress(progress, dst)
+    if isinstance(packs, str | os.PathLike):
+        raise TypeError(f"packs is a sequence of paths, not the path {printable(user_path(packs))!r}")
+    if not packs:
+        raise ValueError("packs has one path or more")
+    if classes not in CLASS_MAPS:
+        raise ValueError(f"classes is {' or '.join(map(repr, CLASS_MAPS))}, not {classes!r}")
+    _require_prefixes(prefixes, len(packs))
+    require_count("workers", workers)
+    destination = user_path(dst)
+    options = format_options(format_for(destination), shard_size)
+    check_destination(destination, overwrite=overwrite)
+    return convert.convert(
+        pack_source(*packs, class_map=classes, prefixes=prefixes),
+        destination,
+        options=options,
+        workers=workers,
+        overwrite=overwrite,
+        fresh=fresh,
+        progress=progress,
+    )
+
+
+def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
+    """Raise where there is not one prefix for each pack, or one is no directory's name."""
+    if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
+        raise TypeError(f"prefixes is a sequence of texts, not {prefixes!r}")
+    for prefix in prefixes:
+        if not isinstance(prefix, str):
+            raise TypeError(f"prefixes are texts, one for each of packs, not {prefix!r}")
+    if prefixes and len(prefixes) != packs:
+        raise OptionError(f"--prefix is said once for each pack: {packs} packs have {len(prefixes)}")
+    for prefix in prefixes:
+        if prefix and (problem := path_problem(prefix)):
+            raise OptionError(f"--prefix '{printable(prefix)}': {problem}")

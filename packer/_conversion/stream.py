@@ -1,0 +1,391 @@
+"""Samples that a program gives, one after the other, on their way into a pack: `packer.pack`.
+
+Nobody knows how many there will be, and they come once. So a pack that was interrupted continues by count: the samples
+that it has already are drawn again, compared with what was noted of them, and passed over.
+
+One sample as a program gives it: a dict with an image, a label, a name, and values of fields.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from packer._codecs import LABEL_TYPES, UNLABELED
+from packer._conversion.field_values import prepare_values
+from packer._conversion.pipeline import Batch, prepare, sample_of
+from packer._conversion.recipe import Recipe
+from packer._conversion.workspace import Entry
+from packer._fields import KINDS, OF_SCALARS, PIXELS, Field, Stored
+from packer._fields.codec import short
+from packer._images.encode import encode_png
+from packer._images.probe import inspect
+from packer._sources import Source
+from packer._sources.base import ReadBuffer
+from packer._sources.labels import class_ids
+from packer._storage.safe_open import cause_of, name_problem
+from packer._storage.stamps import ABOUT_THE_FILE
+from packer._table import Buffer, Names
+from packer.errors import ImageError, ResumeError, SourceError, printable
+
+__all__ = ["GivenSample", "Stream", "StreamSource", "stream_source"]
+
+_OWN = ("image", "label", "name")
+_SUFFIXES = {"jpeg": ".jpg", "mpo": ".jpg", "tiff": ".tif"}
+
+
+class GivenSample:
+    """One sample as a program gave it."""
+
+    def __init__(self, index: int, sample: Mapping[str, Any], source: Source, ids: Mapping[str, int]) -> None:
+        if not isinstance(sample, Mapping):
+            raise TypeError(f"sample {index}: a sample is a dict with an 'image', not {type(sample).__name__}")
+        known = [*_OWN, *(field.name for field in source.fields)]
+        if unknown := [key for key in sample if key not in known]:
+            raise SourceError(
+                f"sample {index}: no field {unknown[0]!r} is known. Say fields={{{unknown[0]!r}: ...}}, or leave it "
+                f"out; known are {', '.join(known)}"
+            )
+        self._index = index
+        self._sample = sample
+        self._source = source
+        self._ids = ids
+
+    @cached_property
+    def image(self) -> Buffer:
+        """The encoded image; an array or a PIL image becomes a PNG, which loses nothing; ImageError for others."""
+        return _encoded_image(self._sample.get("image"), "image")
+
+    def name(self) -> str:
+        """Return the sample's name: that given, or its number with the suffix of the image's type."""
+        name = self._sample.get("name")
+        if name is None:
+            kind = inspect(self.image).kind
+            return f"{self._index:08d}{_SUFFIXES.get(kind, f'.{kind}')}"
+        if not isinstance(name, str) or (problem := name_problem(name)):
+            reason = problem if isinstance(name, str) else f"is {type(name).__name__}"
+            raise SourceError(f"sample {self._index}: the name {name!r} {reason}")
+        return name
+
+    def shown(self) -> str:
+        """Return a name for messages, also of a sample that cannot have one."""
+        try:
+            return self.name()
+        except ImageError:
+            return f"{self._index:08d}"
+
+    def label(self) -> int | float:
+        """Return the label; ImageError says which argument of `packer.pack` takes a label such as this one."""
+        label, label_type = self._sample.get("label"), self._source.label_type
+        if label_type == "class":
+            return UNLABELED if label is None else self._class_id(label)
+        if label is None:
+            raise ImageError(f"it has no label, and label_type is {label_type!r}", self.shown())
+        try:
+            stored = Field("label_", "scalar", "int64" if label_type == "int" else "float64").encode(label)
+        except ValueError as error:
+            raise self._no_label(f": {error}. label_type is {label_type!r}") from error
+        assert isinstance(stored, (int, float))
+        return stored
+
+    def _class_id(self, label: Any) -> int:
+        classes = self._source.classes
+        if isinstance(label, str):
+            self._require_classes(f"{label!r} names a class")
+            if (known := self._ids.get(label)) is None:
+                raise self._no_label(f" {label!r} is none of the classes: add it to classes=[...]")
+            return known
+        try:
+            number = operator.index(label)
+        except TypeError:
+            of_numbers = isinstance(label, (float, np.floating))
+            kind = "label_type='float' is for numbers" if of_numbers else "Labels are ids or names of classes"
+            raise self._no_label(f" {short(label)} is no class. {kind}; other values are fields=") from None
+        if number != UNLABELED:
+            self._require_classes(f"{number} is a class id")
+        if not UNLABELED <= number < len(classes):
+            ids = f"ids are 0 to {len(classes) - 1}, and -1 is an unlabeled sample"
+            raise self._no_label(
+                f": {number} is no id of the {len(classes)} classes: {ids}; label_type='int' is for other numbers"
+            )
+        return number
+
+    def _require_classes(self, what: str) -> None:
+        """Raise SourceError where labels come without classes: no sample with a label could be used."""
+        if not self._source.classes:
+            raise SourceError(
+                f"sample {self._index}: its label {what}, and there are no classes. Say classes=[...], names of "
+                "classes in the order of their ids; or label_type='int' for numbers that have no names"
+            )
+
+    def _no_label(self, reason: str) -> ImageError:
+        return ImageError(f"its label{reason}", self.shown())
+
+    @cached_property
+    def values(self) -> tuple[Stored, ...]:
+        """The values of the fields as a pack holds them; ImageError names the field whose value is none."""
+        stored = []
+        for field in self._source.fields:
+            value = self._sample.get(field.name)
+            try:
+                if field.kind in PIXELS and value is not None:
+                    value = _encoded_image(value, field.name)
+                stored.append(field.encode(value))
+            except ValueError as error:
+                raise ImageError(f"field {field.name!r}: {error}", self.shown()) from error
+        return tuple(stored)
+
+    def stamp(self) -> tuple[int, int]:
+        """Return the size of the image and a checksum of all that was given, by which a sample is known again."""
+        try:
+            data = bytes(self.image)
+            crc = google_crc32c.value(data)
+            rest = [self._sample.get("label"), self._sample.get("name"), *self.values]
+        except ImageError:
+            return 0, 0
+        for value in rest:
+            kind = b"bytes" if isinstance(value, (bytes, bytearray, memoryview)) else b"value"
+            content = bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else repr(value).encode()
+            head = b"%b %d " % (kind, len(content))  # without which "ab", "c" would be as "a", "bc"
+            crc = google_crc32c.extend(crc, head + content)
+        return len(data), int(crc)
+
+
+def _encoded_image(value: Any, what: str) -> Buffer:
+    """Return an image as the bytes of an image file.
+
+    Parameters
+    ----------
+    value : bytes, path, PIL image or array
+        An array is (height, width) uint8, uint16 or bool, or (height, width, 3 or 4) uint8. Whole numbers of another
+        dtype, (height, width), become uint8 or uint16 where all of them are of its range.
+    what : str
+        What the image is called, for messages.
+
+    Raises
+    ------
+    ImageError
+        If `value` is no image, or a path that cannot be read.
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return value
+    if isinstance(value, (str, os.PathLike)):
+        try:
+            return ReadBuffer(1 << 10).read(os.fspath(value))[0]
+        except OSError as error:
+            if error.errno not in ABOUT_THE_FILE:
+                raise SourceError(f"{printable(os.fspath(value))}: reading failed: {cause_of(error)}") from error
+            raise ImageError(f"{what!r}: {printable(os.fspath(value))} cannot be read: {error.strerror}") from error
+    if isinstance(value, np.ndarray):
+        value = _image_of(value, what)
+    if not isinstance(value, Image.Image):
+        raise ImageError(f"{what!r}: {type(value).__name__} is no image; give bytes, a path, a PIL image or an array")
+    if value.mode == "I":  # of which Pillow would keep what 16 bits hold, and clip the rest
+        value = _image_of(np.asarray(value), what)
+    try:
+        return encode_png(value)
+    except OSError as error:
+        raise ImageError(f"{what!r}: an image of the mode {value.mode} cannot become a PNG: {error}") from error
+
+
+def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:
+    """Return an image whose PNG has just the numbers of an array; ImageError where PNG holds no such numbers."""
+    grey, kind = array.ndim == 2, array.dtype.kind
+    if not array.size or not (grey or (array.ndim == 3 and array.shape[2] in (3, 4) and array.dtype == np.uint8)):
+        raise ImageError(
+            f"{what!r}: an array of {array.dtype} {array.shape} is no image: images are (height, width), or "
+            "(height, width, 3 or 4) of uint8. Declare a field of the kind array for other numbers"
+        )
+    if array.dtype in (np.bool_, np.uint8, np.uint16):
+        return Image.fromarray(np.ascontiguousarray(array))
+    if kind not in "iu":
+        raise ImageError(
+            f"{what!r}: an array of {array.dtype} is no image: PNG has whole numbers of 8 or 16 bits. Declare a field "
+            "of the kind array"
+        )
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high > np.iinfo(np.uint16).max:
+        raise ImageError(
+            f"{what!r}: an array of {array.dtype} from {low} to {high} is no image: PNG has numbers from 0 to 65535. "
+            f"Give others in place of those outside, such as 255 for -1, or declare a field array:{array.dtype}:2"
+        )
+    return Image.fromarray(array.astype(np.uint8 if high <= np.iinfo(np.uint8).max else np.uint16))
+
+
+_BATCH = 8  # samples
+
+
+class StreamSource(Source):
+    """The source of samples that a program gives: what is known before the first of them."""
+
+    def describe(self) -> dict[str, str]:
+        """Return the kind, and no digest: that is one of the table, when the table is complete."""
+        return {"kind": self.kind, "sha256": ""}
+
+    @property
+    def is_listed(self) -> bool:
+        return False
+
+    def stamped(self) -> Source:
+        """Return the source: there are no files."""
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """Return what is declared of the samples, as JSON values."""
+        fields = {field.name: json.dumps(field.to_json()) for field in self.fields}
+        return {"fields": fields, "classes": self.classes, "label_type": self.label_type}
+
+
+class Stream:
+    """Prepares the samples of an iterable on an executor, and gives them back in order.
+
+    Parameters
+    ----------
+    samples : iterable of mappings
+        See `packer.pack`.
+    source : Source
+        Its fields, classes and type of labels.
+    recipe : Recipe
+    on_error : {"fail", "skip"}
+        Whether a sample that cannot be used ends the work, or is given back with the reason.
+    done : iterable of Entry
+        What an earlier run did of the first samples.
+
+    Attributes
+    ----------
+    bytes_read : int
+        Size of the images that were given back.
+    """
+
+    def __init__(
+        self, samples: Iterable[Mapping[str, Any]], source: Source, recipe: Recipe, on_error: str, done: Iterable[Entry]
+    ) -> None:
+        self._samples = enumerate(samples)
+        self._source = source
+        self._recipe = recipe
+        self._on_error = on_error
+        self._ids = class_ids(source.classes)
+        self._names: set[int] = set()  # hashes
+        self._done = done
+        self.bytes_read = 0
+
+    def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
+        """Yield batches, with `ahead` others in work."""
+        self._pass_over()
+        pending: deque[Future[Batch]] = deque()
+        try:
+            while True:
+                while len(pending) < ahead and (some := self._drawn(_BATCH)):
+                    pending.append(executor.submit(self._prepare, some))
+                if not pending:
+                    return
+                batch = pending.popleft().result()
+                for entry, _ in batch:
+                    self._require_new(entry.name)
+                    self.bytes_read += entry.stamp[0]
+                yield batch
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _drawn(self, count: int) -> list[tuple[int, Mapping[str, Any]]]:
+        return list(islice(self._samples, count))
+
+    def _pass_over(self) -> None:
+        """Draw the samples that are in the pack; ResumeError where they are others than those."""
+        for entry in self._done:
+            drawn = self._drawn(1)
+            if not drawn:
+                raise ResumeError("fewer samples come than an earlier run packed. Say --fresh to start over.")
+            (index, sample), *_ = drawn
+            given = GivenSample(index, sample, self._source, self._ids)
+            if given.stamp() != tuple(entry.stamp):
+                raise ResumeError(
+                    f"sample {index} ({printable(entry.name)}) is another one than an earlier run packed. Samples must "
+                    "come in the same order in each run. Say --fresh to start over."
+                )
+            self._require_new(entry.name)
+
+    def _require_new(self, name: str) -> None:
+        number = hash(name)
+        if number in self._names:
+            raise SourceError(f"{printable(name)}: two samples have this name")
+        self._names.add(number)
+
+    def _prepare(self, some: Sequence[tuple[int, Mapping[str, Any]]]) -> Batch:
+        batch: Batch = []
+        for index, sample in some:
+            given = GivenSample(index, sample, self._source, self._ids)
+            try:
+                prepared = prepare(given.image, given.name(), self._recipe)
+                fields = self._source.fields
+                values = prepare_values(fields, given.values, prepared.change, self._recipe)
+                made = sample_of(given.name(), given.label(), prepared, given.stamp(), fields, values)
+            except ImageError as error:
+                error.name = error.name or given.shown()
+                if self._on_error == "fail":
+                    raise
+                batch.append((Entry(given.shown(), stamp=given.stamp(), reason=error.reason), None))
+            else:
+                batch.append(made)
+        return batch
+
+
+def _declared(fields: Mapping[str, str | Field] | None) -> Iterator[Field]:
+    """Yield the fields that a program declares by name: each a Field, a kind, or the dtype of a scalar.
+
+    ``array:float32:2`` is an array of float32 with two axes; one axis is the default.
+    """
+    for name, said in (fields or {}).items():
+        if isinstance(said, Field):
+            if said.name != name:
+                raise ValueError(f"the field {said.name!r} is declared as {name!r}")
+            yield said
+            continue
+        kind, *more = said.split(":")
+        if kind == "array" and 1 <= len(more) <= 2 and more[-1].isdecimal() == (len(more) == 2):
+            yield Field(name, "array", more[0], int(more[1]) if len(more) == 2 else 1)
+        elif kind in OF_SCALARS and not more:
+            yield Field(name, "scalar", kind)
+        elif kind in KINDS and kind not in ("scalar", "array") and not more:
+            yield Field(name, kind)
+        else:
+            known = ", ".join([*OF_SCALARS, *(one for one in KINDS if one not in ("scalar", "array"))])
+            raise ValueError(
+                f"field {name!r}: {said!r} is no kind: kinds are {known}, and array:DTYPE[:AXES], such as "
+                "'array:float32:2'"
+            )
+
+
+def stream_source(
+    destination: Path, fields: Mapping[str, str | Field] | None, classes: Sequence[str] | None, label_type: str
+) -> StreamSource:
+    """Return the source of samples that a program gives; ValueError where what is declared makes no sense."""
+    if label_type not in LABEL_TYPES:
+        raise ValueError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {label_type!r}")
+    if classes and label_type != "class":
+        raise ValueError(f"label_type={label_type!r} is of labels without classes")
+    labels = np.empty(0, LABEL_TYPES[label_type])
+    return StreamSource(
+        "samples",
+        destination,
+        Names.of([]),
+        labels,
+        list(classes or ()),
+        stamps=np.empty((0, 2), np.int64),
+        label_type=label_type,
+        fields=tuple(_declared(fields)),
+    )

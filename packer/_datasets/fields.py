@@ -1,0 +1,800 @@
+"""Values of the fields of a pack's samples, under the crops of their images: masks, boxes, numbers, texts.
+
+What an item of a dataset has, where it is a dict: which fields, in which order, and what becomes of each.
+
+The forms in which a person gets the values of fields: tensors, torchvision's tv_tensors, arrays, PIL images.
+
+The target of a detector, from the fields of an image with annotations: torchvision's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from packer._fields import PIXELS, Field, Stored
+from packer._fields.coco import mask_of, runs_of
+from packer._fields.field import BOXES, Sizes, fields_of_boxes
+from packer._formats import Reader
+from packer._images.geometry import Box, Crops
+from packer._images.masks import AFFINE, cut_image, cut_mask, decode_mask, moved, nearest
+from packer._images.modes import MODES, decode_as
+from packer._images.operations import Operations
+from packer._table import Ints
+from packer.augment import Augmentation
+from packer.augment._boxes import moved_boxes, moved_keypoints
+from packer.crops import Crop
+from packer.crops._boxes import Moved, move_boxes, move_keypoints
+from packer.errors import ImageError, PackerError, printable, warn
+
+__all__ = [
+    "VISIBILITY",
+    "FieldDecoder",
+    "Parts",
+    "Values",
+    "as_tensor",
+    "coco_target",
+    "in_form",
+    "item_of",
+    "mode_of_images",
+    "parts_of",
+    "require_same_parts",
+    "require_used",
+    "target_in_form",
+    "target_parts",
+    "tensor_dtype",
+    "wrapped_image",
+]
+
+OWN = ("image", "label", "name", "index")
+"""What every sample has."""
+
+VISIBILITY = "_visibility"
+"""What stands after the name of keypoints in the name of their visibilities."""
+
+_POSITIONS = ("boxes", "keypoints")
+_BY_CROP = ("image", "mask", *_POSITIONS)
+_LISTS = ("labels", "array", "keypoints")
+_ONE_A_BOX = ("labels", "array", "json", "keypoints", "segmentation")
+_FILLABLE = "a value of the field, or a number around and in the place of a mask"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an item has.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of fields, and of `OWN`, in the order of the item.
+    fields : dict of str to Field
+        The fields that are read: those among `names`, and the boxes that decide which entries of others are kept.
+    per_box : dict of str to str, optional
+        The name of the boxes for each field that has an entry for each box; None where neither the caller nor the
+        pack's fields tell.
+    modes : dict of str to str
+        How further images are decoded.
+    fill : dict
+        What stands in the place of a value that is not there.
+    min_visible : float
+        The least share of a box that a crop leaves.
+    wrapped : bool
+        Whether tensors are torchvision's `tv_tensors`.
+    is_target : bool
+        Whether an item is not a dict of these, but the image and a detector's target.
+    """
+
+    names: tuple[str, ...]
+    fields: dict[str, Field]
+    per_box: dict[str, str] | None
+    modes: dict[str, str]
+    fill: dict[str, Any]
+    min_visible: float
+    wrapped: bool
+    is_target: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of an item: the names, and after keypoints those of their visibilities."""
+        keys: list[str] = []
+        for name in self.names:
+            keys.append(name)
+            if name in self.fields and self.fields[name].kind == "keypoints":
+                keys.append(name + VISIBILITY)
+        return tuple(keys)
+
+    def field_of(self, key: str) -> Field | None:
+        """Return the field that a key of an item comes from; None of the sample's own image, label, name and index."""
+        return self.fields.get(key if key in self.names else key.removesuffix(VISIBILITY))
+
+    @property
+    def masks(self) -> tuple[str, ...]:
+        return tuple(name for name in self.names if name in self.fields and self.fields[name].kind == "mask")
+
+    @property
+    def cropped(self) -> tuple[str, ...]:
+        """The fields that a crop changes as well."""
+        return tuple(field.name for field in self.fields.values() if field.kind in _BY_CROP)
+
+    @property
+    def further_images(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields.values() if field.kind == "image")
+
+    @property
+    def positions(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields.values() if field.kind in _POSITIONS)
+
+    def require_step(self, step: Crop | Augmentation) -> None:
+        """Raise ValueError where a crop, or an augmentation that moves pixels, cannot be that of all fields.
+
+        That is so of segmentations; and of lists beside boxes, of which such a step leaves out some, where nobody said
+        whether the lists' entries go along with them.
+        """
+        kinds = {name: self.fields[name].kind for name in self.names if name in self.fields}
+        if drawn := [name for name, kind in kinds.items() if kind == "segmentation" and not self.is_target]:
+            changes = "cut" if isinstance(step, Crop) else "move"
+            raise ValueError(
+                f"{step!r} does not {changes} the polygons and runs of {', '.join(drawn)}: leave these out of fields=, "
+                "or say target='coco', which gives their masks"
+            )
+        boxes = [name for name, field in self.fields.items() if field.kind == "boxes"]
+        others = [name for name in self.names if name in self.fields and self.fields[name].kind in _LISTS]
+        if boxes and others and self.per_box is None:
+            raise ValueError(
+                f"{step!r} leaves out boxes ({', '.join(boxes)}): say with per_box= which of {', '.join(others)} have "
+                "an entry for each box, and lose it with the box; per_box=() where none has"
+            )
+
+    def kinds(self) -> list[tuple[str, Field | None]]:
+        """Return the names with their fields, by which items of several packs can be compared."""
+        return [(name, replace(self.fields[name], file="") if name in self.fields else None) for name in self.names]
+
+    def __str__(self) -> str:
+        wrapped = " (tv_tensors)" if self.wrapped else ""
+        return f"fields={self.names!r}{wrapped}"
+
+
+def mode_of_images(mode: str | Mapping[str, str]) -> str:
+    """Return the mode of the samples' own images."""
+    own = mode if isinstance(mode, str) else mode.get("image", "RGB")
+    if own not in MODES:
+        raise ValueError(f"mode is one of {', '.join(MODES)}, or a dict of fields and these, not {own!r}")
+    return own
+
+
+def parts_of(  # noqa: PLR0917
+    known: Mapping[str, Field],
+    wanted: str | Iterable[str],
+    mode: str | Mapping[str, str],
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None,
+    fill: Mapping[str, Any] | None,
+    min_visible: float,
+    output: str | None,
+    sizes: Sizes,
+) -> Parts:
+    """Return what an item has, as the arguments of a dataset say.
+
+    Parameters
+    ----------
+    known : mapping of str to Field
+        The fields of the pack.
+    wanted, mode, per_box, fill, min_visible, output
+        As for `ImageDataset`.
+    sizes : callable
+        Returns the sizes of a field's blobs.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind, or names what is not there.
+    """
+    names = _names(known, wanted)
+    if per_box is None and BOXES in names:
+        per_box = fields_of_boxes(known, sizes)
+    boxes_of = {} if per_box is None else _per_box(known, per_box)
+    read = {name: known[name] for name in names if name in known}
+    read |= {boxes_of[name]: known[boxes_of[name]] for name in names if name in boxes_of}
+    _require_no_other(known, names)
+    if not 0 <= min_visible <= 1:
+        raise ValueError(f"min_visible is a share of a box's area, 0 to 1, not {min_visible!r}")
+    return Parts(
+        names,
+        read,
+        None if per_box is None else boxes_of,
+        _modes(known, mode),
+        {name: _filling(known, name, value) for name, value in (fill or {}).items()},
+        min_visible,
+        output in (None, "tensor", "pil") and any(read[name].kind in _BY_CROP for name in read) and _has_tv_tensors(),
+    )
+
+
+def target_parts(
+    known: Mapping[str, Field], target: str, min_visible: float, output: str | None, sizes: Sizes
+) -> Parts:
+    """Return what a detector's target is made of; ValueError where the pack has no boxes with categories."""
+    if target != "coco":
+        raise ValueError(f"target is None or 'coco', not {target!r}")
+    if not {"boxes", "category"} <= known.keys():
+        raise ValueError("target='coco' needs the fields boxes and category, as `packer convert --coco` makes them")
+    per_box = [name for name in ("category", "area", "iscrowd", "segmentation") if name in known]
+    names = ["image", "boxes", *per_box, *(name for name in ("image_id",) if name in known)]
+    parts = parts_of(known, names, "RGB", {"boxes": per_box}, None, min_visible, output, sizes)
+    return replace(parts, is_target=True)
+
+
+def require_used(  # noqa: PLR0917
+    fields: str | Iterable[str] | None,
+    target: str | None,
+    mode: str | Mapping[str, str],
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None,
+    fill: Mapping[str, Any] | None,
+    min_visible: float,
+) -> None:
+    """Raise ValueError where an argument of a dataset is about fields that its items do not have."""
+    if fields is not None:
+        if target is not None:
+            raise ValueError("target= says which fields are read, so it goes without fields=")
+        return
+    others = [] if isinstance(mode, str) else [name for name in mode if name != "image"]
+    said = {
+        f"mode={{{', '.join(map(repr, others))}: ...}}": bool(others),
+        "per_box=": per_box is not None and per_box not in ((), [], {}),
+        "fill=": bool(fill),
+        "min_visible=": target is None and min_visible != 0,
+    }
+    for argument in (argument for argument, is_said in said.items() if is_said):
+        if target is not None:
+            raise ValueError(f"target= says what becomes of the fields, so it goes without {argument}")
+        raise ValueError(
+            f"{argument} is about fields, and without fields= an item is image and label: name the fields, as "
+            "fields=('image', 'label', 'mask'), or 'all'"
+        )
+
+
+def require_same_parts(parts: Sequence[Parts | None], roots: Sequence[str]) -> None:
+    """Raise ValueError where the items of some datasets have other fields than those of others."""
+    kinds = [None if one is None else one.kinds() for one in parts]
+    for one, root in zip(kinds, roots, strict=True):
+        if one != kinds[0]:
+            for (name, here), (other, there) in zip(kinds[0] or (), one or (), strict=False):
+                if name == other and here is not None and there is not None and here != there:
+                    raise ValueError(f"{roots[0]} and {root} differ in field {name!r}: {_difference(here, there)}")
+            shown = [names and ", ".join(name for name, _ in names) for names in (kinds[0], one)]
+            raise ValueError(
+                "datasets that are read together have the same fields= of the same kinds, not "
+                f"{shown[0] or 'image and label'}, and {shown[1] or 'image and label'}"
+            )
+
+
+def _difference(here: Field, there: Field) -> str:
+    """Say in what two fields differ, with what to do."""
+    for what in ("kind", "dtype", "rank"):
+        if (mine := getattr(here, what)) != (theirs := getattr(there, what)):
+            return f"its {what} is {mine or 'none'} and {theirs or 'none'}. Convert one of them again"
+    ids = [dict(zip(one.classes, one.ids or range(len(one.classes)), strict=False)) for one in (here, there)]
+    name = next((name for name in {**ids[0], **ids[1]} if ids[0].get(name) != ids[1].get(name)), "")
+    said = [f"has no class {name!r}" if name not in own else f"gives {name!r} the id {own[name]}" for own in ids]
+    return f"the first {said[0]}, the second {said[1]}. Convert the second again, with --classes-from of the first"
+
+
+def _names(known: Mapping[str, Field], wanted: str | Iterable[str]) -> tuple[str, ...]:
+    if isinstance(wanted, str):
+        if wanted != "all":
+            raise TypeError(f"fields is a sequence of names or 'all', not {wanted!r}: say fields=({wanted!r},)")
+        return ("image", "label", *known)
+    names = tuple(wanted)
+    for name in names:
+        if name not in known and name not in OWN:
+            raise ValueError(f"the pack has no field {name!r}. It has {', '.join([*OWN, *known])}")
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"fields are different names, one at least, not {names!r}")
+    return names
+
+
+def _per_box(known: Mapping[str, Field], per_box: Iterable[str] | Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return the boxes of each field that has an entry for each of them."""
+    boxes = [name for name, field in known.items() if field.kind == "boxes"]
+    if isinstance(per_box, str):
+        raise TypeError(f"per_box is a sequence of names of fields, not {per_box!r}: say per_box=({per_box!r},)")
+    if not isinstance(per_box, Mapping):
+        per_box = tuple(per_box)
+        if per_box and len(boxes) != 1:
+            raise ValueError(f"the pack has {len(boxes)} fields of boxes: say per_box={{boxes: fields}}")
+        per_box = {boxes[0]: per_box} if per_box else {}
+    found = {name: of for of, names in per_box.items() for name in names}
+    for name, of in found.items():
+        if of not in boxes:
+            raise ValueError(f"per_box: {of!r} is no field of boxes")
+        if name not in known or known[name].kind not in _ONE_A_BOX:
+            raise ValueError(f"per_box: {name!r} is no field that has an entry for each box: {', '.join(_ONE_A_BOX)}")
+        if known[name].kind == "array" and known[name].rank == 0:
+            raise ValueError(f"per_box: {name!r} has arrays without axes")
+    return found
+
+
+def _modes(known: Mapping[str, Field], mode: str | Mapping[str, str]) -> dict[str, str]:
+    said = {} if isinstance(mode, str) else {name: one for name, one in mode.items() if name != "image"}
+    for name, one in said.items():
+        if name not in known or known[name].kind != "image":
+            raise ValueError(f"mode: {name!r} is no field of images")
+        if one not in MODES:
+            raise ValueError(f"mode: {name!r} is decoded as one of {', '.join(MODES)}, not {one!r}")
+    return {name: said.get(name, "unchanged") for name, field in known.items() if field.kind == "image"}
+
+
+def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
+    """Return what stands where a field has no value, as the field decodes its values; of a mask, a number."""
+    field = known.get(name)
+    if field is None:
+        raise ValueError(f"fill: the pack has no field {name!r}")
+    try:
+        if field.kind == "mask":
+            return int(np.uint16(value))
+        if field.kind == "scalar" and field.dtype.startswith("float"):
+            return float(value)  # also NaN, which no value is
+        if field.kind == "image" or value is None:
+            raise ValueError(f"fill is {_FILLABLE}")
+        if field.kind == "class":
+            return int(value)
+        return field.decode(field.encode(value))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"fill: {value!r} cannot stand in the place of {name!r}: {error}") from error
+
+
+def _require_no_other(known: Mapping[str, Field], names: Sequence[str]) -> None:
+    """Raise ValueError where a field has the name that packer gives to what belongs to another one."""
+    for name in names:
+        other = name + VISIBILITY
+        if name in known and known[name].kind == "keypoints" and other in names:
+            raise ValueError(f"an item cannot have {other!r} twice: it is the visibility of {name!r}, and a field")
+
+
+def _has_tv_tensors() -> bool:
+    """Tell whether torchvision is there; it is imported, as its transforms would take plain tensors for images."""
+    try:
+        importlib.import_module("torchvision.tv_tensors")
+    except (ImportError, RuntimeError):  # not installed, or built for another torch
+        return sys.modules.get("torchvision.tv_tensors") is not None
+    return True
+
+
+def in_form(output: str, pixels: npt.NDArray[Any]) -> Any:
+    """Return (height, width, channels) pixels in the form that a dataset's `output` says."""
+    if output == "tensor":
+        return as_tensor(pixels).permute(2, 0, 1)
+    if output == "numpy":
+        return pixels
+    if pixels.dtype == np.uint16 and pixels.shape[2] > 1:
+        raise ValueError("Pillow has no images of 16 bits in colour: say output='tensor' or 'numpy'")
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+
+
+def as_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+    """Return an array as a tensor on the same memory; of uint16 where torch lacks that dtype, a copy as int32."""
+    if not array.flags.writeable:
+        array = array.copy()  # torch warns of others
+    if array.dtype == np.uint8:  # of nearly every image, and the lines below cost more than the tensor itself
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.astype(tensor_dtype(array.dtype.name), copy=False))
+
+
+def tensor_dtype(dtype: str) -> str:
+    """Return the dtype of tensors that hold numbers of a dtype of NumPy."""
+    return dtype if hasattr(torch, dtype) else "int32"
+
+
+def item_of(parts: Parts, values: Mapping[str, Any], output: str, size: tuple[int, int]) -> dict[str, Any]:
+    """Return an item: values of fields in their forms, and the rest as it is, in the order of the item's keys.
+
+    Parameters
+    ----------
+    parts : Parts
+    values : mapping
+        All values of a sample: those of `FieldDecoder.values`, and the sample's own.
+    output : one of OUTPUTS
+    size : (height, width)
+        The size of the image in the item, in which boxes and keypoints lie.
+    """
+    item: dict[str, Any] = {}
+    for key in parts.keys:
+        field = parts.fields.get(key)
+        value = values[key]
+        if field is not None and value is not None:
+            value = _shown(field, value, output, size, parts.wrapped)
+        elif key not in parts.names and output != "numpy" and value is not None:
+            value = as_tensor(value)  # of the visibilities of keypoints
+        elif key == "image" and parts.wrapped and output == "tensor" and isinstance(value, torch.Tensor):
+            value = wrapped_image(value)
+        item[key] = value
+    return item
+
+
+def wrapped_image(image: torch.Tensor) -> torch.Tensor:
+    """Return an image's tensor as a tv_tensor."""
+    wrapped: torch.Tensor = _tv().Image(image)
+    return wrapped
+
+
+def target_in_form(target: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+    """Return a detector's target with its boxes and masks as tv_tensors; `size` is that of its image."""
+    wrapped = {**target, "boxes": _tv().BoundingBoxes(target["boxes"], format="XYXY", canvas_size=size)}
+    return {**wrapped, "masks": _tv().Mask(target["masks"])} if "masks" in target else wrapped
+
+
+def _shown(field: Field, value: Any, output: str, size: tuple[int, int], wrapped: bool) -> Any:
+    if field.kind == "image":
+        if output == "bytes":
+            return value
+        shown = in_form(output, value)
+        return _tv().Image(shown) if wrapped and output == "tensor" else shown
+    if output == "numpy" or not isinstance(value, np.ndarray):
+        return value
+    tensor = as_tensor(value[None] if field.kind == "mask" else value)
+    return _wrapped(field, tensor, size) if wrapped else tensor
+
+
+def _wrapped(field: Field, tensor: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+    made: torch.Tensor = tensor
+    if field.kind == "mask":
+        made = _tv().Mask(tensor)
+    elif field.kind == "boxes":
+        made = _tv().BoundingBoxes(tensor, format="XYXY", canvas_size=size)
+    elif field.kind == "keypoints" and hasattr(_tv(), "KeyPoints"):  # not so before torchvision 0.23
+        made = _tv().KeyPoints(tensor, canvas_size=size)
+    return made
+
+
+def _tv() -> Any:
+    return importlib.import_module("torchvision.tv_tensors")
+
+
+_MOST_BYTES = 1 << 31  # of the masks of one image
+
+
+def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+    """Return what torchvision's detectors take as the target of an image.
+
+    The target is that of ``CocoDetection`` wrapped by ``wrap_dataset_for_transforms_v2`` with these keys, each list of
+    numbers as ``torch.tensor`` makes it. An image without annotations has tensors of no rows, where torchvision has
+    ``image_id`` alone, which no detector takes.
+
+    Parameters
+    ----------
+    values : mapping
+        Values of the fields ``boxes`` and ``category``, and of those that there are of ``image_id``, ``segmentation``,
+        ``area`` and ``iscrowd``. None is a value that an image has not.
+    size : (int, int)
+        Height and width in pixels of the image that boxes and segmentations are of.
+
+    Returns
+    -------
+    dict
+        ``boxes``, (K, 4) float32, x y x y in pixels; ``labels``, (K,) int64, ids of categories; ``masks``, (K, H, W)
+        uint8 of 0 and 1; ``image_id``, int; ``area``, (K,) float32 in pixels; ``iscrowd``, (K,) int64 of 0 and 1.
+        ``masks``, ``image_id``, ``area`` and ``iscrowd`` are there where `values` has their fields.
+
+    Raises
+    ------
+    ValueError
+        If a segmentation is none, or is of another size; or the masks are more than 2 GiB.
+    """
+    labels = _rows(values["category"], np.int64)
+    boxes = _rows(values["boxes"], np.float32)
+    target: dict[str, Any] = {"boxes": torch.from_numpy(boxes.reshape(-1, 4)), "labels": torch.from_numpy(labels)}
+    if "segmentation" in values:
+        target["masks"] = torch.from_numpy(_masks(values["segmentation"] or (), size))
+    if "image_id" in values:
+        target["image_id"] = values["image_id"]
+    for name, dtype in (("area", np.float32), ("iscrowd", np.int64)):
+        if name in values:
+            target[name] = torch.from_numpy(_rows(values[name], dtype))
+    return target
+
+
+def _rows(value: Any, dtype: Any) -> Any:
+    """Return a field's rows as an array of its own, which a tensor may share; no rows where there is no value."""
+    return np.array(() if value is None else value, dtype)
+
+
+def _masks(segmentations: Any, size: tuple[int, int]) -> Any:
+    needed = len(segmentations) * size[0] * size[1]
+    if needed > _MOST_BYTES:
+        raise ValueError(f"{len(segmentations):,} masks of {size[0]} x {size[1]} pixels are more than 2 GiB")
+    masks = np.empty((len(segmentations), *size), np.uint8)
+    for mask, segmentation in zip(masks, segmentations, strict=True):
+        mask[...] = mask_of(runs_of(segmentation, *size), *size)
+    return masks
+
+
+Values = dict[str, Any]
+"""Values of one sample by the names of their fields: see `FieldDecoder.values`."""
+
+_LOOKED_AT = 1000  # samples, for the first mask of a pack
+
+_Decode = Callable[["FieldDecoder", Field, Any, tuple[int, int], Box | None], Any]
+
+
+class FieldDecoder:
+    """Gives values of a pack's fields, of many samples at a time.
+
+    Parameters
+    ----------
+    reader : packer.Reader
+    parts : Parts
+        Which fields, and what becomes of each.
+    library : str
+        As for `packer._images.decode.decode`.
+    """
+
+    def __init__(self, reader: Reader, parts: Parts, library: str = "auto") -> None:
+        self.reader = reader
+        self._parts = parts
+        self._library = library
+        self._exif = reader.manifest.exif
+        self._warned: set[str] = set()  # names of fields
+
+    def values(
+        self,
+        rows: Ints,
+        crops: Crops | None,
+        operations: Operations | None = None,
+        memory: Mapping[str, torch.Tensor | Sequence[torch.Tensor]] | None = None,
+        *,
+        encoded: bool = False,
+    ) -> list[Values]:
+        """Return the values of N samples, as they are where their images are cut by crops and moved by operations.
+
+        Parameters
+        ----------
+        rows : (N,) int64 array
+            Places in the pack.
+        crops : (N,) array of CROP, optional
+            Without them the images are whole.
+        operations : (N, M) array of OPERATION, optional
+            What is done to the results. Those that move pixels move what the fields say of places; others change
+            nothing here.
+        memory : mapping of str to N tensors, optional
+            Where masks are written, (1, height, width) tensors. Such a mask is among the values only if the dtype of
+            the tensor cannot hold it, or there is none.
+        encoded : bool
+            Whether images and masks are left encoded.
+
+        Returns
+        -------
+        list of dict
+            For each sample the values that `Field.decode` gives, but a mask as a (height, width) array, an image as a
+            (height, width, channels) array, and keypoints as (K, P, 2) positions and, under a name of their own,
+            (K, P) visibilities; None where there is none.
+
+        Raises
+        ------
+        CorruptPackError, ImageError
+            If a value is damaged; the reason begins with the name of its field.
+        """
+        self.reader.require_table()
+        boxes = [None] * len(rows) if crops is None else [Box(*crop) for crop in crops.tolist()]
+        sizes = self.sizes(rows, None)
+        found: list[Values] = [{} for _ in range(len(rows))]
+        for (name, field), of_field in zip(self._parts.fields.items(), self._stored(rows), strict=True):
+            kind = "encoded" if encoded and field.kind in PIXELS else field.kind
+            decode: _Decode = _DECODERS.get(kind, FieldDecoder._plain)
+            for place, stored in enumerate(of_field):
+                try:
+                    value = decode(self, field, stored, sizes[place], boxes[place])
+                except (ImageError, ValueError) as error:
+                    raise self._error(int(rows[place]), name, error) from error
+                found[place][name] = value
+        if operations is not None and (operations["kind"] == AFFINE).any():
+            self._move(rows, found, operations, np.array(self.sizes(rows, crops)))
+        for row, values in zip(rows.tolist(), found, strict=True):
+            self._keep_in_step(row, values)
+        if memory is not None:
+            self._write(found, memory)
+        return found
+
+    @property
+    def makes_targets(self) -> bool:
+        """Whether an item is the image and a detector's target."""
+        return self._parts.is_target
+
+    def targets(self, rows: Ints, crops: Crops | None, operations: Operations | None = None) -> list[dict[str, Any]]:
+        """Return a detector's targets of N samples, whose boxes and masks are cut and moved as the images are.
+
+        Errors are those of `values`.
+        """
+        found = zip(self.values(rows, crops, operations), self.sizes(rows, None), self.sizes(rows, crops), strict=True)
+        targets = []
+        for place, (values, before, after) in enumerate(found):
+            try:
+                target = coco_target(values, before)
+            except ValueError as error:
+                raise self._error(int(rows[place]), "segmentation", error) from error
+            if "masks" in target and (crops is not None or operations is not None):
+                masks = list(target["masks"].numpy())
+                if crops is not None:
+                    box = Box(*crops[place].item())
+                    masks = [nearest(mask, box) for mask in masks]
+                if operations is not None:
+                    masks = [moved(mask, operations[place], 0) for mask in masks]
+                target["masks"] = torch.from_numpy(np.array(masks, np.uint8).reshape(-1, *after))
+            targets.append(target_in_form(target, after) if self._parts.wrapped else target)
+        return targets
+
+    @property
+    def with_images(self) -> bool:
+        """Whether an item has the sample's own image."""
+        return "image" in self._parts.names
+
+    def sizes(self, rows: Ints, crops: Crops | None) -> list[tuple[int, int]]:
+        """Return heights and widths of the images of N samples, as they are in the items."""
+        table = self.reader.table
+        heights, widths = (table.height[rows], table.width[rows]) if crops is None else _windows(crops)
+        return list(zip(heights.tolist(), widths.tolist(), strict=True))
+
+    def samples(
+        self,
+        rows: Ints,
+        labels: Sequence[Any],
+        crops: Crops | None,
+        operations: Operations | None = None,
+        memory: Mapping[str, torch.Tensor | Sequence[torch.Tensor]] | None = None,
+        *,
+        encoded: bool = False,
+    ) -> list[Values]:
+        """Return what `values` gives, and the label, the name and the index in the pack of each sample."""
+        found = self.values(rows, crops, operations, memory, encoded=encoded)
+        for row, label, values in zip(rows.tolist(), labels, found, strict=True):
+            values["label"], values["index"] = label, row
+            if "name" in self._parts.names:
+                values["name"] = self.reader.names.get(row)
+        return found
+
+    def dtype_of(self, name: str) -> str:
+        """Return the dtype of the first mask of a field, whose blobs are images of one channel; uint8 without one."""
+        sizes = self.reader.table.more[f"field.{name}.size"][:_LOOKED_AT]
+        for row in np.flatnonzero(sizes > 0)[:1]:
+            with contextlib.suppress(PackerError):  # which whoever comes to that sample is told
+                mask = decode_mask(self.reader.blobs(np.array([row]), name)[0] or b"")
+                return str(mask.dtype)
+        return "uint8"
+
+    def _stored(self, rows: Ints) -> Iterator[Sequence[Stored]]:
+        """Yield what the pack holds of each field."""
+        names = [name for name, field in self._parts.fields.items() if field.is_blob]
+        blobs = iter(self.reader.blobs_of(rows, names))
+        for name, field in self._parts.fields.items():
+            if field.is_blob:
+                yield next(blobs)
+                continue
+            values, present = self.reader._values_of(rows, name)
+            numbers = zip(values.tolist(), present.tolist(), strict=True)
+            yield [value if there else None for value, there in numbers]
+
+    def _move(self, rows: Ints, found: list[Values], operations: Operations, sizes: Ints) -> None:
+        """Move masks, further images, boxes and keypoints as operations move the images of these sizes."""
+        for name, field in self._parts.fields.items():
+            values = [of_sample[name] for of_sample in found]
+            if field.kind == "boxes":
+                values = moved_boxes(values, operations, sizes, min_visible=self._parts.min_visible)
+            elif field.kind == "keypoints":
+                values = moved_keypoints(values, operations, sizes)
+            elif field.kind in ("mask", "image"):
+                fill = (self._parts.fill.get(name) or 0) if field.kind == "mask" else None
+                for place, pixels in enumerate(values):
+                    try:
+                        values[place] = None if pixels is None else moved(pixels, operations[place], fill)
+                    except ValueError as error:
+                        raise self._error(int(rows[place]), name, error) from error
+            for of_sample, value in zip(found, values, strict=True):
+                of_sample[name] = value
+
+    def _keep_in_step(self, row: int, values: Values) -> None:
+        """Leave out the entries of those boxes that were left out, and name keypoints and visibilities."""
+        kept = {name: one.kept for name, one in values.items() if isinstance(one, Moved)}
+        for name, of in (self._parts.per_box or {}).items():
+            if values.get(name) is None or of not in kept:
+                continue
+            if len(values[name]) != len(kept[of]):
+                reason = f"{len(values[name])} entries, and {of!r} has {len(kept[of])} boxes"
+                raise self._error(row, name, ValueError(reason))
+            values[name] = _of_boxes(values[name], kept[of])
+        self._warn_of_whole(values, kept)
+        for name in kept:
+            values[name] = values[name].boxes
+        for name, field in self._parts.fields.items():
+            if field.kind == "keypoints":
+                points = values[name]
+                values[name] = None if points is None else np.ascontiguousarray(points[..., :2])
+                values[name + VISIBILITY] = None if points is None else np.ascontiguousarray(points[..., 2])
+
+    def _warn_of_whole(self, values: Values, kept: Mapping[str, npt.NDArray[np.bool_]]) -> None:
+        """Warn once of a list that keeps all entries where boxes were left out, and has as many as there were boxes."""
+        for name, field in self._parts.fields.items():
+            if field.kind not in ("labels", "array", "keypoints") or name in (self._parts.per_box or {}):
+                continue
+            value = values.get(name)
+            for boxes, own in kept.items():
+                alike = value is not None and np.ndim(value) > 0 and len(value) == len(own) > 1
+                if alike and not own.all() and name not in self._warned:
+                    self._warned.add(name)
+                    warn(
+                        f"the crop leaves out some of {boxes!r}, and {name!r} keeps all entries, as many as there were "
+                        f"boxes: if each belongs to a box, say so with per_box=({name!r}, ...)"
+                    )
+
+    def _write(self, found: list[Values], memory: Mapping[str, torch.Tensor | Sequence[torch.Tensor]]) -> None:
+        for name in self._parts.masks:
+            for values, out in zip(found, memory.get(name, ()), strict=name in memory):
+                mask, to = values[name], out.numpy()[0]
+                if mask is not None and np.can_cast(mask.dtype, to.dtype, "safe"):
+                    to[:] = values.pop(name)
+
+    def _error(self, row: int, name: str, error: Exception) -> ImageError:
+        """Return the error of a value, which names its sample."""
+        reason = error.reason if isinstance(error, ImageError) else str(error)
+        where = f"{printable(self.reader.path)}, sample {row} ({printable(self.reader._name_in_error(row))})"
+        return ImageError(f"field {name!r}: {reason}", where)
+
+    def _plain(self, field: Field, stored: Stored, size: tuple[int, int], box: Box | None) -> Any:
+        return self._parts.fill.get(field.name) if stored is None else field.decode(stored)
+
+    def _encoded(self, field: Field, stored: Any, size: tuple[int, int], box: Box | None) -> Any:
+        return None if stored is None else bytes(stored)
+
+    def _mask(self, field: Field, stored: Any, size: tuple[int, int], box: Box | None) -> Any:
+        fill = self._parts.fill.get(field.name)
+        if stored is None:
+            shape = size if box is None else box.out
+            return None if fill is None else np.full(shape, fill, np.min_scalar_type(fill))
+        if box is None:
+            return decode_mask(stored, size=size)
+        return cut_mask(stored, size, box, fill=fill or 0)
+
+    def _image(self, field: Field, stored: Any, size: tuple[int, int], box: Box | None) -> Any:
+        mode = self._parts.modes[field.name]
+        if stored is None:
+            return None
+        if box is None:
+            return decode_as(stored, mode, exif=self._exif, decoder=self._library)
+        return cut_image(stored, size, box, mode, exif=self._exif)
+
+    def _boxes(self, field: Field, stored: Stored, size: tuple[int, int], box: Box | None) -> Any:
+        boxes = self._plain(field, stored, size, box)
+        if boxes is None:
+            return None
+        if box is None:
+            return Moved(boxes, np.ones(len(boxes), bool))
+        return move_boxes(boxes, box, min_visible=self._parts.min_visible)
+
+    def _keypoints(self, field: Field, stored: Stored, size: tuple[int, int], box: Box | None) -> Any:
+        points = self._plain(field, stored, size, box)
+        return points if points is None or box is None else move_keypoints(points, box)
+
+
+_DECODERS: Mapping[str, _Decode] = {
+    "encoded": FieldDecoder._encoded,
+    "mask": FieldDecoder._mask,
+    "image": FieldDecoder._image,
+    "boxes": FieldDecoder._boxes,
+    "keypoints": FieldDecoder._keypoints,
+}
+
+
+def _windows(crops: Crops) -> tuple[Ints, Ints]:
+    return crops["out_height"], crops["out_width"]
+
+
+def _of_boxes(values: Any, kept: npt.NDArray[np.bool_]) -> Any:
+    """Return the entries of those boxes that are kept, of an array or of a list."""
+    if isinstance(values, np.ndarray):
+        return values[kept]
+    return [value for value, keep in zip(values, kept.tolist(), strict=True) if keep]

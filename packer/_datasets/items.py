@@ -1,0 +1,354 @@
+"""Items of a pack's samples: read, decoded, and given to the transforms.
+
+Items whose images are the rows of one batch from the beginning, so that DataLoader's collation copies none.
+
+torch's default_collate copies each image of a batch into new memory, which the main process shares. For images of
+224 x 224 float32 numbers that takes as long as half of the decoding.
+
+The threads of a dataset that a DataLoader asks for batches.
+
+Samples that cannot be read while a network is trained, and those that take their places.
+
+The next sample that can be read takes the place. So the choice is the same in every run and on every rank. Its crop is
+another one than it has by itself in that epoch.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import default_collate, get_worker_info
+
+from packer._datasets.batch_decoder import BatchDecoder, Lookup
+from packer._datasets.fields import FieldDecoder
+from packer._datasets.memory import IMAGES
+from packer._datasets.preparation import Preparation, followed
+from packer._images.geometry import Crops
+from packer._table import Ints
+from packer.errors import CorruptPackError, ImageError, PackError, printable, warn
+
+__all__ = ["BAD", "Item", "Pool", "Replaced", "empty_rows", "good", "item_maker", "replaced_from", "slice_of"]
+
+
+class Item(NamedTuple):
+    """Image and label, as a type of its own, by which default_collate finds `_collated`."""
+
+    image: Any
+    label: Any
+
+
+def empty_rows(count: int, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return an uninitialized (count, *shape) float32 tensor; in a worker of DataLoader, in shared memory."""
+    if get_worker_info() is None:
+        return torch.from_numpy(np.empty((count, *shape), np.float32))  # NumPy asks for huge pages, torch does not
+    batch, size = torch.empty(0), torch.Size((count, *shape))
+    new_shared: Any = torch.UntypedStorage._new_shared  # as default_collate does
+    storage: torch.UntypedStorage = new_shared(size.numel() * batch.element_size())
+    return batch.set_(storage).view(size)
+
+
+def _collated(items: Sequence[Item], *, collate_fn_map: Any = None) -> list[Any]:
+    """Return images and labels as default_collate does of tuples; images that are rows of a batch are not copied."""
+    images, labels = ([item[part] for item in items] for part in (0, 1))
+    whole = _whole(images)
+    return [default_collate(images) if whole is None else whole, default_collate(labels)]
+
+
+def _whole(images: Sequence[Any]) -> torch.Tensor | None:
+    """Return the batch whose rows some images are, one after the other; None where they are anything else."""
+    if not all(isinstance(image, torch.Tensor) and image.is_contiguous() for image in images):
+        return None
+    first: torch.Tensor
+    first, *others = (image.as_subclass(torch.Tensor) for image in images)
+    begin, step, memory = first.storage_offset(), first.numel(), first.untyped_storage().data_ptr()
+    for number, image in enumerate(others, 1):
+        follows = image.storage_offset() == begin + number * step and image.untyped_storage().data_ptr() == memory
+        if not follows or image.shape != first.shape or image.dtype != first.dtype or image.requires_grad:
+            return None
+    return first.as_strided((len(images), *first.shape), (step, *first.stride()))
+
+
+try:
+    from torch.utils.data._utils.collate import default_collate_fn_map
+except ImportError:  # collation then copies
+    pass
+else:
+    default_collate_fn_map[Item] = _collated  # the way that default_collate's documentation shows
+
+
+Maker = Callable[[range], list[Any]]
+
+
+def item_maker(  # noqa: PLR0917
+    decoder: BatchDecoder,
+    rows: Ints,
+    labels: Sequence[Any],
+    preparation: Preparation,
+    choose: Callable[[range], Crops],
+    fields: FieldDecoder | None = None,
+    *,
+    seeded: bool,
+    before: Callable[[int], None] | None = None,
+) -> Maker:
+    """Return what makes the items of some of N samples, which several threads may ask for theirs.
+
+    Random crops are drawn here, in the order of the samples. Only where a transform draws random numbers, too, and
+    without a seed, each crop is drawn just before its image is transformed: as torchvision's transforms would draw.
+
+    Parameters
+    ----------
+    decoder : BatchDecoder
+    rows : (N,) int64 array
+        Places of the samples in the pack.
+    labels : sequence of N labels
+    preparation : Preparation
+    choose : callable
+        Takes such places as well, and returns crops.
+    fields : FieldDecoder, optional
+        Where items are dicts.
+    seeded : bool
+        Whether the crops are a function of their places, whenever they are chosen.
+    before : callable, optional
+        Called with each place before transforms make the item.
+
+    Returns
+    -------
+    callable
+        Takes places in `rows` that follow one another, a range, and returns a list of items.
+    """
+    if preparation.lookup is not None and preparation.row_size is not None and len(rows) > 1:
+        batch = empty_rows(len(rows), (3, *preparation.row_size))
+        return _row_maker(
+            decoder, rows, labels, preparation, preparation.lookup, choose(range(len(rows))), batch, before
+        )
+    if not preparation.crops:
+
+        def groups(places: range) -> Iterable[tuple[range, Crops | None]]:
+            return [(places, None)]
+
+    elif not seeded and preparation.interleaved:
+
+        def groups(places: range) -> Iterable[tuple[range, Crops | None]]:
+            return ((one, choose(one)) for one in (range(place, place + 1) for place in places))
+
+    else:
+        crops = choose(range(len(rows)))
+
+        def groups(places: range) -> Iterable[tuple[range, Crops | None]]:
+            return [(places, crops[slice_of(places)])]
+
+    def make(places: range) -> list[Any]:
+        made: list[Any] = []
+        for some, chosen in groups(places):
+            part = slice_of(some)
+            items = _items(decoder, fields, rows[part], labels[part], chosen, preparation)
+            if before is None:
+                made += items
+                continue
+            for place in some:
+                before(place)
+                made.append(next(items))
+        return made
+
+    return make
+
+
+def slice_of(places: range) -> slice:
+    """Return places that follow one another as a slice, of which NumPy and torch copy nothing."""
+    return slice(places.start, places.stop)
+
+
+def _row_maker(  # noqa: PLR0917
+    decoder: BatchDecoder,
+    rows: Ints,
+    labels: Sequence[Any],
+    preparation: Preparation,
+    lookup: Lookup,
+    crops: Crops,
+    batch: torch.Tensor,
+    before: Callable[[int], None] | None,
+) -> Maker:
+    """Return what makes items whose images are the rows of one batch."""
+
+    def make(places: range) -> list[tuple[Any, Any]]:
+        part = slice_of(places)
+        made: list[tuple[Any, Any]] = []
+        decoder.decode_into(rows[part], crops[part], batch[part], lookup)
+        for place, image in zip(places, lookup.images(batch[part]), strict=True):
+            if before is not None:
+                before(place)
+            made.append(Item(*preparation.item(image, labels[place])))
+        return made
+
+    return make
+
+
+def _items(  # noqa: PLR0917
+    decoder: BatchDecoder,
+    fields: FieldDecoder | None,
+    rows: Ints,
+    labels: Sequence[Any],
+    crops: Crops | None,
+    preparation: Preparation,
+) -> Iterator[Any]:
+    """Yield items of samples. The transforms of each are called when that item is asked for."""
+    bare, operations = followed(crops, preparation)
+    if fields is not None and fields.makes_targets:
+        labels = fields.targets(rows, bare, operations)
+    if fields is None or fields.makes_targets:
+        for image, label in zip(_images(decoder, rows, crops, preparation), labels, strict=True):
+            yield preparation.item(image, label)
+        return
+    sizes = fields.sizes(rows, bare)
+    values = fields.samples(rows, labels, bare, operations, encoded=preparation.output == "bytes")
+    images = _images(decoder, rows, crops, preparation) if fields.with_images else [None] * len(rows)
+    for image, of_sample, size in zip(images, values, sizes, strict=True):
+        yield preparation.dict_item({**of_sample, IMAGES: image}, size)
+
+
+def _images(decoder: BatchDecoder, rows: Ints, crops: Crops | None, preparation: Preparation) -> Iterable[Any]:
+    """Return images as the transforms take them."""
+    if crops is not None:
+        pixels = decoder.cut(rows, crops)
+        if preparation.views:
+            for views in pixels:
+                yield tuple(map(preparation.shown, views))
+        elif isinstance(pixels, np.ndarray) and preparation.output == "tensor" and preparation.lookup is None:
+            yield from torch.from_numpy(pixels).permute(0, 3, 1, 2).unbind(0)
+        else:
+            yield from map(preparation.shown, pixels)
+        return
+    for row, data in zip(rows.tolist(), decoder.reader.read_many(rows), strict=True):
+        yield bytes(data) if preparation.output == "bytes" else preparation.shown(decoder.decode(row, data))
+
+
+_of_a_pool = threading.local()  # has `mark` in the threads of a pool
+
+
+class Pool:
+    """Threads that make the items of a batch, started when they are first needed. They end with the pool.
+
+    A pickled pool has no threads, and a fork starts its own.
+    """
+
+    def __init__(self) -> None:
+        self._executors: dict[tuple[int, int], ThreadPoolExecutor] = {}
+
+    def items(
+        self, threads: int, make: Callable[[Any], list[Any]], indices: Sequence[int] | npt.NDArray[np.int64]
+    ) -> list[Any]:
+        """Return ``make(indices)``, a list of items, made of so many parts of `indices` at a time."""
+        if threads == 1 or len(indices) < 2 or hasattr(_of_a_pool, "mark"):  # a thread would wait for itself
+            return make(indices)
+        step = -(-len(indices) // threads)
+        executor = self._executor(threads)
+        tasks = [executor.submit(make, indices[start : start + step]) for start in range(0, len(indices), step)]
+        try:
+            return [item for task in tasks for item in task.result()]
+        finally:
+            wait(tasks)  # after an error as well: no thread goes on reading when the caller has got the error
+
+    def _executor(self, threads: int) -> ThreadPoolExecutor:
+        key = os.getpid(), threads  # a fork has none of its parent's threads
+        if key not in self._executors:
+            made = ThreadPoolExecutor(threads, "packer", initializer=setattr, initargs=(_of_a_pool, "mark", True))
+            return self._executors.setdefault(key, made)
+        return self._executors[key]
+
+    def close(self) -> None:
+        """End the threads of this process; threads that are needed after that are started anew."""
+        executors, self._executors = self._executors, {}
+        for (process, _), executor in executors.items():
+            if process == os.getpid():
+                executor.shutdown()
+
+    def __reduce__(self) -> tuple[type[Pool], tuple[()]]:
+        return Pool, ()
+
+
+BAD = CorruptPackError, ImageError
+"""What is raised of a sample that cannot be read, and of no other reason."""
+
+_TURN = 1 << 20  # of a sample that takes another's place: see `in_turns`
+
+
+class Replaced:
+    """The samples of a dataset that could not be read in this process.
+
+    Parameters
+    ----------
+    most : float
+        Which share of the dataset's samples may be such: one at least, unless it is 0.
+
+    Attributes
+    ----------
+    reasons : list of str
+        What is wrong with each, in the order of finding them.
+    """
+
+    def __init__(self, most: float) -> None:
+        if not 0 <= most <= 1:
+            raise ValueError(f"max_bad is a share of the samples, 0 to 1, not {most!r}")
+        self.most = most
+        self.reasons: list[str] = []
+
+    def note(self, error: Exception, length: int) -> None:
+        """Note a sample of a dataset of `length`, and warn of it once; PackError where there are too many."""
+        if str(error) in self.reasons:
+            return
+        self.reasons.append(str(error))
+        if len(self.reasons) > (max(1, self.most * length) if self.most else 0):
+            some = "; ".join(map(printable, self.reasons[:3]))
+            raise PackError(
+                f"{len(self.reasons)} of {length} samples cannot be read, and max_bad={self.most:g} of them are "
+                f"replaced at most: {some}"
+            ) from error
+        warn(f"{error} Another sample takes its place, as on_error='replace' says")
+
+
+def replaced_from(on_error: str, max_bad: float) -> Replaced | None:
+    """Return where replaced samples are noted; None where a bad sample is an error."""
+    if on_error not in ("raise", "replace"):
+        raise ValueError(f"on_error is 'raise' or 'replace', not {on_error!r}")
+    replaced = Replaced(max_bad)  # which refuses what is no share
+    return replaced if on_error == "replace" else None
+
+
+def good(indices: Sequence[int] | Ints, length: int, require: Callable[[int], None], replaced: Replaced) -> Ints:
+    """Return indices of samples that can be read, others in the places of those that cannot.
+
+    Parameters
+    ----------
+    indices : (N,) int64 array
+        As `in_turns` gives them.
+    length : int
+        How many samples the dataset has.
+    require : callable
+        Takes an index, and raises one of `BAD` where the sample cannot be read.
+    replaced : Replaced
+
+    Raises
+    ------
+    PackError
+        If there are too many bad samples, or no good one.
+    """
+    return np.array([_good(int(index), length, require, replaced) for index in indices], np.int64)
+
+
+def _good(index: int, length: int, require: Callable[[int], None], replaced: Replaced) -> int:
+    for step in range(length):
+        candidate = index if step == 0 else (index + step) % length + _TURN * length
+        try:
+            require(candidate)
+        except BAD as error:
+            replaced.note(error, length)
+        else:
+            return candidate
+    raise PackError("not one of the samples can be read")

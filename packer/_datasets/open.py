@@ -1,0 +1,528 @@
+"""The datasets that a person opens: one class a format, and one function for packs of any format.
+
+Images that nobody converted, read where they lie: an index of them, made when they are opened.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, overload
+
+from packer._account import TAKEN
+from packer._containers import Container, files_to_name, keys_said, named_paths, open_container
+from packer._datasets.class_union import unite_classes
+from packer._datasets.concat import ConcatImageDataset
+from packer._datasets.image_dataset import ImageDataset
+from packer._formats import FORMATS, open_pack
+from packer._formats.index import IndexReader
+from packer._sources import (
+    Source,
+    build_index,
+    class_directories,
+    imagefolder_source,
+    listed_container,
+    refuse_splits,
+    require_images_in_classes,
+    stylegan_source,
+)
+from packer._storage.files import remove, writing_to
+from packer._storage.locks import held, try_lock
+from packer._storage.place import choose_reading, place_of
+from packer._storage.progress import shown_progress
+from packer._storage.remote.urls import is_url, user_path
+from packer._storage.safe_open import NO_LINK, open_regular
+from packer.augment import Augmentation, View
+from packer.crops import Crop
+from packer.errors import (
+    DestinationError,
+    ImageError,
+    NotAPackError,
+    OptionError,
+    PackNotFoundError,
+    SourceError,
+    printable,
+    warn,
+)
+
+__all__ = [
+    "SHARED_MEMORY",
+    "HDF5ImageDataset",
+    "ImageDataset",
+    "LMDBImageDataset",
+    "PthImageDataset",
+    "Wanted",
+    "index_of",
+    "is_pack",
+    "open_dataset",
+]
+
+SHARED_MEMORY = Path("/dev/shm")
+_PREFIX, _LOCK = "packer-index-", "lock"
+
+ProgressCallback = Callable[[int, int], None]
+
+
+def is_pack(path: str | os.PathLike[str]) -> bool:
+    """Tell whether there is a pack; errors of a damaged one are left to whoever opens it."""
+    try:
+        open_pack(path).close()
+    except (NotAPackError, PackNotFoundError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an index of images in place is to have.
+
+    Attributes
+    ----------
+    keys : dict of str to str
+        As `Container.open` takes them.
+    unreadable : bool
+        Whether images that cannot be read are in it too.
+    unlabeled : bool
+        Whether a person said that there are samples without labels.
+    allow_empty : bool
+        Whether a class directory may have no image.
+    """
+
+    keys: dict[str, str] = field(default_factory=dict)
+    unreadable: bool = False
+    unlabeled: bool = False
+    allow_empty: bool = False
+
+
+def index_of(
+    root: str | os.PathLike[str],
+    kept: str | os.PathLike[str] | None = None,
+    progress: ProgressCallback | None = None,
+    wanted: Wanted | None = None,
+) -> Path | None:
+    """Return the index of a directory of images, or of a container; None where there is neither.
+
+    The index has no checksums: no more than headers are read.
+
+    Parameters
+    ----------
+    root : path
+        A directory as ImageFolder takes it; or files, a directory or a pattern that `packer.convert` takes.
+    kept : path, optional
+        Where the index is kept for the next time; it is used where the images are those that it lists. By default it
+        lies in memory, or among temporary files, until this process ends.
+    progress : callable, optional
+        Called with how many images were looked at, and how many there are.
+    wanted : Wanted, optional
+
+    Raises
+    ------
+    SourceError, ImageError
+        If the images cannot be listed, or one cannot be read.
+    DestinationError
+        If the index cannot be written.
+    """
+    paths = named_paths(root)
+    if not paths:
+        return None
+    wanted = wanted or Wanted()
+    container = open_container(paths, wanted.keys)
+    if container is None and wanted.keys:
+        raise OptionError(f"--key is for containers, and {printable(root)} is none that packer reads")
+    if container is None and not (len(paths) == 1 and os.path.isdir(paths[0])):
+        return None
+    source = None if container is not None else _tree(paths[0])
+    if source is not None and source.kind == "imagefolder" and not wanted.allow_empty:
+        _require_images(source)
+    if container is None and source is None:
+        return None
+    if kept is None:
+        return _made(_temporary() / f"{paths[0].stem}.index", source, container, wanted, progress)
+    place = Path(os.path.abspath(os.path.expanduser(kept)))
+    with held(place.with_name(f"{place.name}.lock"), _wait):  # one process makes it for all
+        if os.path.lexists(place) and _is_of(place, source, container, wanted):
+            return place
+        return _made(place, source, container, wanted, progress)
+
+
+def _made(
+    place: Path,
+    source: Source | None,
+    container: Container | None,
+    wanted: Wanted,
+    progress: ProgressCallback | None,
+) -> Path:
+    """Make an index at a place, in that of an older one."""
+    if source is None:
+        assert container is not None
+        source = listed_container(container, in_place=True, unlabeled=wanted.unlabeled)
+    _warn_of_losses(source)
+    partial = place.with_name(f"{place.name}.partial")
+    remove(partial)
+    with writing_to(partial):
+        partial.mkdir()
+    try:
+        _build(source, partial, place, wanted, progress)
+        remove(place)
+        with writing_to(place):
+            os.rename(partial, place)
+    finally:
+        remove(partial)
+    return place
+
+
+def _warn_of_losses(source: Source) -> None:
+    """Say what was left out or has no label, before anybody trains without it. Files of other types are no loss."""
+    tree = source.kind in ("imagefolder", "stylegan")  # in which hidden directories are taken
+    told = [
+        item.line()
+        for item in source.account or ()
+        if item.is_loss or (tree and (item.fate == TAKEN or item.what == "class"))
+    ]
+    if said := [*told, *(note for note in source.notes if note != source.others.note())]:
+        warn("\n  ".join([f"What is read of {printable(source.root)}:", *said]))
+
+
+def _build(source: Source, directory: Path, place: Path, wanted: Wanted, progress: ProgressCallback | None) -> None:
+    on_error = "keep" if wanted.unreadable else "fail"
+    try:
+        build_index(source, directory, place, checksums=False, on_error=on_error, keys=wanted.keys, progress=progress)
+    except ImageError as error:
+        remedy = "To leave out such images: `packer index SRC OUT.index --on-error skip`, and open OUT.index"
+        told = type(error)(f"{error.reason}. {remedy}", error.name)
+        told.index = error.index
+        raise told from error
+
+
+def _wait() -> None:
+    """Wait for the process that makes the index."""
+
+
+def _tree(root: Path) -> Source | None:
+    """List a directory of images; None where it is none, or what is left of a pack."""
+    if root.suffix in {suffix for row in FORMATS.values() for suffix in row.suffixes}:
+        return None
+    if class_directories(root):
+        refuse_splits(root, root.with_suffix(".index"))
+        with contextlib.suppress(SourceError):  # whoever opens it as a pack says what it is
+            return stylegan_source(root) or imagefolder_source(root, allow_empty=True)
+    if others := files_to_name(root):
+        raise SourceError(f"{printable(root)}: is no directory of images in classes{others}")
+    return None
+
+
+def _require_images(source: Source) -> None:
+    try:
+        require_images_in_classes(source)
+    except SourceError as error:
+        said = str(error).replace("--allow-empty", "allow_empty=True")
+        raise SourceError(said.replace("--skip-hidden", "packer.index(..., skip_hidden=True)")) from None
+
+
+def _is_of(place: Path, source: Source | None, container: Container | None, wanted: Wanted) -> bool:
+    """Tell whether an index lists these images, in files that are what they were.
+
+    Where it does not, it may be made anew: SourceError of what nobody makes anew from these images.
+    """
+    try:
+        reader = open_pack(place)
+    except NotAPackError:
+        raise SourceError(f"{printable(place)}: is there, and no index. Choose another place.") from None
+    with reader:
+        if not isinstance(reader, IndexReader) or not reader.in_place or reader.brings_files:
+            raise SourceError(f"{printable(place)}: is a pack, and no index. Choose another place.")
+        root = source.root if source is not None else container.root if container is not None else None
+        if os.path.isdir(reader.base) and os.path.realpath(reader.base) != os.path.realpath(root or ""):
+            raise SourceError(
+                f"{printable(place)}: is the index of files in {printable(reader.base)}. Choose another place."
+            )
+        if reader.manifest.settings.get("keys", {}) != wanted.keys:
+            return False
+        if source is not None:
+            same = os.path.isdir(reader.base) and reader.manifest.source == source.describe()
+            return same and not any(reader.changed_files())
+        assert container is not None
+        own = sorted(os.path.realpath(container.root / name) for name in container.files)
+        return own == sorted(map(os.path.realpath, reader.files())) and not any(
+            (*reader.check_structure(), *reader.changed_files())
+        )
+
+
+def _temporary() -> Path:
+    """Make a directory that goes when this process ends, in memory where there is room for much.
+
+    It has a locked file. A process that is killed leaves the directory, which the next one removes: nobody holds the
+    lock any more.
+    """
+    memory = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+    if memory is not None and shutil.disk_usage(memory).free < 1 << 30:
+        memory = None
+    _remove_abandoned(memory or Path(tempfile.gettempdir()))
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=memory))
+    lock = open(made / f"new-{_LOCK}", "wb")  # noqa: SIM115 - open as long as the process lives
+    try_lock(lock)
+    if os.name != "nt":  # where what is open keeps its name
+        os.rename(lock.name, made / _LOCK)
+    atexit.register(_remove_own, made, os.getpid(), lock)
+    return made
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Remove what processes of this user left that were killed."""
+    for path in directory.glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError, DestinationError), open(path, "ab", opener=_open_lock) as lock:
+            owner = os.lstat(path.parent)
+            if stat.S_ISDIR(owner.st_mode) and owner.st_uid == os.geteuid() and try_lock(lock):
+                shutil.rmtree(path.parent)
+
+
+def _open_lock(path: str, flags: int) -> int:
+    return open_regular(path, flags=flags & ~os.O_CREAT | NO_LINK)
+
+
+def _remove_own(directory: Path, process: int, lock: IO[bytes]) -> None:
+    if os.getpid() == process:  # and not a child that was forked
+        lock.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class LMDBImageDataset(ImageDataset):
+    __doc__ = ImageDataset.__doc__
+    _format = "lmdb"
+
+
+class HDF5ImageDataset(ImageDataset):
+    __doc__ = ImageDataset.__doc__
+    _format = "hdf5"
+
+
+class PthImageDataset(ImageDataset):
+    __doc__ = ImageDataset.__doc__
+    _format = "pth"
+
+
+_CLASSES = ("same", "union")
+_DATASETS = {dataset._format: dataset for dataset in (LMDBImageDataset, HDF5ImageDataset, PthImageDataset)}
+
+
+@overload
+def open_dataset(
+    root: str | os.PathLike[str],
+    transform: Callable[[Any], Any] | None = ...,
+    target_transform: Callable[[Any], Any] | None = ...,
+    loader: Callable[[str], Any] | None = ...,
+    is_valid_file: Callable[[str], bool] | None = ...,
+    allow_empty: bool = ...,
+    *,
+    classes: str = ...,
+    transforms: Callable[..., Any] | None = ...,
+    fields: str | Iterable[str] | None = ...,
+    mode: str | Mapping[str, str] = ...,
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = ...,
+    min_visible: float = ...,
+    fill: Mapping[str, Any] | None = ...,
+    target: str | None = ...,
+    output: str | None = ...,
+    crop: Crop | Sequence[Crop] | None = ...,
+    augment: Augmentation | Sequence[Augmentation] | None = ...,
+    views: Sequence[View] | None = ...,
+    fuse: bool = ...,
+    seed: int | None = ...,
+    check: str = ...,
+    decoder: str = ...,
+    scaled_decode: bool = ...,
+    threads: int = ...,
+    cache: str | None = ...,
+    stage: str | os.PathLike[str] | None = ...,
+    cache_dir: str | os.PathLike[str] | None = ...,
+    cache_size: int | str | None = ...,
+    timeout: float | None = ...,
+    on_error: str = ...,
+    max_bad: float = ...,
+    index: str | os.PathLike[str] | None = ...,
+    keys: Sequence[str] | Mapping[str, str] = ...,
+    unlabeled: bool = ...,
+    progress: Callable[[int, int], None] | bool | None = ...,
+) -> ImageDataset: ...
+@overload
+def open_dataset(
+    root: list[str] | list[Path] | tuple[str | os.PathLike[str], ...],
+    transform: Callable[[Any], Any] | None = ...,
+    target_transform: Callable[[Any], Any] | None = ...,
+    loader: Callable[[str], Any] | None = ...,
+    is_valid_file: Callable[[str], bool] | None = ...,
+    allow_empty: bool = ...,
+    *,
+    classes: str = ...,
+    transforms: Callable[..., Any] | None = ...,
+    fields: str | Iterable[str] | None = ...,
+    mode: str | Mapping[str, str] = ...,
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = ...,
+    min_visible: float = ...,
+    fill: Mapping[str, Any] | None = ...,
+    target: str | None = ...,
+    output: str | None = ...,
+    crop: Crop | Sequence[Crop] | None = ...,
+    augment: Augmentation | Sequence[Augmentation] | None = ...,
+    views: Sequence[View] | None = ...,
+    fuse: bool = ...,
+    seed: int | None = ...,
+    check: str = ...,
+    decoder: str = ...,
+    scaled_decode: bool = ...,
+    threads: int = ...,
+    cache: str | None = ...,
+    stage: str | os.PathLike[str] | None = ...,
+    cache_dir: str | os.PathLike[str] | None = ...,
+    cache_size: int | str | None = ...,
+    timeout: float | None = ...,
+    on_error: str = ...,
+    max_bad: float = ...,
+    index: str | os.PathLike[str] | None = ...,
+    keys: Sequence[str] | Mapping[str, str] = ...,
+    unlabeled: bool = ...,
+    progress: Callable[[int, int], None] | bool | None = ...,
+) -> ConcatImageDataset: ...
+def open_dataset(  # noqa: PLR0917
+    root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    transform: Callable[[Any], Any] | None = None,
+    target_transform: Callable[[Any], Any] | None = None,
+    loader: Callable[[str], Any] | None = None,
+    is_valid_file: Callable[[str], bool] | None = None,
+    allow_empty: bool = False,
+    *,
+    classes: str = "same",
+    transforms: Callable[..., Any] | None = None,
+    fields: str | Iterable[str] | None = None,
+    mode: str | Mapping[str, str] = "RGB",
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+    min_visible: float = 0.0,
+    fill: Mapping[str, Any] | None = None,
+    target: str | None = None,
+    output: str | None = None,
+    crop: Crop | Sequence[Crop] | None = None,
+    augment: Augmentation | Sequence[Augmentation] | None = None,
+    views: Sequence[View] | None = None,
+    fuse: bool = False,
+    seed: int | None = None,
+    check: str = "always",
+    decoder: str = "auto",
+    scaled_decode: bool = False,
+    threads: int = 1,
+    cache: str | None = None,
+    stage: str | os.PathLike[str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_size: int | str | None = None,
+    timeout: float | None = None,
+    on_error: str = "raise",
+    max_bad: float = 0.01,
+    index: str | os.PathLike[str] | None = None,
+    keys: Sequence[str] | Mapping[str, str] = (),
+    unlabeled: bool = False,
+    progress: Callable[[int, int], None] | bool | None = None,
+) -> ImageDataset | ConcatImageDataset:
+    """Open a pack of any format as a dataset, or packs as one; without a transform, images are tensors, not PIL images.
+
+    The content, not the name, tells the format.
+
+    Several packs, as ``open_dataset(["a.lmdb", "b.h5"])``, are a `ConcatImageDataset`, with the samples of one pack
+    after the other.
+
+    Parameters
+    ----------
+    root : path or URL, or list or tuple of such
+        The pack, or the packs. The settings are those of each pack. Instead of a pack, a directory of images as
+        ImageFolder takes it, or a container of another tool, such as ``shards/*.tar``: these are indexed at once, and
+        read where they lie.
+    classes : {"same", "union"}
+        Whether several packs must have the same classes; or the first pack's classes keep their ids, classes that other
+        packs have beyond them follow, and labels are renumbered.
+    index : path, optional
+        Where the index of a directory or a container is kept for the next time; it is used as long as the images are
+        those that it lists. By default there is one for as long as the process lives. It has no checksums;
+        `packer.index` makes one that has.
+    keys : sequence of str, or mapping of str to str
+        What in a container is the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by names.
+    unlabeled : bool
+        Whether samples of a container that have no label are wanted, with the label -1. Where none has one, and
+        something in the container looks like the labels, that is an error otherwise.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with how many images an index has, and will have.
+    """
+    progress = shown_progress(progress, "index")
+    if classes not in _CLASSES:
+        raise ValueError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
+    settings = {
+        "transform": transform,
+        "target_transform": target_transform,
+        "loader": loader,
+        "is_valid_file": is_valid_file,
+        "allow_empty": allow_empty,
+        "transforms": transforms,
+        "fields": fields,
+        "mode": mode,
+        "per_box": per_box,
+        "min_visible": min_visible,
+        "fill": fill,
+        "target": target,
+        "output": output,
+        "crop": crop,
+        "augment": augment,
+        "views": views,
+        "fuse": fuse,
+        "seed": seed,
+        "check": check,
+        "decoder": decoder,
+        "scaled_decode": scaled_decode,
+        "threads": threads,
+        "cache": cache,
+        "stage": stage,
+        "on_error": on_error,
+        "max_bad": max_bad,
+    }
+    choose_reading(root if isinstance(root, list | tuple) else [root], cache_dir, cache_size, timeout)
+    said = dict(keys) if isinstance(keys, Mapping) else keys_said(keys)
+    wanted = Wanted(said, on_error == "replace", unlabeled, allow_empty)
+    if not isinstance(root, list | tuple):
+        return _opened(_pack_of(root, index, wanted, progress), settings)
+    if index is not None:
+        raise ValueError("index= is for one directory or container; each of several has an index of its own")
+    with contextlib.ExitStack() as opened:
+        datasets = [opened.enter_context(_opened(_pack_of(path, None, wanted, progress), settings)) for path in root]
+        joined = ConcatImageDataset(datasets)
+        unite_classes(datasets, classes)
+        opened.pop_all()
+    return joined
+
+
+def _pack_of(root: Any, index: Any, wanted: Wanted, progress: Callable[[int, int], None] | None) -> Any:
+    """Return the pack at a path; or the index of what lies there, where that is no pack."""
+    if is_url(root):
+        if wanted.keys or index is not None:
+            raise ValueError(f"{'keys' if wanted.keys else 'index'}= is for containers on this machine's disks")
+        return place_of(root)  # asked once which version there is
+    if index is None and is_pack(root):
+        if wanted.keys:
+            raise ValueError(
+                f"keys= is for containers, and {printable(user_path(root))} is a pack, which has names for its fields"
+            )
+        return root
+    return index_of(root, index, progress, wanted) or root
+
+
+def _opened(path: Any, settings: dict[str, Any]) -> ImageDataset:
+    with open_pack(path) as reader:
+        kind = _DATASETS.get(reader.manifest.format, ImageDataset)
+    return kind(path, **settings)
+
+
+if open_dataset.__doc__ and ImageDataset.__doc__:  # not so under `python -OO`
+    _, _, _rest = ImageDataset.__doc__.partition("The pack.\n")
+    open_dataset.__doc__ = open_dataset.__doc__.rstrip() + "\n" + _rest  # parameters, errors and notes are the same

@@ -1,0 +1,631 @@
+"""Which samples of a pack a dataset shows, with which labels: ImageFolder's attributes, without a pixel.
+
+The names and labels of a pack's samples, as ImageFolder shows them.
+
+The columns of the samples of a pack, or of several, as NumPy arrays in which what is not there is masked.
+
+What ImageFolder's arguments mean for a pack, whose images are no files any more.
+
+The labels of a dataset: an array, which adds up as ImageFolder's list of labels does.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import hashlib
+import itertools
+import operator
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import Dataset
+
+from packer._codecs import IMAGE_SUFFIXES
+from packer._datasets.class_union import united_ids
+from packer._fields import Column, Condition
+from packer._formats import Reader
+from packer._formats.reader import PackColumns
+from packer._table import Ints, Labels, Names, encode_name
+from packer.errors import CorruptPackError, OptionError, printable
+from packer.samplers._random import earlier
+
+if TYPE_CHECKING:
+    from packer._datasets.image_dataset import ImageDataset
+
+__all__ = [
+    "ColumnArrays",
+    "ColumnsInARow",
+    "NamesInARow",
+    "Samples",
+    "Selection",
+    "Targets",
+    "joint",
+    "meeting",
+    "places_in",
+    "require_known_loader",
+    "row_of",
+    "valid_rows",
+]
+
+
+class Samples(Sequence[tuple[str, int | float]]):
+    """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when asked for.
+
+    What a list answers without being changed, this answers too; sums and copies are lists.
+
+    Parameters
+    ----------
+    names : Names or NamesInARow
+        The names of all samples of the pack, or of several packs.
+    labels : (N,) array
+    rows : (N,) int64 array, optional
+        Which samples of the pack these are; by default all.
+    """
+
+    def __init__(self, names: Names | NamesInARow, labels: Labels, rows: Ints | None = None) -> None:
+        self._names = names
+        self.labels = labels
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, int | float]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, int | float]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, int | float] | list[tuple[str, int | float]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.name(index), self.labels[index].item()
+
+    def __iter__(self) -> Iterator[tuple[str, int | float]]:
+        return zip(self.names(), self.labels.tolist(), strict=True)
+
+    def __add__(self, other: object) -> list[tuple[str, int | float]]:
+        return [*self, *other] if isinstance(other, Samples | list) else NotImplemented
+
+    def __radd__(self, other: object) -> list[tuple[str, int | float]]:
+        return [*other, *self] if isinstance(other, list) else NotImplemented
+
+    def __mul__(self, times: int) -> list[tuple[str, int | float]]:
+        return list(self) * times
+
+    __rmul__ = __mul__
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Samples | list):
+            return NotImplemented
+        return len(self) == len(other) and all(map(operator.eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def copy(self) -> list[tuple[str, int | float]]:
+        """Return the samples as a list."""
+        return list(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+    def names(self) -> Iterator[str]:
+        """Return the name of every sample."""
+        return iter(self._names) if self._rows is None else map(self.name, range(len(self)))
+
+    def name(self, index: int) -> str:
+        """Return the name of a sample; IndexError where there is none."""
+        return self._names[index if self._rows is None else int(self._rows[index])]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} samples>"
+
+
+class NamesInARow:
+    """The names of the samples of several packs, one pack after the other."""
+
+    def __init__(self, parts: Sequence[Samples]) -> None:
+        self._parts = parts
+        self._ends = list(itertools.accumulate(map(len, parts)))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __iter__(self) -> Iterator[str]:
+        return itertools.chain.from_iterable(part.names() for part in self._parts)
+
+    def __getitem__(self, index: int) -> str:
+        index = range(len(self))[index]
+        part = bisect.bisect_right(self._ends, index)
+        return self._parts[part].name(index - self._ends[part])  # counted from the end of the part
+
+
+class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
+    """The columns by name, each as a read-only (N,) array, made when it is asked for.
+
+    A column of which every value is there is a plain array. Otherwise it is a
+    masked array. Below the mask lies what no value is: NaN, -1 in place of an id, None in place of a text, the least of
+    a dtype's integers; of bool there is no such value.
+    """
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        self._columns = columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._columns:
+            raise KeyError(f"there is no column {name!r}. There are {', '.join(self)}")
+        column = self._columns[name]
+        if column.of:
+            raise KeyError(f"{name!r} holds {column.of}, which are no column")
+        array = column.values.view() if column.present.all() else _masked(column)
+        array.flags.writeable = False
+        return array
+
+    def __repr__(self) -> str:
+        return f"<columns {', '.join(self)}>"
+
+
+class ColumnsInARow(Mapping[str, Column]):
+    """The columns of several packs, one after the other, made when they are asked for.
+
+    Parameters
+    ----------
+    parts : sequence of (str, mapping of str to Column)
+        What each pack is called in messages, and its columns.
+    which : (N,) int64 array, optional
+        Which samples of all in the row these are; by default all.
+
+    Raises
+    ------
+    OptionError
+        From asking for a column that some packs do not have, or have with values of another type.
+    """
+
+    def __init__(self, parts: Sequence[tuple[str, Mapping[str, Column]]], which: Ints | None = None) -> None:
+        self._parts = parts
+        self._which: slice | Ints = slice(None) if which is None else which
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for _, columns in self._parts for name in columns))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in columns for _, columns in self._parts)
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self:
+            raise KeyError(name)
+        found = [self._columns_of(name, root, columns) for root, columns in self._parts]
+        for (root, _), column in zip(self._parts, found, strict=True):
+            here, there = _described(found[0]), _described(column)
+            if here != there:
+                first = printable(self._parts[0][0])
+                raise OptionError(f"the column {name} holds {here} in {first}, and {there} in {printable(root)}")
+            if name == "label" and column.ids != found[0].ids:
+                raise OptionError("the packs have different classes: say open_dataset([a, b], classes='union')")
+        values = [column.values for column in found]
+        ids = found[0].ids
+        if ids is not None:
+            ids, maps = united_ids([column.ids or {} for column in found])
+            values = [_renumbered(column, renumbered) for column, renumbered in zip(found, maps, strict=True)]
+        present = np.concatenate([column.present for column in found])
+        return Column(np.concatenate(values)[self._which], present[self._which], ids, found[0].of)
+
+    def _columns_of(self, name: str, root: str, columns: Mapping[str, Column]) -> Column:
+        if name in columns:
+            return columns[name]
+        other = next(root for root, columns in self._parts if name in columns)
+        raise OptionError(f"{printable(root)} has no column {name}, which {printable(other)} has: choose in each alone")
+
+
+def _described(column: Column) -> str:
+    """Return what the values are: those of two packs that are alike are described alike."""
+    if column.kind == "numbers":
+        return f"{column.values.dtype} numbers"
+    return "ids without names" if column.ids is not None and not column.ids else column.kind
+
+
+def _renumbered(column: Column, numbers: Mapping[int, int]) -> npt.NDArray[Any]:
+    """Return ids with those that other classes have replaced."""
+    values = column.values
+    for own, number in numbers.items():
+        values = np.where(column.values == own, number, values)
+    return values
+
+
+def _masked(column: Column) -> npt.NDArray[Any]:
+    dtype = column.values.dtype
+    nothing: Any = {"f": np.nan, "O": None, "b": False}.get(dtype.kind, -1)
+    if dtype.kind == "i" and column.ids is None:
+        nothing = np.iinfo(dtype).min
+    values = np.where(column.present, column.values, np.array(nothing, dtype))
+    values.flags.writeable = False
+    return np.ma.MaskedArray(values, mask=~column.present, fill_value=nothing)
+
+
+class Targets(np.ndarray[Any, np.dtype[Any]]):
+    """The labels of samples, (N,), read-only.
+
+    ``a.targets + b.targets`` concatenates, and so does adding a list, which gives a list; `count`, `index` and the
+    truth value are a list's too. Scripts for ImageFolder rely on that, and an array would add the numbers without a
+    word. All that is made of this array otherwise, such as ``targets[mask]``, ``targets == 3``, ``targets * 2`` or
+    ``targets.copy()``, is an ordinary array. A pickled one comes back as what it was.
+    """
+
+    __slots__ = ()
+    _plain_attributes = frozenset(dir(np.ndarray)) - {"__class__", "flags", "setflags"}
+
+    @classmethod
+    def of(cls, labels: npt.ArrayLike) -> Targets:
+        """Return labels as such an array, which is a view of them."""
+        targets = np.asarray(labels).view(cls)
+        targets.flags.writeable = False
+        return targets
+
+    def __getattribute__(self, name: str) -> Any:
+        own = name in Targets.__dict__ or name not in Targets._plain_attributes
+        return object.__getattribute__(self if own else _plain(self), name)
+
+    def __getitem__(self, index: Any) -> Any:
+        return _plain(self)[index]
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return getattr(ufunc, method)(*_plain(inputs), **_plain(options))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return function(*_plain(args), **_plain(options))
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, Targets):
+            return Targets.of(np.concatenate([_plain(self), _plain(other)]))
+        return _plain(self).tolist() + other if isinstance(other, list) else _plain(self) + other
+
+    def __radd__(self, other: Any) -> Any:
+        return other + _plain(self).tolist() if isinstance(other, list) else other + _plain(self)
+
+    def __iadd__(self, other: Any) -> Any:  # the array is read-only
+        return self + other
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def __contains__(self, label: object) -> bool:
+        return self.count(label) > 0
+
+    def count(self, label: object) -> int:
+        """Return how many samples have a label."""
+        return int(np.count_nonzero(self._are(label)))
+
+    def index(self, label: object, start: int = 0, stop: int = sys.maxsize) -> int:
+        """Return the index of the first sample with a label, from `start` to before `stop`; ValueError without one."""
+        begin, end, _ = slice(start, stop).indices(len(self))
+        found = np.flatnonzero(self._are(label)[begin:end])
+        if not len(found):
+            raise ValueError(f"{label!r} is not among the targets")
+        return begin + int(found[0])
+
+    def _are(self, label: object) -> npt.NDArray[np.bool_]:
+        is_number = isinstance(label, int | float | np.integer | np.floating)
+        return np.asarray(_plain(self) == label) if is_number else np.zeros(len(self), bool)
+
+    def __repr__(self) -> str:
+        return repr(_plain(self))
+
+    def __copy__(self) -> Labels:
+        copied: Labels = _plain(self).copy()
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Targets.of, (_plain(self),)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return self.__reduce__()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with ordinary arrays in place of those of a dataset."""
+    if isinstance(value, Targets):
+        return np.ndarray.view(value, np.ndarray)
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    return {name: _plain(one) for name, one in value.items()} if type(value) is dict else value
+
+
+_IDENTIFYING = ("crc32c", "label", "name_end", "names")
+"""The columns of the table that say the same in every format."""
+
+
+class Selection(Dataset[tuple[Any, Any]]):
+    """Samples of a pack, and what ImageFolder tells of them."""
+
+    extensions = IMAGE_SUFFIXES
+
+    reader: Reader
+    _rows: Ints | None = None
+    """Places in the pack; None for all samples."""
+    _labels: Labels | None = None
+    """A label for each of these samples; None for those of the pack."""
+    _classes: list[str] | None = None
+    """Class names in the order of their ids; None for those of the pack."""
+    _ids: Ints | None = None
+    """The place in `_classes` of each class of the pack, and -1 at the end; None where the pack's ids count."""
+
+    def __len__(self) -> int:
+        return len(self.reader) if self._rows is None else len(self._rows)
+
+    @property
+    def root(self) -> str:
+        return self.reader.path
+
+    @property
+    def classes(self) -> list[str]:
+        return self.reader.manifest.classes if self._classes is None else self._classes
+
+    @functools.cached_property
+    def class_to_idx(self) -> dict[str, int]:
+        return {name: label for label, name in enumerate(self.classes)}
+
+    def find_classes(self, directory: str | os.PathLike[str] | None = None) -> tuple[list[str], dict[str, int]]:
+        """Return `classes` and `class_to_idx`, those of the pack whatever `directory` is."""
+        return self.classes, self.class_to_idx
+
+    @property
+    def targets(self) -> Targets:
+        return Targets.of(self._shown_labels)
+
+    @targets.setter
+    def targets(self, targets: Sequence[float] | Labels) -> None:
+        labels: Any = np.array(targets)
+        if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
+            raise ValueError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
+        labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
+        labels.flags.writeable = False
+        self._labels = labels
+
+    @property
+    def samples(self) -> Samples:
+        return Samples(self._stored_names, self._shown_labels, self._rows)
+
+    @samples.setter
+    def samples(self, samples: object) -> None:
+        raise AttributeError(
+            "the samples of a pack cannot be replaced. For some of them take dataset[:10], dataset.select(indices) or "
+            "a torch.utils.data.Subset; for other labels assign dataset.targets; for another order give a sampler"
+        )
+
+    imgs = samples
+
+    @property
+    def _shown_labels(self) -> Labels:
+        """The label of each sample."""
+        if self._labels is not None:
+            return self._labels
+        return self._stored_labels if self._rows is None else self._stored_labels[self._rows]
+
+    @functools.cached_property
+    def _stored_labels(self) -> Labels:
+        self.reader.require_column("label")
+        return self._numbered(self.reader.table.kept("label"))
+
+    @functools.cached_property
+    def _stored_names(self) -> Names:
+        for column in ("names", "name_end"):
+            self.reader.require_column(column)
+        return self.reader.names
+
+    @property
+    def columns(self) -> ColumnArrays:
+        """The samples' columns by name, as read-only arrays; masked where some samples have no value.
+
+        They are scalars, classes and texts among the fields, and ``label``, ``name``, ``height``, ``width`` (pixels of
+        the stored image) and ``size`` (bytes).
+        """
+        return ColumnArrays(self._columns)
+
+    @property
+    def _columns(self) -> PackColumns:
+        own = self._labels is None and self._ids is None
+        return PackColumns(self.reader, self._rows, None if own else self._shown_labels, self.classes)
+
+    def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
+        """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
+
+        It has the settings of this dataset, and `targets` and `samples` of its own; its crops are those that the same
+        samples have here. An epoch that is set counts for both.
+        """
+        selection = self._alike()
+        places = places_in(indices, len(self))
+        selection._rows = places if self._rows is None else self._rows[places]
+        selection._labels = None if self._labels is None else self._labels[places]
+        return selection
+
+    def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
+        """Return a dataset of the samples that meet a condition, in their order, on the same open pack, as `select`.
+
+        Parameters
+        ----------
+        condition : str or (N,) bool array
+            A mask, such as ``dataset.columns["age"] > 30``; nothing that is masked is chosen. Or a text such as
+            ``'age > 30 and split == "train"'``, of the names in `columns`: comparisons, ``in [...]``,
+            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a value that is not there meets
+            neither a comparison nor its opposite.
+
+        Raises
+        ------
+        OptionError
+            If the text is no condition on the dataset's columns; it says at which character.
+        ValueError
+            If a mask is none of N bools.
+        CorruptPackError
+            If a column that is read is damaged.
+        """
+        return self.select(meeting(condition, self._columns, len(self)))
+
+    def _alike(self) -> ImageDataset:
+        """Return a dataset of the same samples and settings, on the same open pack, whose settings may be changed."""
+        raise NotImplementedError
+
+    def _identity(self) -> str:
+        """Return a name of these very samples, the same in every format: a digest, for states."""
+        manifest = self.reader.manifest
+        digest = hashlib.sha256("\0".join(self.classes).encode("utf-8", "surrogatepass"))
+        digest.update(repr([manifest.columns.get(name) for name in _IDENTIFYING]).encode())
+        for chosen in (self._rows, self._labels):
+            digest.update(b"all" if chosen is None else chosen.tobytes())
+        digest.update(b"" if self._ids is None else self._ids.tobytes())
+        return digest.hexdigest()[:16]
+
+    def _rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """Return places in the pack, and what decides on the crops there; of indices as `in_turns` gives them."""
+        turns, places = np.divmod(np.asarray(indices, np.int64), max(len(self), 1))
+        rows = places if self._rows is None else self._rows[places]
+        if self._earlier is not None:
+            turns = turns * len(self) + self._earlier[places]
+        return rows, rows + turns * len(self.reader)
+
+    def _rows_in_turns(self, indices: Ints) -> Ints:
+        """Return places in the pack, of indices as `in_turns` gives them."""
+        places = indices % max(len(self), 1)
+        return places if self._rows is None else self._rows[places]
+
+    @functools.cached_property
+    def _earlier(self) -> Ints | None:
+        """How often each sample was selected before; None where none comes twice."""
+        counted = earlier(self._rows) if self._rows is not None else None
+        return counted if counted is not None and counted.any() else None
+
+    def _rows_of(self, indices: Sequence[int] | Ints) -> Ints:
+        """Return the places of samples in the pack, counted from its beginning."""
+        return self.reader.positions(indices) if self._rows is None else self._rows[places_in(indices, len(self))]
+
+    def _called(self, index: int) -> str:
+        """Return what an error calls a sample, of an index as `in_turns` gives it."""
+        (row,) = self._rows_in_turns(np.array([index])).tolist()
+        return f"{printable(self.root)}, sample {row} ({printable(self.reader._name_in_error(row))})"
+
+    def _labels_of(self, indices: Ints) -> Labels:
+        """Return the labels of samples, before `target_transform`, of indices as `in_turns` gives them."""
+        if self._labels is not None:
+            return self._labels[indices % max(len(self), 1)]
+        self.reader.require_table()
+        return self._numbered(self.reader.table.label[self._rows_in_turns(indices)])
+
+    def _renumber(self, classes: list[str]) -> None:
+        """Let the classes be `classes`, among which the pack's are, and the labels numbers of these."""
+        own = self.reader.manifest.classes
+        numbers = {name: number for number, name in enumerate(classes)}
+        self._classes = classes
+        self._ids = None if own == classes[: len(own)] else np.array([*(numbers[name] for name in own), -1], np.int64)
+        for made in ("class_to_idx", "_stored_labels"):
+            self.__dict__.pop(made, None)
+
+    @property
+    def _class_map(self) -> Ints:
+        """The class id of each class of the pack."""
+        return np.arange(len(self.reader.manifest.classes)) if self._ids is None else self._ids[:-1]
+
+    def _numbered(self, labels: Labels) -> Labels:
+        """Return labels of the pack as numbers of `classes`; CorruptPackError for one that is no class of the pack."""
+        if self._ids is None:
+            return labels
+        wrong = np.flatnonzero(~self.reader.manifest.fits(labels))
+        if len(wrong):
+            raise CorruptPackError(self.reader.manifest.misfit(int(labels[wrong[0]])), self.reader.path)
+        return self._ids[labels]
+
+
+def meeting(condition: str | npt.ArrayLike, columns: Mapping[str, Column], length: int) -> Ints:
+    """Return the indices of those of `length` samples that a condition or a mask chooses."""
+    if isinstance(condition, str):
+        return np.flatnonzero(Condition(condition).chosen(columns))
+    mask: Any = np.ma.filled(condition, False) if np.ma.isMaskedArray(condition) else np.asarray(condition)
+    if mask.dtype != bool or mask.shape != (length,):
+        raise ValueError(
+            f"where= is a condition or a mask of {length} bools, one a sample, not {mask.dtype} of shape {mask.shape}"
+        )
+    return np.flatnonzero(mask)
+
+
+def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
+    """Return the places of a selection of `length` that indices mean; IndexError out of range."""
+    places = np.asarray(indices)
+    if places.dtype.kind == "b" or places.ndim != 1:
+        raise TypeError(
+            f"indices are a sequence of integers, not {places.dtype} of shape {places.shape}. For a mask say "
+            "dataset.where(mask)"
+        )
+    if places.dtype.kind not in "iu":
+        places = np.array([operator.index(index) for index in indices], np.int64)
+    outside = (places < -length) | (places >= length)
+    if outside.any():
+        raise IndexError(f"index {places[outside][0]} is out of range: the dataset has {length} samples")
+    return np.where(places < 0, places + length, places).astype(np.int64, copy=False)
+
+
+def require_known_loader(loader: Callable[[str], Any] | None) -> None:
+    """Raise TypeError for a loader that is none of torchvision's: there are no files for it."""
+    folder = sys.modules.get("torchvision.datasets.folder")
+    known = [getattr(folder, name, None) for name in ("default_loader", "pil_loader")]
+    if loader is not None and loader not in known:
+        raise TypeError(
+            f"loader={loader!r} loads files, and the images of a pack are no files: say output='bytes', which gives "
+            "transform= the bytes of each file"
+        )
+
+
+def valid_rows(
+    samples: Samples, classes: Sequence[str], is_valid_file: Callable[[str], bool], allow_empty: bool
+) -> Ints:
+    """Return which samples have a name that `is_valid_file` takes.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a class loses all of its samples, as by ImageFolder, unless `allow_empty`.
+    """
+    kept = np.array([number for number, (name, _) in enumerate(samples) if is_valid_file(name)], np.int64)
+    labels = samples.labels
+    lost = np.setdiff1d(labels, labels[kept]).tolist()
+    if lost and not allow_empty:
+        names = ", ".join(classes[label] if 0 <= label < len(classes) else str(label) for label in lost)
+        raise FileNotFoundError(f"is_valid_file leaves no sample of the classes {names}; allow_empty=True allows that")
+    return kept
+
+
+def row_of(names: Names, name: str) -> int:
+    """Return the place of the sample with a name; FileNotFoundError where there is none."""
+    wanted, blob = encode_name(name), names.blob.tobytes()
+    begin = blob.find(wanted)
+    while begin >= 0:
+        row = int(np.searchsorted(names.ends, begin + len(wanted)))
+        if row < len(names) and names[row] == name:
+            return row
+        begin = blob.find(wanted, begin + 1)
+    raise FileNotFoundError(f"{printable(names.path)}: no sample has the name {printable(name)}")
+
+
+def joint(transform: Any, target_transform: Any) -> Any:
+    """Return torchvision's joint transform of the two, which VisionDataset calls `transforms`; None without them."""
+    if transform is None and target_transform is None:
+        return None
+    vision = sys.modules.get("torchvision.datasets.vision")
+    if vision is None:
+        return lambda image, target: (
+            transform(image) if transform is not None else image,
+            target_transform(target) if target_transform is not None else target,
+        )
+    return vision.StandardTransform(transform, target_transform)

@@ -1,0 +1,453 @@
+"""Packs nearer to the processor: in memory, or on a disk of this node; either once for all processes.
+
+A directory that nobody but this user writes into: what lies in it is what this user put there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from packer._formats import open_pack
+from packer._formats.files import PackFiles, ProgressCallback, copy_pack
+from packer._storage.files import disk_size, remove, require_directory, sync_directory, writing_to
+from packer._storage.locks import held
+from packer._storage.place import place_of
+from packer._storage.progress import shown_progress
+from packer._storage.remote.urls import user_path
+from packer._storage.system import available_memory, in_units
+from packer.errors import DestinationError, PackerError, PackError, PackLockedError, printable, warn
+
+__all__ = ["Kept", "keep", "own_directories", "own_directory", "stage", "unstage", "warm"]
+
+
+def own_directory(directory: Path) -> Path:
+    """Return a directory that nobody but this user writes into: `directory`, or one in it; made where it is missing.
+
+    The path that is returned is resolved, so that a link which is changed later leads no other way.
+    """
+    with writing_to(directory):
+        require_directory(directory.parent, directory)
+        _require_trusted_link(directory)
+        _make_directory(directory)
+        directory = _resolved(directory)
+        if _is_private(os.stat(directory)):
+            return directory
+        _require_guarded(directory)
+    own = directory / _own_name()
+    with writing_to(own):
+        _make_directory(own)
+        if _is_private(os.lstat(own)):
+            return own
+    raise DestinationError(
+        f"{printable(own)}: is no directory that is yours and that nobody else may write into. "
+        "Remove it, or stage to another directory."
+    )
+
+
+def own_directories(directory: Path) -> list[Path]:
+    """Return those directories that `own_directory` may have returned for `directory` and that are there.
+
+    DestinationError where `own_directory` refuses what is there: a stranger could have it lead elsewhere.
+    """
+    with writing_to(directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        _require_trusted_link(directory)
+        directory = _resolved(directory)
+        found = [directory] if _is_private(os.stat(directory)) else []
+        if not found:
+            _require_guarded(directory)
+        own = directory / _own_name()
+        with contextlib.suppress(FileNotFoundError):
+            if _is_private(os.lstat(own)):
+                found.append(own)
+        return found
+    return []
+
+
+def _resolved(directory: Path) -> Path:
+    """Return a directory without links, in directories where no stranger can exchange it."""
+    directory = Path(os.path.realpath(directory, strict=True))
+    for parent in directory.parents:
+        _require_guarded(parent)
+    return directory
+
+
+def _own_name() -> str:
+    return f"packer-{os.geteuid()}" if hasattr(os, "geteuid") else "packer"
+
+
+def _require_trusted_link(path: Path) -> None:
+    """Raise DestinationError where a path is a link of somebody else, who may let it lead elsewhere at any time."""
+    with contextlib.suppress(FileNotFoundError):
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode) and not _is_trusted(status):
+            raise DestinationError(f"{printable(path)}: is a link of somebody else. Stage to another directory.")
+
+
+def _require_guarded(directory: Path) -> None:
+    """Raise DestinationError where a stranger may rename what is in a directory that everybody may write into.
+
+    The sticky bit keeps everybody but the directory's owner from that. A directory that only its owner and its group
+    may write into was made for them: whoever stages there trusts them.
+    """
+    status = os.stat(directory)
+    if not hasattr(os, "geteuid") or not status.st_mode & stat.S_IWOTH:
+        return
+    if not status.st_mode & stat.S_ISVTX:
+        reason = "may be written into by everybody, and has no sticky bit (chmod +t)"
+    elif not _is_trusted(status):
+        reason = "may be written into by everybody, and belongs to somebody else"
+    else:
+        return
+    raise DestinationError(
+        f"{printable(directory)}: {reason}, so a copy could be exchanged there. Stage to another directory."
+    )
+
+
+def _make_directory(path: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+
+
+def _is_private(status: os.stat_result) -> bool:
+    if not hasattr(os, "geteuid"):
+        return True
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and _is_closed(status)
+
+
+def _is_closed(status: os.stat_result) -> bool:
+    return not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _is_trusted(status: os.stat_result) -> bool:
+    """Tell whether a file belongs to this user, or to root, who may do everything anyway."""
+    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid(), _uid_of_unmapped_root())
+
+
+def _uid_of_unmapped_root() -> int:
+    """Return the uid that root's files show in a container that does not know root; 0 elsewhere.
+
+    See user_namespaces(7): an id without a mapping shows as the overflow id.
+    """
+    try:
+        mapped = [line.split()[1] for line in Path("/proc/self/uid_map").read_bytes().splitlines()]
+        return 0 if b"0" in mapped else int(Path("/proc/sys/kernel/overflowuid").read_bytes())
+    except (OSError, ValueError, IndexError):  # another system than Linux
+        return 0
+
+
+_MOST_OF_MEMORY = 0.8
+_UNFINISHED = ".staging"  # ends the names of copies that are being made; conversions use another ending
+_LOCK = ".staging.lock"
+
+
+def warm(path: str | os.PathLike[str], *, progress: ProgressCallback | bool | None = None) -> int:
+    """Read the files of a pack from beginning to end, so that they lie in the page cache; return their bytes.
+
+    The cache is shared by every process of the node. The system drops what was not used for long when memory gets
+    scarce; `keep` forbids that.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the number of bytes read and their total.
+
+    Raises
+    ------
+    PackError
+        If the path is no pack, or cannot be read.
+    """
+    return _read(PackFiles.of(path), shown_progress(progress, path, "B"))
+
+
+def _read(pack: PackFiles, progress: ProgressCallback | None) -> int:
+    return sum(len(data) for _, _, data in pack.chunks(progress))
+
+
+class Kept:
+    """The files of a pack, locked in the page cache until this is closed, or collected, or its process ends.
+
+    Parameters
+    ----------
+    pack : PackFiles, optional
+        By default none. A pickled one comes back with none: one lock on a node is enough.
+
+    Attributes
+    ----------
+    size : int
+        How many bytes are locked.
+
+    Raises
+    ------
+    OSError
+        If the system does not lock that much for this process.
+    PackError
+        If a file is not what it was when it was listed.
+    """
+
+    def __init__(self, pack: PackFiles | None = None) -> None:
+        # A lock lasts as long as its mapping, which nobody reads: reads stay `pread`, which no cut file can kill.
+        self._mappings: list[mmap.mmap] = []
+        if pack is not None:
+            for name in [name for name, size in pack.sizes.items() if size]:  # what is empty cannot be mapped
+                with pack.open(name) as file:
+                    self._mappings.append(file.mapping())
+                _lock(self._mappings[-1])
+        self.size = sum(map(len, self._mappings))
+
+    def close(self) -> None:
+        """Give the memory back to the system, which keeps the bytes for as long as it likes."""
+        for mapping in self._mappings:
+            mapping.close()
+        self._mappings, self.size = [], 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Kept, ()
+
+
+def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> Kept:
+    """Read a pack into the page cache and lock it there, where every process of the node finds it.
+
+    Nothing is copied: processes that keep the same pack lock the same memory, and the last one frees it, however it
+    ends. What a process that locks pays is its page table: 0.2 % of the size of the pack.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    progress : callable, optional
+        Called with the number of bytes read and their total.
+
+    Returns
+    -------
+    Kept
+        The lock. It is empty, with a RuntimeWarning, where the system does not allow it: the limit on locked memory
+        (``ulimit -l``) is often some MB only. Then the pack was read, and stays while memory lasts.
+
+    Raises
+    ------
+    PackError
+        If the path is no pack, cannot be read, or takes more than four fifths of the memory that this process is
+        granted.
+    """
+    pack, memory = PackFiles.of(path), available_memory()
+    if pack.place.remote:
+        raise PackError(
+            f"{printable(pack.place)}: cache='ram' locks the files of a disk. Stage the pack, or let cache_dir= keep it"
+        )
+    size = pack.size
+    if memory is not None and size > _MOST_OF_MEMORY * memory:
+        raise PackError(
+            f"{printable(user_path(path))}: {in_units(size)} cannot be kept in {in_units(memory)} of memory. "
+            "Read it from the disk, in the order of a BlockShuffleSampler, or resize it."
+        )
+    _read(pack, progress)
+    try:
+        return Kept(pack)
+    except OSError as error:
+        warn(
+            f"{printable(user_path(path))}: was read into the page cache and is not locked there, so the system may "
+            f"drop it when memory gets scarce: {error.strerror}. Raise the limit on locked memory (ulimit -l) to "
+            f"{-(-size // 1024)} kB, or stage the pack in /dev/shm.",
+            RuntimeWarning,
+        )
+        return Kept()
+
+
+def stage(
+    path: str | os.PathLike[str], directory: str | os.PathLike[str], *, progress: ProgressCallback | bool | None = None
+) -> Path:
+    """Copy a pack to a disk of this node, once for all processes of a user that ask; return where the copy is.
+
+    The first process copies, the others wait for it. A copy that is there already is used where it was made of these
+    very files: the same path, sizes, times and manifest. A copy of earlier files of that name is left alone. `unstage`
+    gives the space back. Nothing else stays in the directory: what an interrupted process left is
+    removed when a pack of that name is copied there the next time. Packs and unfinished conversions in the directory
+    are left alone.
+
+    The copy lies in `directory` where that is this user's and nobody else may write into it, as when it was made here.
+    In a directory that others may write into, such as ``/dev/shm``, which is in memory, the copy lies in a directory
+    ``packer-UID`` of the user's own. So nobody else can have put there what is read as the copy, which is why its
+    files are compared by owner, kind and size, and not byte by byte. On Windows, which has no such owners, `directory`
+    must be the user's own.
+
+    A directory that everybody may write into is refused, here or above, where a stranger could exchange ``packer-UID``:
+    where it has no sticky bit, or belongs neither to root nor to this user. The owners and the groups of directories
+    are trusted, and access lists beyond owner, group and others are not looked at.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    directory : path
+        Made where it is missing, for this user alone; the directory that it lies in is not. ``~`` is the user's home.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with the number of bytes copied, by whichever process, and their total.
+
+    Returns
+    -------
+    Path
+        The copy, as ``DIRECTORY/STEM-DIGITS-DIGITS.SUFFIX``, or of that name in ``DIRECTORY/packer-UID``. The second
+        digits are those of the manifest, by which `unstage` knows a copy.
+
+    Raises
+    ------
+    DestinationError
+        If the copy cannot be written, what the directory lies in is missing, ``packer-UID`` is somebody else's,
+        or others could exchange the copy.
+    PackError
+        If the path is no pack, or cannot be read.
+    """
+    show, pack = shown_progress(progress, path, "B"), PackFiles.of(path)
+    root = own_directory(Path(os.path.abspath(os.path.expanduser(directory))))
+    staged = root / _copy_name(pack)
+    if pack.are_at(staged):
+        return staged
+    partial = staged.with_name(staged.name + _UNFINISHED)
+
+    def wait() -> None:
+        if show is not None:
+            show(_size_so_far(partial), pack.size)
+
+    with held(staged.with_name(staged.name + _LOCK), wait):
+        if not pack.are_at(staged):
+            remove(staged)  # it is not whole
+            _remove_abandoned(staged, Path(pack.place.path))
+            copy_pack(pack, partial, show)
+            with writing_to(staged):
+                os.rename(partial, staged)
+            sync_directory(root)
+    return staged
+
+
+def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, all_versions: bool = False) -> int:
+    """Remove the copy of a pack that `stage` made; return how many bytes it had.
+
+    Only copies in directories of this user's own are removed, and none that is being made. A dataset that has the copy
+    of an LMDB or an HDF5 pack open reads on, and the system frees the space when the last one is closed. From the copy
+    of a pack that is a directory it can read what it has opened before.
+
+    Parameters
+    ----------
+    path : path
+        The pack.
+    directory : path
+        As it was given to `stage`.
+    all_versions : bool
+        Whether to remove the copies of every pack of this name too: of earlier versions, and of packs of that name in
+        other directories. Then the pack itself may be gone. A copy is a pack of such a name whose manifest is the one
+        that the name says; everything else stays, and so does a damaged copy whose manifest cannot be read.
+
+    Returns
+    -------
+    int
+        The bytes of the copies that were removed; 0 where there was none.
+
+    Raises
+    ------
+    PackLockedError
+        If another process is making the copy.
+    DestinationError
+        If a copy cannot be removed, or `directory` is one that `stage` refuses.
+    PackError
+        If the path is no pack, or cannot be read.
+    """
+    pack = Path(place_of(os.path.expanduser(path)).name)
+    this = None if all_versions else _copy_name(PackFiles.of(path))
+    removed = 0
+    for root in own_directories(Path(os.path.abspath(os.path.expanduser(directory)))):
+        for copy in [root / this] if this else _copies(root, pack):
+            with _held_by_nobody_else(copy):
+                for found in (copy, copy.with_name(copy.name + _UNFINISHED)):  # an interrupted process left the second
+                    removed += _size_so_far(found)
+                    remove(found)
+    return removed
+
+
+class _InUseError(Exception):
+    """Somebody else holds a lock."""
+
+
+def _copy_name(pack: PackFiles) -> str:
+    name = PurePosixPath(pack.place.name)
+    return f"{name.stem}-{pack.digest()}-{pack.identity[:12]}{name.suffix}"
+
+
+def _copies(root: Path, pack: Path) -> list[Path]:
+    """Return the copies of packs of this name that are in a directory, whole or not."""
+    unfinished = _unfinished(root, pack)
+    named = re.compile(_copy_names(pack))
+    with writing_to(root):
+        names = [name for name in os.listdir(root) if named.fullmatch(name) and name not in unfinished]
+    return sorted([root / name for name in unfinished] + [root / name for name in names if _is_copy(root / name)])
+
+
+def _unfinished(root: Path, pack: Path) -> set[str]:
+    """Return the names of those copies of packs of this name that are being made, or that were interrupted."""
+    name = re.compile(f"({_copy_names(pack)})(?:{re.escape(_UNFINISHED)}|{re.escape(_LOCK)})")
+    with writing_to(root):
+        return {match[1] for match in map(name.fullmatch, os.listdir(root)) if match}
+
+
+def _copy_names(pack: Path) -> str:
+    """Return a pattern of the names that copies of packs of this name have, and other files may have."""
+    return f"{re.escape(pack.stem)}-[0-9a-f]{{12}}-[0-9a-f]{{12}}{re.escape(pack.suffix)}"
+
+
+def _is_copy(path: Path) -> bool:
+    """Tell whether what has the name of a copy is one: a pack whose manifest is the one that the name says."""
+    try:
+        with open_pack(path) as reader:
+            return path.stem.endswith("-" + reader.manifest.identity()[:12])
+    except PackerError:
+        return False
+
+
+@contextlib.contextmanager
+def _held_by_nobody_else(copy: Path) -> Iterator[None]:
+    try:
+        with held(copy.with_name(copy.name + _LOCK), _refuse_to_wait):
+            yield
+    except _InUseError:
+        raise PackLockedError(f"{printable(copy)}: another process is making this copy") from None
+
+
+def _remove_abandoned(staged: Path, pack: Path) -> None:
+    """Remove what interrupted processes left of other copies of packs of this name: nobody would continue them."""
+    for copy in _unfinished(staged.parent, pack) - {staged.name}:
+        with contextlib.suppress(_InUseError), held(staged.with_name(copy + _LOCK), _refuse_to_wait):
+            remove(staged.with_name(copy + _UNFINISHED))
+
+
+def _refuse_to_wait() -> None:
+    raise _InUseError
+
+
+def _size_so_far(partial: Path) -> int:
+    try:
+        return disk_size(partial)
+    except OSError:  # it is not there yet, or no longer
+        return 0
+
+
+def _lock(mapping: mmap.mmap) -> None:
+    """Keep a mapping's pages in memory; OSError where that is not allowed, or not possible on this system."""
+    if os.name == "nt":
+        raise OSError(errno.ENOSYS, "Windows does not lock files in memory")
+    library = ctypes.CDLL(None, use_errno=True)
+    address = np.frombuffer(mapping, np.uint8).ctypes.data
+    if library.mlock(ctypes.c_void_p(address), ctypes.c_size_t(len(mapping))) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,181 @@
+"""The files of a pack: which there are, reading them from beginning to end, and copying them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import operator
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from packer._formats import open_pack
+from packer._storage.files import AppendFile, remove, sync_directory, writing_to
+from packer._storage.packfile import PackFile
+from packer._storage.place import FoundFile, Place
+from packer._storage.system import in_units
+from packer.errors import CorruptPackError, DestinationError, PackError, printable
+
+__all__ = ["PackFiles", "ProgressCallback", "copy_pack"]
+
+_CHUNK = 16 << 20
+
+ProgressCallback = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PackFiles:
+    """The files that a pack is made of, as they were when they were listed.
+
+    They are those that the pack's format and its manifest name. What else lies in a pack's directory is not read.
+
+    Attributes
+    ----------
+    place : Place
+        The pack.
+    identity : str
+        That of its manifest.
+    sizes, modified : mapping of str to int
+        For each place in the pack the file's bytes, and when it was changed last, in nanoseconds. The one place is
+        empty where the pack is one file.
+    elsewhere : mapping of str to Place
+        Where those files lie that belong to somebody else, by their places. A copy of them keeps their times.
+    """
+
+    place: Place
+    identity: str
+    sizes: Mapping[str, int]
+    modified: Mapping[str, int]
+    elsewhere: Mapping[str, Place] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> PackFiles:
+        """List the files of a pack; PackError where there is none, a file is missing, not regular, or twice there."""
+        with open_pack(path) as reader:
+            place, names, identity = reader.place, reader.file_names(), reader.manifest.identity()
+            elsewhere = {name: where for name in names if (where := reader.place_of(name)) is not None}
+        own = place.files([name for name in names if name not in elsewhere])
+        _require_distinct(place, own)
+        found = {name: own[name] if name in own else elsewhere[name].files([""])[""] for name in names}
+        sizes = {name: file.size for name, file in found.items()}
+        return cls(place, identity, sizes, {name: file.modified for name, file in found.items()}, elsewhere)
+
+    @property
+    def size(self) -> int:
+        """How many bytes the files have together."""
+        return sum(self.sizes.values())
+
+    def digest(self) -> str:
+        """Return a short name of these very files: another path, time, size or manifest gives another one."""
+        path = self.place.path if self.place.remote else os.path.realpath(self.place.path)
+        what = [path, self.identity, dict(self.sizes), dict(self.modified)]
+        return hashlib.sha256(json.dumps(what).encode("ascii")).hexdigest()[:12]
+
+    def open(self, name: str) -> PackFile:
+        """Open a file; PackError where it is not what it was when it was listed."""
+        other = self.elsewhere.get(name)
+        file = self.place.open(name) if other is None else other.open()
+        if (file.size, file.modified) != (self.sizes[name], self.modified[name]):
+            file.close()
+            raise _changed(file)
+        return file
+
+    def chunks(self, progress: ProgressCallback | None = None) -> Iterator[tuple[str, PackFile, memoryview]]:
+        """Yield place, file and bytes of all files, piece by piece, in memory that is used again for the next piece.
+
+        A file without bytes comes with an empty piece. At most `size` bytes are read, even if a file grows.
+
+        Raises
+        ------
+        PackError
+            If a file cannot be read, or changes.
+        """
+        done, total = 0, self.size
+        buffer = memoryview(bytearray(min(_CHUNK, max(1, total))))
+        for name in self.sizes:
+            with self.open(name) as file:
+                position, count = 0, 1
+                while count and (position < file.size or not file.size):
+                    count = file.read_into(buffer, position)
+                    yield name, file, buffer[:count]
+                    position, done = position + count, done + count
+                    if progress is not None and count:
+                        progress(done, total)
+                if position < file.size or file.changed():
+                    raise _changed(file)
+
+    def are_at(self, copy: Path) -> bool:
+        """Tell whether a copy has all of the files, each a regular file of this user and as large as here."""
+        with writing_to(copy):
+            try:
+                return all(_is_own(os.lstat(copy / name), size) for name, size in self.sizes.items())
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+
+
+def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = None) -> None:
+    """Write and sync a copy of a pack, in the place of what an interrupted process left there.
+
+    The name of the copy itself is durable when its directory is synced, which is left to the caller.
+
+    Parameters
+    ----------
+    pack : PackFiles
+    copy : Path
+        In a directory that nobody else writes into.
+    progress : callable, optional
+        Called with the number of bytes copied and their total.
+
+    Raises
+    ------
+    DestinationError
+        If there is no room for it, or it cannot be written.
+    PackError
+        If the pack cannot be read, or changes meanwhile.
+    """
+    remove(copy)  # first: the room that it takes is wanted
+    with writing_to(copy):
+        free = shutil.disk_usage(copy.parent).free
+    if pack.size > free:
+        raise DestinationError(
+            f"{printable(copy.parent)}: {in_units(pack.size)} are needed and {in_units(free)} are free. "
+            "Stage to a larger disk, or read the pack where it is."
+        )
+    for name, pieces in itertools.groupby(pack.chunks(progress), operator.itemgetter(0)):
+        place = copy / name
+        with writing_to(copy):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        _, file, piece = next(pieces)
+        written = AppendFile(place, new=True, mode=file.mode & 0o666)
+        for data in itertools.chain([piece], (data for _, _, data in pieces)):
+            written.append(data)
+            written.flush()  # the piece's memory is used again
+        written.sync()
+        written.close()
+        if name in pack.elsewhere:
+            with writing_to(place):
+                os.utime(place, ns=(pack.modified[name], pack.modified[name]))
+    for folder in {above for name in pack.sizes if name for above in PurePosixPath(name).parents}:
+        sync_directory(copy / folder)
+
+
+def _require_distinct(place: Place, found: Mapping[str, FoundFile]) -> None:
+    """Raise CorruptPackError where two files are hard links of one: the copy of a small pack could fill a disk."""
+    linked: dict[tuple[int, int], str] = {}
+    for name, file in found.items():
+        first = linked.setdefault(file.inode, name) if file.links > 1 else name
+        if first != name:
+            raise CorruptPackError(f"is the same file as {printable(place.path_of(first))}", place.path_of(name))
+
+
+def _is_own(status: os.stat_result, size: int) -> bool:
+    own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+    return own and stat.S_ISREG(status.st_mode) and status.st_size == size
+
+
+def _changed(file: PackFile) -> PackError:
+    return PackError(f"{printable(file.path)}: changed while it was read. Never write into a pack that is in use.")

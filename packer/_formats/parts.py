@@ -1,0 +1,521 @@
+"""A pack with parts: a directory of ordinary packs of one format, and the table and the manifest of all of them.
+
+``part-00000.lmdb``, …   each a pack, complete in itself
+``table.bin``            the columns of the whole table, one after the other
+``table-00004.bin``      in its place the table of four parts, where some of them were appended
+``manifest.json``        the manifest of the whole, written last
+
+A sample of every format is a plain range of a file, and the manifest says which files these are. So a part costs
+nothing until a sample of it is read, and then the opening of a file.
+
+Data that are spread over several files and read as if they lay in one.
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from packer._formats import FORMATS, PARTS, open_pack
+from packer._formats.contract import Places
+from packer._formats.reader import MANIFEST_FILE, Reader, read_manifest, table_from, write_manifest
+from packer._manifest import Manifest
+from packer._storage.files import AppendFile, remove, replacing, sync_directory, writing_to
+from packer._storage.packfile import NOWHERE, PackFile
+from packer._storage.place import LocalPlace, Place
+from packer._storage.safe_open import NO_LINK, TOO_MANY_OPEN, StrangeFileError, folded, open_regular, path_problem
+from packer._table import COLUMNS, Buffer, Ints, Table, blocks
+from packer.errors import CorruptPackError, PackError, PackNotFoundError, UnsupportedVersionError, printable
+
+__all__ = [
+    "TABLE_FILE",
+    "PartsReader",
+    "SpreadData",
+    "SpreadReader",
+    "append_part",
+    "column_places",
+    "join_parts",
+    "write_table",
+]
+
+_OPEN_FILES = 256
+
+
+class SpreadData(abc.ABC):
+    """The data of a pack in several files, which are opened when they are needed, a bounded number at a time.
+
+    Beside those, the files are open that C reads a batch from.
+
+    Parameters
+    ----------
+    place : Place
+        The pack.
+    sizes : sequence of int
+        How many bytes of data each file holds.
+    """
+
+    def __init__(self, place: Place, sizes: Sequence[int]) -> None:
+        self.place, self.path = place, place.path
+        self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._open: dict[int, tuple[PackFile, int]] = {}
+        self._closed = False
+
+    @abc.abstractmethod
+    def name(self, number: int) -> str:
+        """Return the place of a file in the pack, with slashes."""
+
+    @abc.abstractmethod
+    def open_file(self, number: int) -> tuple[PackFile, int]:
+        """Open a file; return it, and where its data begin in it."""
+
+    def files(self) -> list[tuple[str, int, int]]:
+        """Return of each file its path in the pack, where its data begin, and their bytes."""
+        sizes = np.diff(self.starts).tolist()
+        return [(self.name(number), self.open_file(number)[1], size) for number, size in enumerate(sizes)]
+
+    def require_distinct(self) -> None:
+        """Raise CorruptPackError where two files are hard links of one: a small pack could become a full disk.
+
+        Files that are missing share nothing; reading says so of each of their samples.
+        """
+        linked: dict[tuple[int, int], str] = {}
+        for number in range(len(self.starts) - 1):
+            try:
+                file, _ = self.open_file(number)
+            except CorruptPackError:
+                continue
+            if file.links > 1:
+                first = linked.setdefault(file.inode, file.path)
+                if first != file.path:
+                    raise CorruptPackError(f"is the same file as {printable(first)}", file.path)
+
+    def names(self) -> list[str]:
+        """Return the place of each file in the pack."""
+        return [self.name(number) for number in range(len(self.starts) - 1)]
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """Return `size` bytes from `offset`, which counts through all files; CorruptPackError where there are none."""
+        number = int(np.searchsorted(self.starts, offset, side="right")) - 1
+        if not (0 <= number < len(self.starts) - 1 and 0 <= size <= self.starts[number + 1] - offset):
+            raise CorruptPackError("its row points outside the data", self.path)
+        file, begin = self._file(number)
+        return file.read(begin + offset - int(self.starts[number]), size)
+
+    def locate(self, offset: Ints, size: Ints) -> Places:
+        """Return where in which files the bytes from `offset` on lie; NOWHERE where there are none."""
+        numbers = np.searchsorted(self.starts, offset, side="right") - 1
+        inside = (numbers >= 0) & (numbers < len(self.starts) - 1) & (size >= 0)
+        numbers[~inside] = 0
+        within = offset - self.starts[numbers]
+        files, positions, held = np.full(len(offset), NOWHERE), np.zeros(len(offset), np.int64), []
+        for number in np.unique(numbers[inside]).tolist():
+            chosen = inside & (numbers == number) & (size <= self.starts[number + 1] - offset)
+            try:
+                file, begin = self._file(number)
+            except PackError:  # reading says of which sample
+                continue
+            if not 0 <= begin <= file.size:
+                continue
+            files[chosen], positions[chosen], descriptor = file.locate(begin + within[chosen], size[chosen])
+            held.append(descriptor)
+        return Places(files, positions, held)
+
+    def ahead(self, offset: Ints, size: Ints, *, urgent: bool = False) -> None:
+        """Have bytes fetched, without waiting for them; what cannot be fetched, reading says."""
+        numbers = np.searchsorted(self.starts, offset, side="right") - 1
+        for number in dict.fromkeys(numbers.tolist()):
+            here = (numbers == number) & (size >= 0)
+            if not 0 <= number < len(self.starts) - 1:
+                continue
+            try:
+                file, begin = self._file(number)
+            except PackError:
+                continue
+            within = begin + offset[here] - int(self.starts[number])
+            file.ahead(zip(within.tolist(), size[here].tolist(), strict=True), urgent=urgent)
+
+    def close(self) -> None:
+        """Close the files that are open."""
+        self._closed = True
+        for file, _ in list(self._open.values()):
+            file.close()
+
+    def _file(self, number: int) -> tuple[PackFile, int]:
+        """Return a file and where its data begin.
+
+        Without a lock, which a fork on another thread could leave locked for ever: at worst a file is opened twice.
+        A file that is dropped from the dict is closed when the last read of it is done.
+        """
+        if self._closed:
+            raise ValueError(f"{printable(self.path)}: is closed")
+        found = self._open.get(number)
+        if found is None:
+            found = self._opened(number)
+            if len(self._open) >= _OPEN_FILES:
+                self._open = {}
+            self._open[number] = found
+        return found
+
+    def _opened(self, number: int) -> tuple[PackFile, int]:
+        """Open a file, in the place of those that are open where the process may have no more."""
+        try:
+            return self.open_file(number)
+        except PackError as error:
+            full = isinstance(error.__cause__, OSError) and error.__cause__.errno in TOO_MANY_OPEN
+            if not full or not self._open:
+                raise
+        self._open = {}
+        return self.open_file(number)
+
+
+class SpreadReader(Reader):
+    """A reader whose samples lie in several files, and whose table lies in one; `_open` opens both."""
+
+    _table_file: PackFile
+    _data: SpreadData
+
+    def _fetch(self, offset: int, size: int) -> Buffer:
+        return self._data.read(offset, size)
+
+    def _locate(self, offset: Ints, size: Ints) -> Places:
+        return self._data.locate(offset, size)
+
+    def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
+        self._data.ahead(offset, size, urgent=urgent)
+
+    def data_files(self) -> list[tuple[str, int, int]]:
+        return self._data.files()
+
+    def require_distinct_files(self) -> None:
+        self._data.require_distinct()
+
+    def require_table(self) -> None:
+        self._table_file.require_whole()
+
+    def close(self) -> None:
+        self._table_file.close()
+        self._data.close()
+
+
+TABLE_FILE = "table.bin"
+
+_APPENDED_TABLE = re.compile(r"table-[0-9]{5,9}\.bin")
+_ALIKE = ("format", "codec", "classes", "label_type", "fields", "settings")
+
+
+def join_parts(
+    directory: Path, parts: Sequence[str], source: Mapping[str, Any], place: Place | None = None
+) -> Manifest:
+    """Make one pack of several: write the table and then the manifest into a directory, and sync both.
+
+    Parameters
+    ----------
+    directory : Path
+    parts : sequence of str
+        The names of the packs, in the order of their samples.
+    source : mapping
+        What the whole was made of, for the manifest.
+    place : Place, optional
+        Where the packs lie; by default in the directory.
+
+    Raises
+    ------
+    CorruptPackError
+        If a part differs from the others in what belongs to the whole, or its table does not fit its checksums.
+    """
+    alike, place = (*_ALIKE, "versions"), place or LocalPlace(directory)
+    manifest = _joined(place, parts, source, directory / TABLE_FILE, alike)
+    write_manifest(directory, manifest)
+    return manifest
+
+
+def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str, Any]) -> Manifest:
+    """Make a pack in the directory of a joined pack the last part of that; return the manifest of the new whole.
+
+    No file changes but the manifest, which is replaced at once when everything else is on the disk. Whoever read the
+    old manifest goes on with the files that it names: the old table stays until the next part is appended. Two
+    processes must not append at the same time.
+
+    Parameters
+    ----------
+    directory : Path
+    whole : Manifest
+        The manifest of the joined pack as it is.
+    part : str
+        The name of the pack.
+    source : mapping
+        What the new whole was made of.
+
+    Raises
+    ------
+    CorruptPackError
+        As for `join_parts`, but for the versions of libraries, which may differ.
+    """
+    parts = [*(str(name) for name, *_ in whole.parts), part]
+    for entry in os.listdir(directory):  # older tables, and what a process left that died
+        unfinished = entry.startswith(f"{MANIFEST_FILE}.") and entry.endswith(".partial")
+        if unfinished or (_APPENDED_TABLE.fullmatch(entry) and entry != whole.layout.get("table")):
+            remove(directory / entry)
+    table = f"table-{len(parts):05d}.bin"
+    manifest = _joined(LocalPlace(directory), parts, source, directory / table, _ALIKE)
+    # A reader that knows of no such table must not take the old one for the new whole's.
+    manifest = replace(manifest, layout={**manifest.layout, "table": table}, schema=max(2, manifest.schema))
+    sync_directory(directory)
+    with replacing(directory / MANIFEST_FILE) as file:
+        file.append(manifest.to_json())
+    return manifest
+
+
+def _joined(
+    place: Place, parts: Sequence[str], source: Mapping[str, Any], table: Path, alike: Sequence[str]
+) -> Manifest:
+    """Write the table of several packs, which are `alike` in these members; return the manifest of the whole."""
+    manifests: list[Manifest] = []
+    names: list[int] = []  # bytes, of each part
+    data: list[int] = []
+    files: list[list[Any]] = []
+    for part in parts:
+        with open_pack(place.join(part)) as reader:
+            manifests.append(_of_the_same_kind(reader, manifests, alike))
+            names.append(len(reader.table.names))
+            found = reader.data_files()
+            sizes = reader.place.files([path for path, _, _ in found])
+        data.append(sum(size for _, _, size in found))
+        files += [[f"{part}/{path}" if path else part, sizes[path].size, begin, size] for path, begin, size in found]
+
+    def tables() -> Iterator[tuple[Table, int, int]]:
+        for number, part in enumerate(parts):
+            with open_pack(place.join(part)) as reader:
+                _require_columns(reader)
+                yield reader.table, sum(data[:number]), sum(names[:number])
+
+    count = sum(manifest.count for manifest in manifests)
+    columns = write_table(table, count, sum(names), tables(), Manifest.united(manifests).column_types)
+    listed = [[part, own.count, own.identity()] for part, own in zip(parts, manifests, strict=True)]
+    layout = {"names": sum(names), "parts": listed, "files": files}
+    return replace(Manifest.united(manifests), source=dict(source), columns=columns, layout=layout)
+
+
+def write_table(
+    path: Path,
+    count: int,
+    names: int,
+    tables: Iterable[tuple[Table, int, int]],
+    types: Mapping[str, str] = COLUMNS,
+) -> dict[str, int]:
+    """Write several tables as one, a block of rows at a time; return the checksums of its columns.
+
+    Parameters
+    ----------
+    path : Path
+    count : int
+        How many rows the tables have together.
+    names : int
+        How many bytes their names have together.
+    tables : iterable of (Table, int, int)
+        With each, how many bytes of data and how many bytes of names lie before its own.
+    types : mapping
+        Their columns and the columns' dtypes.
+    """
+    places = column_places(count, types)
+    checksums = dict.fromkeys(types, 0)
+    size = places["names"] + names
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK
+    with writing_to(path), open(open_regular(path, flags=flags), "wb") as empty:
+        empty.truncate(size)
+    file = AppendFile(path, keep=size)
+    try:
+        for table, *before in tables:
+            for name in types:
+                for values in _shifted(table, name, *before):
+                    block = values.tobytes()
+                    file.write_at(places[name], block)
+                    places[name] += len(block)
+                    checksums[name] = google_crc32c.extend(checksums[name], block)
+        file.sync()
+    finally:
+        file.close()
+    return checksums
+
+
+def _of_the_same_kind(reader: Reader, before: Sequence[Manifest], alike: Sequence[str]) -> Manifest:
+    """Return the manifest of a part, which must agree with those before it."""
+    if not before:
+        return reader.manifest
+    for what in alike:
+        if getattr(reader.manifest, what) != getattr(before[0], what):
+            raise CorruptPackError(f"differs in its {what} from the part before it", reader.path)
+    return replace(reader.manifest, classes=before[0].classes)  # one list in memory, however many parts
+
+
+def _require_columns(reader: Reader) -> None:
+    for column in reader.table.column_names():
+        reader.require_column(column)
+
+
+def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.NDArray[Any]]:
+    """Yield a column of a part, block by block, as a stretch of the whole's: after so many bytes of data and names."""
+    shift = {"offset": data, "name_end": names}.get(column)
+    for block in blocks(table.column(column)):
+        yield block if shift is None else block + shift
+
+
+def column_places(rows: int, types: Mapping[str, str]) -> dict[str, int]:
+    """Return where in the file each column begins: without gaps, and each at a multiple of its elements' size.
+
+    The names are the last, as their length is not that of the others.
+    """
+    sizes = {name: np.dtype(dtype).itemsize for name, dtype in types.items()}
+    order = sorted(types, key=lambda name: (name == "names", -sizes[name]))
+    starts = itertools.accumulate((rows * sizes[name] for name in order), initial=0)
+    return dict(zip(order, starts, strict=False))
+
+
+class PartsReader(SpreadReader):
+    """Reads the table of the whole, and the parts' files through it."""
+
+    _data: _PartFiles
+
+    def _open(self) -> tuple[Manifest, Table]:
+        manifest = read_manifest(self.place)
+        try:
+            names = int(manifest.layout["names"])
+            self._parts = [(str(part), int(count), str(seal)) for part, count, seal in manifest.layout["parts"]]
+            files = [(str(path), int(size), int(at), int(data)) for path, size, at, data in manifest.layout["files"]]
+            self._table_name = str(manifest.layout.get("table", TABLE_FILE))
+            if self._table_name != TABLE_FILE and not _APPENDED_TABLE.fullmatch(self._table_name):
+                raise ValueError(f"{printable(self._table_name)} is no name of a table")
+            _require_plain([part for part, _, _ in self._parts], files)
+            self._data = _PartFiles(self.place, files)
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
+            raise CorruptPackError(f"the manifest does not list the parts: {error}", self.path) from error
+        self._table_file = self.place.open(self._table_name)
+        types = manifest.column_types
+        of_a_row = sum(np.dtype(dtype).itemsize for name, dtype in types.items() if name != "names")
+        rows, rest = divmod(self._table_file.size - names, of_a_row)
+        if min(names, rows) < 0 or rest:
+            raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
+        counts = [count for _, count, _ in self._parts]
+        if sum(counts) != rows or min(counts, default=0) < 0:
+            raise CorruptPackError(f"its parts do not have the {rows} samples that are in its table", self.path)
+        self._table_file.keep_together([(0, self._table_file.size)])
+        places = {
+            name: (at, names if name == "names" else rows, types[name])
+            for name, at in column_places(rows, types).items()
+        }
+        columns = self._table_file.vectors(places)
+        return manifest, table_from(columns, manifest, self.path)
+
+    def file_names(self) -> list[str]:
+        data = self._data.names()
+        listed = set(data)
+        folders = [part for part, _, _ in self._parts if part not in listed]  # of a format whose packs are those
+        beside = FORMATS[self.manifest.format].files if self.manifest.format in FORMATS else ()
+        inner = [f"{folder}/{name}" for folder in folders for name in beside]
+        return list(dict.fromkeys([*PARTS.files, self._table_name, *inner, *data]))
+
+    def check_structure(self) -> Iterable[str]:
+        """Compare the whole's table with those of the parts, and check the parts' own structure."""
+        first, begins = 0, self._data.begins()
+        for part, count, identity in self._parts:
+            rows = range(first, first + count)
+            try:
+                yield from (
+                    f"{part}: {reason}" for reason in self._check_part(part, rows, begins.get(part, 0), identity)
+                )
+            except (CorruptPackError, PackNotFoundError, UnsupportedVersionError) as error:  # and none of the machine's
+                yield f"{part}: {getattr(error, 'reason', error)}"
+            first += count
+
+    def _check_part(self, part: str, rows: range, data: int, identity: str) -> Iterator[str]:
+        """Check a part: its rows of the whole's table, and where its data begin in the data of the whole."""
+        names = int(self.table.name_end[rows.start - 1]) if rows.start else 0
+        try:
+            self.place.require_no_link(part)
+        except StrangeFileError as error:
+            yield str(error.strerror)
+            return
+        with open_pack(self.place.join(part)) as reader:
+            if isinstance(reader, PartsReader):  # by way of a link perhaps this very pack
+                yield "a pack with parts, which cannot be a part"
+                return
+            if reader.manifest.identity() != identity:
+                yield "another pack than the one that was joined"
+            _require_columns(reader)
+            if set(reader.table.column_names()) != set(self.table.column_names()):
+                yield "its fields are not those of the whole"
+                return
+            for column in self.table.column_names():
+                own = self.table.column(column)
+                start = names if column == "names" else rows.start
+                for values in _shifted(reader.table, column, data, names):
+                    if not np.array_equal(own[start : start + len(values)], values):
+                        yield f"its column {column!r} is not what the table of the whole says"
+                        break
+                    start += len(values)
+            yield from reader.check_structure()
+
+
+def _require_plain(parts: Sequence[str], files: Sequence[tuple[str, int, int, int]]) -> None:
+    """Raise ValueError where a manifest lists a part or a file twice, or what does not lie in a part of the pack.
+
+    Two names count as one where a file system may take them for one.
+    """
+    paths = [path for path, _, _, _ in files]
+    for path in [*parts, *paths]:
+        if problem := path_problem(path):
+            raise ValueError(f"{printable(path)}: {problem}")
+    for listed in (parts, paths):
+        twice = [name for name, count in Counter(map(folded, listed)).items() if count > 1]
+        if twice:
+            raise ValueError(f"{printable(twice[0])} is listed more than once")
+    known = set(parts)
+    for path, size, begin, data in files:
+        if path.partition("/")[0] not in known:
+            raise ValueError(f"{printable(path)} is in none of the parts")
+        if not (0 <= begin <= size and 0 <= data <= size - begin):
+            raise ValueError(f"{printable(path)} has {size} bytes, and data from {begin} to {begin + data}")
+
+
+class _PartFiles(SpreadData):
+    """The data of all parts.
+
+    Parameters
+    ----------
+    place : Place
+    files : sequence of (str, int, int, int)
+        Each file's path in the pack, its size, where its data begin and how many bytes the data are.
+    """
+
+    def __init__(self, place: Place, files: Sequence[tuple[str, int, int, int]]) -> None:
+        super().__init__(place, [int(data) for _, _, _, data in files])
+        self._names = [str(name) for name, _, _, _ in files]
+        self._places = [(int(size), int(begin)) for _, size, begin, _ in files]
+
+    def name(self, number: int) -> str:
+        return self._names[number]
+
+    def begins(self) -> dict[str, int]:
+        """Return where the data of each part begin in the data of all; nothing of a part that has no files."""
+        found: dict[str, int] = {}
+        for name, start in zip(self._names, self.starts.tolist(), strict=False):
+            found.setdefault(name.partition("/")[0], start)
+        return found
+
+    def open_file(self, number: int) -> tuple[PackFile, int]:
+        size, begin = self._places[number]
+        file = self.place.open(self.name(number))
+        if file.size != size:
+            raise CorruptPackError(f"it has {file.size} bytes, and had {size} when the parts were joined", file.path)
+        return file, begin

@@ -1,0 +1,151 @@
+"""Numbers of more than 8 bits as levels of 0 to 255, in the ways that a conversion offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images import pillow
+from packer._images.decode import decode
+from packer._images.geometry import MAX_PIXELS
+from packer._images.modes import decode_unchanged
+from packer._images.tiff import Depth
+from packer._table import Buffer
+from packer.errors import ImageError
+
+__all__ = ["FOUND", "decode_to_8_bit", "require_8_bit"]
+
+FOUND = {
+    "clip": "more than 8 bits a channel: cut to 8 bits as Pillow cuts them",
+    "type": "more than 8 bits a channel: scaled to 8 bits by the range of the type",
+    "file": "more than 8 bits a channel: scaled to 8 bits by the lowest and the highest value of each file",
+}
+"""What the findings of a pack say of an image that was reduced."""
+
+_BLOCK = 1 << 20  # numbers that are scaled at a time
+
+
+def require_8_bit(depth: Depth, codec: str) -> None:
+    """Raise ImageError where 8-bit RGB does not hold what a pixel has."""
+    if not depth.excess:
+        return
+    how = f"--to-8-bit clip stores {depth.bands - depth.hidden} of them"
+    if depth.is_deep:
+        how = (
+            "say --to-8-bit clip (cut off at 255, as Pillow does), type (scaled by the range of the type) or file "
+            "(by the lowest and the highest value of the file)"
+        )
+    raise ImageError(
+        f"it has {depth.excess}, and {codec} stores 8-bit RGB: {how}. --codec keep, without --resize, stores the "
+        "file's own bytes"
+    )
+
+
+def decode_to_8_bit(
+    data: Buffer, how: str, depth: Depth, *, exif: str = "ignore", max_pixels: int = MAX_PIXELS
+) -> npt.NDArray[np.uint8]:
+    """Decode an image of more than 8 bits a channel to 8-bit RGB; alpha, and bands beyond the colours, are left out.
+
+    Parameters
+    ----------
+    data, exif, max_pixels
+        As for `packer._images.decode.decode`.
+    how : {"clip", "type", "file"}
+        ``clip``: as `packer._images.decode.decode`. Pillow cuts grey off at 255, and keeps the upper 8 bits in colour.
+
+        ``type``: the upper 8 bits of unsigned numbers, so that 65535 becomes 255, as `skimage.img_as_ubyte` and OpenCV
+        do; of signed numbers those below the sign, and 0 of negative ones; of floats from 0 to 1 ``round(255 * x)``.
+
+        ``file``: the lowest number of the file becomes 0 and the highest 255, for all colours together; 0 where there
+        is one number only.
+
+        With the latter two NaN becomes 0, and infinities with ``file`` 0 or 255.
+    depth : Depth
+        What a pixel of the file has.
+
+    Returns
+    -------
+    (height, width, 3) uint8 array
+        RGB, writable.
+
+    Raises
+    ------
+    ImageError
+        If the image cannot be decoded; with ``type`` if there are floats outside of 0 to 1, which is the range of no
+        type; with ``file`` if packer cannot read all bits.
+    """
+    if how == "clip" or not depth.is_deep:
+        return decode(data, exif=exif, max_pixels=max_pixels)
+    with pillow.opened(data, max_pixels) as image:
+        mode, is_tiff = image.mode, image.format == "TIFF"
+    if how == "type" and mode[0] not in "IF" and not (is_tiff and mode in ("L", "RGB")):
+        return decode(data, exif=exif, max_pixels=max_pixels)  # the upper 8 bits, which Pillow reads in colour
+    if mode == "CMYK":
+        raise ImageError("it has CMYK of 16 bits, whose lowest and highest values say nothing: say --to-8-bit type")
+    numbers = _colours(data, depth, mode if is_tiff else "", exif, max_pixels)
+    if how == "file":
+        levels = _by_file(numbers)
+    else:
+        levels = _by_type(numbers, depth.bits if is_tiff else 8 * numbers.dtype.itemsize, depth.kind)
+    return np.repeat(levels, 3, axis=2) if levels.shape[2] == 1 else levels
+
+
+def _colours(data: Buffer, depth: Depth, mode: str, exif: str, max_pixels: int) -> npt.NDArray[Any]:
+    """Return the numbers of an image, (height, width, 1 or 3), without alpha; `mode` is Pillow's of a TIFF."""
+    of_sign = {("u", "I"): np.uint32, ("i", "L"): np.int8}.get((depth.kind, mode))
+    if of_sign is not None:  # which Pillow takes the highest bit for, or does not
+        with pillow.opened(data, max_pixels) as image:
+            return np.asarray(pillow.in_machine_order(image)).view(of_sign)[..., None]
+    try:
+        numbers = decode_unchanged(data, exif=exif, max_pixels=max_pixels)
+    except ImageError as error:
+        raise ImageError(f"{error.reason}. Say --to-8-bit clip, which is as Pillow reads it") from error
+    return numbers[..., :3] if numbers.shape[2] >= 3 else numbers[..., :1]
+
+
+def _by_type(numbers: npt.NDArray[Any], bits: int, kind: str) -> npt.NDArray[np.uint8]:
+    if kind == "f":
+        levels = np.empty(numbers.shape, np.uint8)
+        for part, to in _blocks(numbers, levels):
+            present = np.where(np.isnan(part), part.dtype.type(0), part)
+            if present.min() < 0 or present.max() > 1:
+                low, high = _limits(numbers)
+                raise ImageError(
+                    f"it has floats from {low:g} to {high:g}, and --to-8-bit type scales those from 0 to 1. Say "
+                    "--to-8-bit file, which scales by the lowest and the highest"
+                )
+            to[:] = np.rint(present * part.dtype.type(255))
+        return levels
+    positive, shift = (np.maximum(numbers, 0), bits - 9) if kind == "i" else (numbers, bits - 8)
+    scaled = positive.astype(np.int16) << -shift if shift < 0 else positive >> shift
+    cut: npt.NDArray[np.uint8] = np.minimum(scaled, 255).astype(np.uint8)
+    return cut
+
+
+def _by_file(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    low, high = _limits(numbers)
+    levels = np.zeros(numbers.shape, np.uint8)
+    if low < high:
+        for part, to in _blocks(numbers, levels):
+            to[:] = np.rint(np.nan_to_num((part.astype(np.float64).clip(low, high) - low) * 255 / (high - low)))
+    return levels
+
+
+def _limits(numbers: npt.NDArray[Any]) -> tuple[float, float]:
+    """Return the lowest and the highest finite number; 0 and 0 where there is none."""
+    if numbers.dtype.kind != "f":
+        return float(numbers.min()), float(numbers.max())
+    finite = np.isfinite(numbers)
+    if not finite.any():
+        return 0.0, 0.0
+    return float(numbers.min(where=finite, initial=np.inf)), float(numbers.max(where=finite, initial=-np.inf))
+
+
+def _blocks(numbers: npt.NDArray[Any], levels: npt.NDArray[np.uint8]) -> Iterator[tuple[Any, Any]]:
+    """Yield some rows of numbers and the place of their levels: so that little memory is needed on the way."""
+    rows = max(1, _BLOCK // (numbers.shape[1] * numbers.shape[2]))
+    for top in range(0, len(numbers), rows):
+        yield numbers[top : top + rows], levels[top : top + rows]

@@ -1,0 +1,73 @@
+"""packer's own C, `packer._images._native`, or None where it is not to be had; and what it lacks here."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["VECTORS", "Shortcoming", "_native", "shortcoming"]
+
+try:
+    import packer._images._native as _native  # noqa: PLR0402 - ModuleNotFoundError tells that the file is not there
+
+    _failure = None
+except ImportError as error:
+    _native = None  # type: ignore[assignment]
+    _failure = error
+
+
+VECTORS = _native.VECTORS if _failure is None else ""
+"""What packer's C uses here: ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty where there are none that it knows,
+so that it is plain C."""
+
+
+_WHEEL = "a wheel of packer, which scripts/wheels makes in a clone (pip install --force-reinstall --no-deps FILE.whl)"
+# without --force-reinstall pip leaves what is installed as it is: the version is the same
+
+
+class Shortcoming(NamedTuple):
+    """Why packer's own decoder does not decode on this machine, or more slowly than it might.
+
+    Attributes
+    ----------
+    reason : str
+        A clause that follows a colon.
+    cure : str
+        What a person can do, a sentence without its full stop; empty where nothing can be done.
+    """
+
+    reason: str
+    cure: str
+
+
+def shortcoming() -> Shortcoming | None:
+    """Return why packer's own decoder does not decode here or, where there is a cure, why it is slow; else None."""
+    if _failure is not None:
+        return _not_loaded(_failure)
+    if VECTORS or platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):
+        return None
+    if not _native.COMPILED_VECTORS:
+        return Shortcoming(
+            "it was compiled without vectors, which takes gcc or clang",
+            f"Install {_WHEEL}",
+        )
+    return Shortcoming("this processor has no AVX2", "Give a virtual machine a processor type that has AVX2")
+
+
+def _not_loaded(failure: ImportError) -> Shortcoming:
+    if not isinstance(failure, ModuleNotFoundError):
+        return Shortcoming(f"what was compiled does not load ({failure})", "Install packer anew on this machine")
+    root = Path(os.path.realpath(__file__)).parents[2]
+    if all(os.path.isfile(root / name) for name in ("setup.py", "pyproject.toml")):
+        return Shortcoming(
+            f"not compiled, as packer is imported from its source tree, {root}",
+            "Run Python in another directory, where it finds an installed packer "
+            f"(pip install {shlex.quote(str(root))}, which needs a C compiler and Python's headers)",
+        )
+    return Shortcoming(
+        "not compiled, for which the installation needs a C compiler and Python's headers",
+        f"Install both (on Debian: gcc, python3-dev), then packer anew; or {_WHEEL}",
+    )

@@ -1,0 +1,508 @@
+"""Tiled JPEGs: ordinary JPEGs whose scan is cut into tiles by restart markers, and a table of where the tiles are.
+
+The table travels in an application segment; see "Tiled JPEG" in formats.md. A segment that does not fit the JPEG around
+it is ignored, and the JPEG is then decoded as a whole.
+
+JPEGs of parts of JPEGs: the rows down to some place, and the tiles that a rectangle touches.
+
+Where a header announces fewer rows than there are, the decoder stops after them. Between two restart markers a scan
+can be decoded without what comes before. So the tiles that a rectangle touches, joined to a header that announces a
+smaller image, are a JPEG of that part of the image, with the same pixels.
+
+This is for decoders that know no rectangles.
+
+JPEGs to tiled JPEGs, losslessly: the same coefficients, coded again with restart markers and the best Huffman codes.
+
+packer's own C reads and codes them (`packer/_images/native/tiling`), and `packer._images.jpeg_tiles` puts the
+pieces together.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images import jpeg
+from packer._images.extension import _native, shortcoming
+from packer._images.geometry import MAX_PIXELS, Rectangle
+from packer._table import Buffer
+from packer.errors import MissingDependencyError, NotTileableError
+
+__all__ = [
+    "CutOut",
+    "Grid",
+    "Tiles",
+    "Window",
+    "annotate",
+    "annotate_in_python",
+    "assemble",
+    "choose_columns",
+    "cut_out",
+    "cut_out_in_python",
+    "first_rows",
+    "first_rows_in_python",
+    "read_tiles",
+    "require_transcoder",
+    "restarts",
+    "transcode",
+]
+
+_SOF0, _SOF1, _EOI, _DRI, _APP9, _COM = 0xC0, 0xC1, 0xD9, 0xDD, 0xE9, 0xFE
+_FRAMES = b"\xff\xc0", b"\xff\xc1"
+_IDENTIFIER = b"TILES\0"
+_VERSION = 2
+# Marker, length, identifier, version, bytes of an entry, columns, rows of a group, frame, header, checksum.
+_SEGMENT = struct.Struct(">HH6sBBHHHHI")
+_INTERVAL = struct.Struct(">HHH")  # marker, length, MCUs
+_LONGEST = 0xFFFF  # what two bytes have room for
+_GROUP = 1 << 13  # bytes, at least: markers amid so few are found in less than a microsecond
+
+_NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
+
+
+class Window(NamedTuple):
+    """Some tiles: rows from `first_row` to before `row_end`, in each the columns from `first` to before `end`."""
+
+    first_row: int
+    row_end: int
+    first: int
+    end: int
+
+
+class Grid(NamedTuple):
+    """How the tiles of an image lie.
+
+    Attributes
+    ----------
+    height, width : int
+        Pixels of the image.
+    tile_height, tile_width : int
+        Pixels of a tile. The image's edge may cut off the last row and the last column.
+    rows, columns : int
+    interval : int
+        MCUs of a tile: the restart interval.
+    margin_height, margin_width : int
+        How many pixels upsampling of the chroma planes may look at beyond those that are wanted.
+    """
+
+    height: int
+    width: int
+    tile_height: int
+    tile_width: int
+    rows: int
+    columns: int
+    interval: int
+    margin_height: int
+    margin_width: int
+
+    def window(self, rectangle: Rectangle, halvings: int) -> Window | None:
+        """Return which tiles a rectangle depends on, where the decoder halves; None where those are all of them."""
+        top, left, height, width = rectangle
+        above, beside = self.margin_height << halvings, self.margin_width << halvings
+        first_row = max(top - above, 0) // self.tile_height
+        row_end = min(-(-(top + height + above) // self.tile_height), self.rows)
+        first = max(left - beside, 0) // self.tile_width
+        end = min(-(-(left + width + beside) // self.tile_width), self.columns)
+        whole = row_end - first_row == self.rows and end - first == self.columns
+        return None if whole else Window(first_row, row_end, first, end)
+
+    def extent(self, window: Window) -> Rectangle:
+        """Return the rectangle that some tiles make up, in pixels."""
+        first_row, row_end, first, end = window
+        top, left = first_row * self.tile_height, first * self.tile_width
+        bottom, right = min(row_end * self.tile_height, self.height), min(end * self.tile_width, self.width)
+        return top, left, bottom - top, right - left
+
+    @classmethod
+    def of(cls, frame: Buffer, columns: int) -> Grid | None:
+        """Return the grid of a frame whose MCU rows are cut into `columns` tiles; None where that is impossible.
+
+        Parameters
+        ----------
+        frame : bytes-like
+            The parameters of a start-of-frame segment (ITU-T T.81, B.2.2), and what follows.
+        """
+        precision, height, width, components = struct.unpack_from(">BHHB", frame)
+        across = down = 1
+        if components == 3:
+            across = max(frame[7] >> 4, frame[10] >> 4, frame[13] >> 4)
+            down = max(frame[7] & 15, frame[10] & 15, frame[13] & 15)
+        elif components != 1:  # of a scan of one component, an MCU is a block, whatever the component's factors say
+            return None
+        if precision != 8 or not (height and width and across and down and columns):
+            return None
+        interval, left_over = divmod(-(-width // (8 * across)), columns)
+        if left_over:
+            return None
+        margins = 0 if down == 1 else down, 0 if across == 1 else across  # one sample of chroma
+        rows = -(-height // (8 * down))
+        return cls(height, width, 8 * down, 8 * across * interval, rows, columns, interval, *margins)
+
+
+class Tiles(NamedTuple):
+    """What a tile segment says.
+
+    Attributes
+    ----------
+    grid : Grid
+    segment, table, header, frame, scan : int
+        Where in the JPEG the segment, its table, the headers after it, the frame's parameters and the scan begin.
+    group : int
+        Rows of tiles of which the table has one entry.
+    group_ends : (ceil(rows / group),) int64 array
+        Where in the JPEG each group of rows ends, with the marker after its last tile.
+    """
+
+    grid: Grid
+    segment: int
+    table: int
+    header: int
+    frame: int
+    scan: int
+    group: int
+    group_ends: npt.NDArray[np.int64]
+
+
+def restarts(first: int, count: int) -> npt.NDArray[np.uint8]:
+    """Return the second bytes of the restart markers after `count` tiles, of which the first has that number."""
+    return (0xD0 + (np.arange(first, first + count) & 7)).astype(np.uint8)
+
+
+def read_tiles(data: Buffer) -> Tiles | None:
+    """Return where the tiles of a JPEG are; None where it has no tile segment, or one that does not fit the JPEG."""
+    try:
+        segment = _find(data)
+        return None if segment is None else _read(data, segment)
+    except (struct.error, IndexError):
+        return None
+
+
+def _find(data: Buffer) -> int | None:
+    """Return where the tile segment begins: it stands among the application segments and comments."""
+    at = 2
+    while data[at] == 0xFF and ((marker := data[at + 1]) & 0xF0 == 0xE0 or marker == _COM):
+        if marker == _APP9 and data[at + 4 : at + 10] == _IDENTIFIER:
+            return at
+        at += 2 + (data[at + 2] << 8 | data[at + 3])
+    return None
+
+
+def _read(data: Buffer, segment: int) -> Tiles | None:
+    _, size, _, version, entry, columns, group, frame, length, checksum = _SEGMENT.unpack_from(data, segment)
+    table, header = segment + _SEGMENT.size, segment + 2 + size
+    frame, scan = header + frame, header + length
+    if version != _VERSION or entry not in (2, 4) or not group or not table <= header < frame < scan <= len(data):
+        return None
+    if zlib.crc32(data[table:scan], zlib.crc32(data[segment + 4 : table - 4])) != checksum:
+        return None
+    grid = Grid.of(data[frame + 4 : scan], columns) if data[frame : frame + 2] in _FRAMES else None
+    if grid is None or header - table != entry * -(-grid.rows // group):
+        return None
+    if data[header : header + _INTERVAL.size] != _INTERVAL.pack(0xFF00 | _DRI, 4, grid.interval):
+        return None
+    sizes = np.frombuffer(data, f">u{entry}", (header - table) // entry, table).astype(np.int64)
+    ends = scan + sizes.cumsum()
+    if sizes.min() < 2 or data[ends[-1] - 2 : ends[-1]] != b"\xff\xd9":
+        return None
+    return Tiles(grid, segment, table, header, frame + 4, scan, group, ends)
+
+
+def choose_columns(mcus: int, row_bytes: float, least: float) -> int:
+    """Return into how many tiles to cut the MCU rows of an image.
+
+    A tile costs some four bytes, and some time; what it saves grows with what it holds.
+
+    Parameters
+    ----------
+    mcus : int
+        MCUs of a row.
+    row_bytes : float
+        Coded bytes of a row, on average.
+    least : float
+        How many bytes a tile shall hold on average; does not matter where a row is one tile.
+    """
+    for count in range(mcus // _NARROWEST, 1, -1):
+        if mcus % count == 0 and row_bytes >= least * count:
+            return count
+    return 1
+
+
+def assemble(  # noqa: PLR0917
+    metadata: Buffer,
+    header: Buffer,
+    columns: int,
+    row_sizes: npt.NDArray[np.integer[Any]],
+    scan: Buffer,
+    rest: Buffer = b"",
+) -> bytes:
+    """Return a tiled JPEG made of its pieces.
+
+    Parameters
+    ----------
+    metadata : bytes-like
+        Application segments and comments.
+    header : bytes-like
+        The other segments, from the first marker up to the scan.
+    columns : int
+        Tiles of an MCU row.
+    row_sizes : (rows,) array of int
+        Bytes of each row of tiles, with the marker after each tile.
+    scan : bytes-like
+        The coded data with the restart markers between the tiles, without an end-of-image marker.
+    rest : bytes-like
+        What follows the end of the image.
+
+    Raises
+    ------
+    NotTileableError
+        If the header is longer than the tile segment can say.
+    """
+    group = max(min(_GROUP * len(row_sizes) // int(row_sizes.sum()), len(row_sizes)), 1)
+    sizes = np.add.reduceat(row_sizes, np.arange(0, len(row_sizes), group))
+    entry = 2 if sizes.max() <= _LONGEST else 4
+    interval, others, frame = b"", bytearray(), 0
+    for marker, start, end in jpeg.segments(header, 0):
+        if marker == _DRI:
+            interval = bytes(header[start:end])
+            continue
+        if marker in (_SOF0, _SOF1):
+            frame = _INTERVAL.size + len(others)
+        others += header[start:end]
+    core = interval + others  # the interval first, where a reader compares it with the number of columns
+    if len(core) > _LONGEST:
+        raise NotTileableError("its header is too long")
+    table = sizes.astype(f">u{entry}").tobytes()
+    length = _SEGMENT.size - 2 + len(table)
+    values = _IDENTIFIER, _VERSION, entry, columns, group, frame, len(core)
+    fixed = _SEGMENT.pack(0xFF00 | _APP9, length, *values, 0)[:-4]
+    checksum = zlib.crc32(core, zlib.crc32(table, zlib.crc32(fixed[4:])))
+    return b"".join((b"\xff\xd8", metadata, fixed, checksum.to_bytes(4, "big"), table, core, scan, b"\xff\xd9", rest))
+
+
+def annotate(data: Buffer) -> bytes:
+    """Return a JPEG whose restart markers make tiles with the table of where they are.
+
+    Raises
+    ------
+    NotTileableError
+        If its restart markers make no tiles.
+    ImageError
+        If it is no JPEG.
+    """
+    made = None if _native is None else _native.annotate(bytes(data))
+    return annotate_in_python(data) if made is None else made
+
+
+def annotate_in_python(data: Buffer) -> bytes:
+    """Do what `annotate` does: where C cannot, and for tests."""
+    metadata, header = bytearray(), bytearray()
+    interval, frame, scan_at = 0, b"", 0
+    for marker, start, end in jpeg.segments(data):
+        if marker & 0xF0 == 0xE0 or marker == _COM:
+            if data[start + 4 : start + 10] != _IDENTIFIER:
+                metadata += data[start:end]
+            continue
+        header += data[start:end]
+        if marker == _DRI:
+            (interval,) = struct.unpack_from(">H", data, start + 4)
+        elif marker in (_SOF0, _SOF1):
+            frame = bytes(data[start + 4 : end])
+        scan_at = end
+    rows = Grid.of(frame, 1) if frame else None
+    if rows is None or not interval or rows.interval % interval:
+        raise NotTileableError("its restart markers do not divide its rows")
+    columns = rows.interval // interval
+    scan = np.frombuffer(data, np.uint8, offset=scan_at)
+    markers = np.flatnonzero(scan[:-1] == 0xFF)
+    markers = markers[scan[markers + 1] != 0][: rows.rows * columns]
+    found = scan[markers + 1]
+    if len(found) < rows.rows * columns or found[-1] != _EOI or (found[:-1] != restarts(0, len(found) - 1)).any():
+        raise NotTileableError("its scan has other markers than those between its tiles")
+    row_sizes = np.diff(markers[columns - 1 :: columns] + 2, prepend=0)
+    end = scan_at + int(markers[-1])
+    return assemble(metadata, header, columns, row_sizes, data[scan_at:end], data[end + 2 :])
+
+
+_END = b"\xff\xd9"
+_WORTH_PYTHON = 50_000  # bytes of an image; in a smaller one, cutting takes Python longer than decoding the rest
+
+
+class CutOut(NamedTuple):
+    """A JPEG of a part of an image, and which part: its rectangle in the whole."""
+
+    data: Buffer
+    rectangle: Rectangle
+
+
+def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
+    """Return a JPEG of the rows of a JPEG that those above `bottom` depend on, or more, and how many those are.
+
+    Parameters
+    ----------
+    data : bytes-like
+        Any image.
+    size : (height, width)
+        Its pixels.
+    bottom : int
+        1 or more; in pixels of the whole image.
+
+    Returns
+    -------
+    (bytes-like, int) or None
+        The whole image where nothing can be left out. None where it is no ordinary JPEG of that size in one scan, in
+        which the decoder goes over the pixels once.
+    """
+    if _native is None:
+        return first_rows_in_python(data, size, bottom)
+    return _native.first_rows(bytes(data), *size, bottom)
+
+
+def first_rows_in_python(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
+    """Do the same as `first_rows`, more slowly."""
+    header = _read_header(data)
+    if header is None or (header.height, header.width) != size:
+        return None
+    step = header.mcu_height
+    if step not in (8, 16, 32):
+        return data, header.height
+    rows = -(-bottom // step) * step
+    if step > 8:
+        rows += step  # upsampling of the chroma planes looks at the row below
+    if rows >= header.height:
+        return data, header.height
+    part = bytearray(data)
+    struct.pack_into(">H", part, header.frame + 1, rows)
+    return part, rows
+
+
+def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> CutOut | None:
+    """Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on.
+
+    Parameters
+    ----------
+    data : bytes-like
+        Any image.
+    size : (height, width)
+        Its pixels.
+    rectangle : (top, left, height, width)
+        In pixels of the whole image; it lies inside of it.
+    halvings : int
+        How often the decoder is going to halve the image.
+
+    Returns
+    -------
+    CutOut or None
+        The whole image where nothing can be left out. None where the image is no tiled JPEG of that size, its
+        markers are not where its table says, or cutting is not worth its while.
+    """
+    if _native is None:
+        return cut_out_in_python(data, size, rectangle, halvings) if len(data) >= _WORTH_PYTHON else None
+    made = _native.cut_out(bytes(data), *size, *rectangle, halvings)
+    return None if made is None else CutOut(*made)
+
+
+def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> CutOut | None:
+    """Do the same as `cut_out`, more slowly."""
+    tiles = read_tiles(data) if _read_header(data) is not None else None
+    if tiles is None or tiles.grid[:2] != size:
+        return None
+    top, left, height, width = rectangle
+    if not (height >= 1 <= width and 0 <= top <= size[0] - height and 0 <= left <= size[1] - width):
+        raise ValueError("the rectangle does not lie inside of the image")
+    if not 0 <= halvings <= 3:
+        raise ValueError("halvings are 0 to 3")
+    window = tiles.grid.window(rectangle, halvings)
+    if window is None:
+        return CutOut(data, (0, 0, *size))
+    joined = _join(data, tiles, window)
+    if joined is None:
+        return None
+    part = tiles.grid.extent(window)
+    struct.pack_into(">HH", joined, tiles.segment + tiles.frame - tiles.header + 1, *part[2:])
+    return CutOut(joined, part)
+
+
+def _read_header(data: Buffer) -> jpeg.JPEGHeader | None:
+    """Read the header of an ordinary JPEG that is coded in one scan; None of others."""
+    header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
+    if header is None or not header.ordinary or not header.sequential or not jpeg.one_scan(data, header):
+        return None
+    return header
+
+
+def _join(data: Buffer, tiles: Tiles, window: Window) -> bytearray | None:
+    """Return the headers and some tiles; None where the rows of tiles have other markers than they should."""
+    grid, group = tiles.grid, tiles.group
+    first_group, group_end = window.first_row // group, -(-window.row_end // group)
+    first_row, row_end = first_group * group, min(group_end * group, grid.rows)
+    begin = int(tiles.group_ends[first_group - 1]) if first_group else tiles.scan
+    before, count = first_row * grid.columns, (row_end - first_row) * grid.columns
+    expected = restarts(before, count)
+    if row_end == grid.rows:
+        expected[-1] = _END[1]
+    scan = np.frombuffer(data, np.uint8)[begin : tiles.group_ends[group_end - 1]]
+    markers = np.flatnonzero(scan[:-1] == 0xFF)
+    markers = markers[scan[markers + 1] != 0]
+    if not np.array_equal(scan[markers + 1], expected):
+        return None
+    ends = (markers + 2).reshape(-1, grid.columns)
+    last_rows = [*range(group - 1, len(ends) - 1, group), -1]
+    if not np.array_equal(begin + ends[last_rows, -1], tiles.group_ends[first_group:group_end]):
+        return None
+    if before and data[begin - 2 : begin] != bytes([0xFF, *restarts(before - 1, 1)]):
+        return None
+
+    # The tiles of a row lie in one piece.
+    rows = slice(window.first_row - first_row, window.row_end - first_row)
+    starts = np.concatenate([[0], ends.ravel()[:-1]]).reshape(ends.shape)[rows, window.first]
+    ends = ends[rows, window.first : window.end]
+    joined = bytearray(data[: tiles.segment]) + data[tiles.header : tiles.scan]
+    head = len(joined)
+    for start, end in zip(starts.tolist(), ends[:, -1].tolist(), strict=True):
+        joined += data[begin + start : begin + end]
+
+    # Each tile has brought the marker after it, whose number is another one now; after the last the image ends.
+    lengths = ends[:, -1] - starts
+    at = head + ends + (lengths.cumsum() - lengths - starts)[:, None] - 1
+    np.frombuffer(joined, np.uint8)[at.ravel()] = restarts(0, at.size)
+    joined[-2:] = _END
+    return joined
+
+
+_LEAST_TILE = 460  # bytes, on average: what lets ImageNet's photos grow by half a per cent
+
+
+def require_transcoder() -> None:
+    """Raise MissingDependencyError where packer's own C is not there."""
+    if _native is None:
+        short = shortcoming()
+        assert short is not None
+        raise MissingDependencyError(f"tiled JPEGs are written by packer's own C: {short.reason}. {short.cure}")
+
+
+def transcode(data: Buffer) -> bytes:
+    """Make a tiled JPEG of a JPEG. The pixels, and the metadata, stay what they are.
+
+    Parameters
+    ----------
+    data : bytes-like
+        A JPEG: 8 bits, one or three components, Huffman-coded; sequential or progressive.
+
+    Raises
+    ------
+    NotTileableError
+        If it is another kind of JPEG, or not quite well-formed; the reason says why.
+    MissingDependencyError
+        If packer's own C is not there.
+    """
+    require_transcoder()
+    source = bytes(data)
+    made = _native.transcode(source, MAX_PIXELS, _LEAST_TILE)
+    if isinstance(made, str):
+        raise NotTileableError(made)
+    metadata, header, columns, row_sizes, scan, end = made
+    return assemble(metadata, header, columns, np.frombuffer(row_sizes, np.int64), scan, memoryview(source)[end:])

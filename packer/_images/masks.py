@@ -1,0 +1,394 @@
+"""Encoded masks, and images of any mode, decoded and cut as records of `CROP` say.
+
+Images in RGB are `packer._images.rectangle`'s, which decodes no more of them than it must.
+
+Arrays cut, resized to the nearest pixel, mirrored and padded, as records of `CROP` say: for masks.
+
+Every pixel is torchvision's, of ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` of a
+``tv_tensors.Mask``. Pillow takes other neighbours.
+
+Masks and images of any kind moved as affine operations say, to the nearest pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images.extension import _native
+from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, PADDINGS, Box, sources
+from packer._images.modes import decode_as, decode_unchanged, holds_ids
+from packer._images.operations import KINDS, NO_FILL, Operations
+from packer._images.resize import resize_numbers
+from packer._table import Buffer, Ints
+from packer.errors import ImageError, ImageTooLargeError
+
+__all__ = [
+    "AFFINE",
+    "Fill",
+    "colour_of",
+    "cut_image",
+    "cut_mask",
+    "decode_mask",
+    "gather",
+    "moved",
+    "nearest",
+    "places",
+    "require_inside",
+    "smooth",
+    "window_places",
+]
+
+Fill = float | Sequence[float]
+"""A number, or one of each channel."""
+
+Pixels = npt.NDArray[Any]
+
+
+def nearest(pixels: Pixels, box: Box, fill: Fill = 0, *, out: Pixels | None = None) -> Pixels:
+    """Return the window of a box: its rectangle, resized to the nearest pixel.
+
+    Parameters
+    ----------
+    pixels : (height, width) or (height, width, channels) array
+        The whole image, of any dtype. The box's rectangle lies inside of it.
+    box : Box
+        What is wanted; how it interpolates is passed over, and so is the colour of its padding.
+    fill : number or sequence of channels numbers
+        What ``constant`` padding shows.
+    out : contiguous (out_height, out_width) or (out_height, out_width, channels) array, optional
+        Where the window is written; of the dtype of the pixels.
+
+    Returns
+    -------
+    (out_height, out_width) or (out_height, out_width, channels) array
+
+    Raises
+    ------
+    ValueError
+        If the rectangle reaches outside of the pixels, the dtype cannot hold `fill`, or `out` is another array.
+    """
+    require_inside(pixels.shape, box)
+    rows, columns = places(box)
+    return gather(pixels, rows, columns, fill, out=out)
+
+
+def require_inside(shape: Sequence[int], box: Box) -> None:
+    """Raise ValueError where a box's rectangle reaches outside of pixels of a shape, (height, width, ...)."""
+    top, left, height, width = box.rectangle
+    if min(top, left) < 0 or min(height, width) < 1 or top + height > shape[0] or left + width > shape[1]:
+        raise ValueError(f"{box.rectangle} is no rectangle of {shape[1]} x {shape[0]} pixels")
+
+
+def places(box: Box) -> tuple[Ints, Ints]:
+    """Return which row of the image each row of a box's window shows, and which column each column.
+
+    Returns
+    -------
+    rows : (out_height,) int64 array
+    columns : (out_width,) int64 array
+        -1 where constant padding is shown.
+    """
+    rows, columns = window_places(box)
+    top, left, height, width = box.rectangle
+    return _of_image(rows, top, height, box.scaled_height), _of_image(columns, left, width, box.scaled_width)
+
+
+def window_places(box: Box) -> tuple[Ints, Ints]:
+    """Do the same as `places`, of the resized rectangle in place of the image."""
+    rows, columns = sources(box)
+    if PADDINGS[box.padding] == "constant":
+        rows[_outside(box.cut_top, box.out_height, box.scaled_height)] = -1
+        columns[_outside(box.cut_left, box.out_width, box.scaled_width)] = -1
+    return rows, columns[::-1] if box.flip else columns
+
+
+def _outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
+    places = np.arange(first, first + count)
+    return (places < 0) | (places >= side)
+
+
+def _of_image(shown: Ints, first: int, side: int, scaled: int) -> Ints:
+    """Return where places of a side that was resized lay before: by torch's arithmetic, which rounds to float32."""
+    inside = shown >= 0
+    if scaled != side:
+        before = (shown.astype(np.float32) * (np.float32(side) / np.float32(scaled))).astype(np.int64)
+        shown = np.where(inside, np.minimum(before, side - 1), -1)
+    return np.where(inside, shown + first, -1)
+
+
+def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0, *, out: Pixels | None = None) -> Pixels:
+    """Return the pixels in some rows and columns, and `fill` where a row or a column is -1.
+
+    Parameters and errors are those of `nearest`.
+    """
+    shape = (len(rows), len(columns), *pixels.shape[2:])
+    if out is None:
+        out = np.empty(shape, pixels.dtype)
+    elif out.shape != shape or out.dtype != pixels.dtype or not out.flags.c_contiguous:
+        raise ValueError(f"a contiguous array of {pixels.dtype} {shape} is needed, not of {out.dtype} {out.shape}")
+    colour = colour_of(fill, pixels)
+    missing = min(rows.min(initial=0), columns.min(initial=0)) < 0
+    if _native is None:
+        out[:] = pixels[rows[:, None], columns]
+        if missing:
+            out[rows < 0] = colour
+            out[:, columns < 0] = colour
+        return out
+    if not pixels[:1].flags.c_contiguous:
+        pixels = np.ascontiguousarray(pixels)
+    rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
+    begin, stride, fills, to = pixels.ctypes.data, pixels.strides[0], colour.ctypes.data, out.ctypes.data
+    places = rows.ctypes.data, columns.ctypes.data
+    _native.gather(begin, stride, colour.nbytes, *places, len(rows), len(columns), fills, to)
+    return out
+
+
+def colour_of(fill: Fill, pixels: Pixels) -> Pixels:
+    """Return one pixel of a fill, as the pixels have them."""
+    colour = np.zeros(pixels.shape[2:], pixels.dtype)
+    if isinstance(fill, int) and fill == 0:
+        return colour
+    with np.errstate(all="ignore"):
+        colour[...] = np.asarray(fill).astype(pixels.dtype)
+    if pixels.dtype.kind != "f" and not np.array_equal(colour, np.broadcast_to(fill, colour.shape)):
+        raise ValueError(f"a fill of {fill!r} does not fit into {pixels.dtype}")
+    return colour
+
+
+def decode_mask(
+    data: Buffer,
+    *,
+    exif: str = "ignore",
+    max_pixels: int = MAX_PIXELS,
+    size: tuple[int, int] | None = None,
+    rows: tuple[int, int] | None = None,
+) -> Pixels:
+    """Decode a mask: an image whose pixels are ids.
+
+    Parameters
+    ----------
+    data, exif, max_pixels, size, rows
+        As for `packer._images.modes.decode_unchanged`.
+
+    Returns
+    -------
+    (height, width) uint8, uint16 or int32 array
+        The indices of a palette, the levels of grey, or the bits. Writable.
+
+    Raises
+    ------
+    ImageError
+        As for `decode_unchanged`; and if the image has several channels, or floats.
+    """
+    pixels = decode_unchanged(data, exif=exif, max_pixels=max_pixels, size=size, rows=rows)
+    if pixels.shape[2] != 1 or pixels.dtype.kind == "f":
+        numbers = "floats" if pixels.dtype.kind == "f" else "numbers"
+        raise ImageError(f"a mask has one id a pixel, and this image has {pixels.shape[2]} channels of {numbers}")
+    return pixels[..., 0]
+
+
+def cut_mask(
+    data: Buffer,
+    size: tuple[int, int],
+    box: Box,
+    *,
+    fill: int = 0,
+    exif: str = "ignore",
+    max_pixels: int = MAX_PIXELS,
+    out: Pixels | None = None,
+) -> Pixels:
+    """Decode a mask as far as a box wants it, and return the window, resized to the nearest pixel.
+
+    Parameters
+    ----------
+    data, exif, max_pixels
+        As for `decode_mask`.
+    size : (height, width)
+        The size of the image that the mask belongs to; the box's rectangle lies inside of it.
+    box, fill
+        As for `packer._images.masks.nearest`.
+    out : contiguous (out_height, out_width) array, optional
+        Where the window is written. Its dtype holds all numbers of the mask's.
+
+    Returns
+    -------
+    (out_height, out_width) array
+        The window, of the mask's dtype; or `out`.
+
+    Raises
+    ------
+    ImageError
+        As for `decode_mask`; and if the mask has another size, or its dtype does not fit into that of `out`.
+    ValueError
+        As for `nearest`.
+    """
+    require_inside(size, box)
+    rows, columns = places(box)
+    shown = rows[rows >= 0]
+    first, end = (int(shown.min()), int(shown.max()) + 1) if shown.size else (0, 1)
+    pixels = decode_mask(data, exif=exif, max_pixels=max_pixels, size=size, rows=(first, end))
+    rows = np.where(rows >= 0, rows - first, -1)
+    if out is None or out.dtype == pixels.dtype:
+        return gather(pixels, rows, columns, fill, out=out)
+    if not np.can_cast(pixels.dtype, out.dtype, "safe"):
+        raise ImageError(f"a mask of {pixels.dtype} does not fit into {out.dtype}")
+    out[:] = gather(pixels.astype(out.dtype), rows, columns, fill)
+    return out
+
+
+def cut_image(
+    data: Buffer,
+    size: tuple[int, int],
+    box: Box,
+    mode: str,
+    *,
+    fill: Fill | None = None,
+    exif: str = "ignore",
+    max_pixels: int = MAX_PIXELS,
+) -> Pixels:
+    """Decode an image to a mode, and return the window of a box, resized as `smooth` does.
+
+    Where an image is decoded unchanged, the indices of a palette and single bits are resized to the nearest pixel, as
+    Pillow resizes them.
+
+    Parameters
+    ----------
+    data, mode, exif, max_pixels
+        As for `packer._images.modes.decode_as`.
+    size : (height, width)
+        The size that the image must have; the box's rectangle lies inside of it.
+    box, fill
+        As for `smooth`.
+
+    Returns
+    -------
+    (out_height, out_width, channels) array
+
+    Raises
+    ------
+    ImageError
+        As for `decode_as` and `smooth`; and if the image has another size.
+    ValueError
+        As for `smooth`.
+    """
+    require_inside(size, box)
+    pixels = decode_as(data, mode, exif=exif, max_pixels=max_pixels, size=size)
+    if mode == "unchanged" and box.scaled != box.crop and holds_ids(data):
+        return nearest(pixels, box, _fill(fill, pixels, box))
+    return smooth(pixels, box, fill)
+
+
+def smooth(pixels: Pixels, box: Box, fill: Fill | None = None) -> Pixels:
+    """Return the window of a box: its rectangle, resized anti-aliased as torchvision resizes tensors.
+
+    Parameters
+    ----------
+    pixels : (height, width, channels) array
+        The whole image, of uint8, uint16, int32, float32 or float64. The box's rectangle lies inside of it.
+    box : Box
+    fill : number or sequence of channels numbers, optional
+        What ``constant`` padding shows; by default the box's colour, which an image without three channels takes only
+        where the colour is a grey.
+
+    Returns
+    -------
+    (out_height, out_width, channels) array
+        The window, of the dtype of the pixels.
+
+    Raises
+    ------
+    ImageTooLargeError
+        If the resized rectangle has too many pixels.
+    ValueError
+        If the rectangle reaches outside of the pixels, or their dtype cannot hold `fill`.
+    """
+    require_inside(pixels.shape, box)
+    if box.scaled_height * box.scaled_width > MAX_PIXELS:
+        scaled = f"{box.scaled_width} x {box.scaled_height}"
+        raise ImageTooLargeError(f"a rectangle of it would be resized to {scaled} pixels, more than {MAX_PIXELS}")
+    top, left, height, width = box.rectangle
+    part = pixels[top : top + height, left : left + width]
+    resized = resize_numbers(part, *box.scaled, INTERPOLATIONS[box.interpolation])
+    return gather(resized, *window_places(box), _fill(fill, pixels, box))
+
+
+def _fill(fill: Fill | None, pixels: Pixels, box: Box) -> Fill:
+    """Return a fill, or the box's colour where there is none."""
+    if fill is not None:
+        return fill
+    colour = [box.fill >> shift & 0xFF for shift in (0, 8, 16)]
+    if pixels.shape[2] == 3:
+        return colour
+    if len(set(colour)) > 1:
+        raise ValueError(f"an image of {pixels.shape[2]} channels cannot be padded with the colour {tuple(colour)}")
+    return colour[0]
+
+
+AFFINE = KINDS.index("affine")
+
+
+def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> Pixels:
+    """Return pixels as operations move them, one after the other; those that move nothing are passed over.
+
+    The pixels are torchvision's, of ``affine_mask`` and ``rotate_mask``, and those of ``affine_image`` with nearest
+    interpolation.
+
+    Parameters
+    ----------
+    pixels : (height, width) or (height, width, channels) array
+    operations : (M,) array of OPERATION
+    fill : number or sequence of channels numbers, optional
+        What comes from outside; by default the colour of each operation, which an image without three channels takes
+        only where the colour is a grey.
+
+    Returns
+    -------
+    array of the same kind
+        The same array where nothing is moved.
+
+    Raises
+    ------
+    ValueError
+        If the dtype cannot hold `fill`, or the colour is none of such an image.
+    """
+    for operation in operations[operations["kind"] == AFFINE]:
+        colour = colour_of(_own_fill(operation, pixels) if fill is None else fill, pixels)
+        matrix = np.ascontiguousarray(operation["matrix"], np.float64)
+        if _native is None:
+            pixels = _moved(pixels, matrix, colour)
+            continue
+        source, out = np.ascontiguousarray(pixels), np.empty(pixels.shape, pixels.dtype)
+        begin, height, width, item = source.ctypes.data, len(source), source.shape[1], colour.nbytes
+        _native.move(begin, height, width, item, matrix.ctypes.data, colour.ctypes.data, out.ctypes.data)
+        pixels = out
+    return pixels
+
+
+def _moved(pixels: Pixels, matrix: npt.NDArray[np.float64], colour: Pixels) -> Pixels:
+    """Do what C does, with the same roundings: those of torchvision's affine and torch's grid_sample."""
+    height, width = sides = pixels.shape[:2]
+    half_height, half_width = (np.float32(side) * np.float32(0.5) for side in sides)
+    x, y = (np.arange(side, dtype=np.float32) + np.float32(1 - side) * np.float32(0.5) for side in (width, height))
+    a, b, across, c, d, down = (matrix.astype(np.float32).reshape(2, 3) / [[half_width], [half_height]]).ravel()
+    columns = np.rint((x * a + (y * b)[:, None] + across + 1) * half_width - np.float32(0.5))
+    rows = np.rint((x * c + (y * d)[:, None] + down + 1) * half_height - np.float32(0.5))
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    out = np.empty(pixels.shape, pixels.dtype)
+    out[...] = colour
+    out[inside] = pixels[rows[inside].astype(np.int64), columns[inside].astype(np.int64)]
+    return out
+
+
+def _own_fill(operation: Any, pixels: Pixels) -> Fill:
+    if operation["fill"] == NO_FILL:
+        return 0
+    colour = [int(operation["fill"]) >> shift & 0xFF for shift in (0, 8, 16)]
+    if pixels.shape[2:] == (3,):
+        return colour
+    if len(set(colour)) > 1:
+        raise ValueError(f"an image that has not three channels cannot be filled with the colour {tuple(colour)}")
+    return colour[0]

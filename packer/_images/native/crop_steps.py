@@ -1,0 +1,180 @@
+"""Crops and operations chosen in C, and the random numbers that they are chosen by, without Python's lock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images.extension import _native
+from packer._images.geometry import CROP, Crops
+from packer._images.operations import OPERATION, Operations
+from packer._table import Ints
+
+__all__ = ["ANY", "KINDS", "RULE", "RULES", "STEP", "choose", "choose_drawn", "decide", "uniforms"]
+
+KINDS = (
+    *("resized", "resized by side", "center cut", "random cut", "random resized cut", "mirrored", "padded"),
+    "random cut of v1",
+)
+"""What a step can do; `STEP` has the place in this tuple. The classes in packer.crops say what each is."""
+
+STEP = np.dtype(
+    [
+        *((name, np.int64) for name in ("kind", "randoms", "chosen", "height", "width", "interpolation")),
+        *((name, np.int64) for name in ("padding", "fill")),
+        *((name, np.int64) for name in ("above", "left", "below", "right")),
+        *((name, np.float64) for name in ("least", "most", "narrowest", "widest", "log_narrowest", "log_widest", "p")),
+    ]
+)
+"""One step of a rule.
+
+``kind``, ``randoms``, ``chosen``
+    A place in `KINDS`; how many random numbers an image needs, and how many are chosen by them.
+``height``, ``width``, ``interpolation``, ``padding``, ``fill``
+    Size and kind of the result, as in `packer._images.geometry.CROP`. The height of "resized by side" is that of
+    the shorter side; height and width of "padded" are those that a smaller result gets.
+``above``, ``left``, ``below``, ``right``
+    "padded" has them: by how many pixels the result becomes wider there.
+``least``, ``most``, ``narrowest``, ``widest``, ``log_narrowest``, ``log_widest``
+    "random resized cut" has them: shares of the area, ratios of width to height, and their logarithms.
+``p``
+    "mirrored" has it: how likely that is.
+"""
+
+RULES = ("of table", "erasing")
+"""What a rule for operations can do; `RULE` has the place in this tuple. Each decides on one operation."""
+
+ANY = -1
+"""The strength of an operation, where a random number decides on it."""
+
+RULE = np.dtype(
+    [
+        *((name, np.int64) for name in ("kind", "randoms", "table", "operations", "strengths", "strength", "fill")),
+        *((name, np.float64) for name in ("p", "least", "most", "log_narrowest", "log_widest")),
+    ]
+)
+"""One rule of `decide`.
+
+``kind``, ``randoms``
+    A place in `RULES`; how many random numbers an image needs.
+``table``, ``operations``, ``strengths``, ``strength``
+    "of table" has them: the address of an (operations, strengths, 2) array of `OPERATION`, of both signs; and the place
+    of the strength, or `ANY`.
+``fill``, ``p``, ``least``, ``most``, ``log_narrowest``, ``log_widest``
+    "erasing" has them: the colour, as `OPERATION` has it; how likely it is; shares of the area, and logarithms of
+    ratios.
+"""
+
+if _native is not None and (
+    STEP.names != tuple(_native.STEP_FIELDS.split()) or RULE.names != tuple(_native.RULE_FIELDS.split())
+):
+    raise ImportError("packer._images._native was compiled from another version: install packer anew")
+
+
+def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> npt.NDArray[np.float64]:
+    """Return the random numbers of `packer.samplers._random.uniforms`.
+
+    Parameters
+    ----------
+    seed, epoch : int
+        Integers of any size, which count modulo 2**64.
+    indices : (N,) int64 array
+    """
+    indices = np.ascontiguousarray(indices, np.int64)
+    numbers = np.empty((len(indices), randoms))
+    key = _signed(seed), _signed(epoch)
+    _native.uniforms(*key, indices.ctypes.data, len(indices), randoms, numbers.ctypes.data)
+    return numbers
+
+
+def _signed(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def choose(
+    steps: npt.NDArray[Any], heights: Ints, widths: Ints, numbers: npt.NDArray[np.float64], *, chosen: bool = False
+) -> Crops | None:
+    """Choose the crops of N images.
+
+    Parameters
+    ----------
+    steps : (M,) array of STEP
+    heights, widths : (N,) int64 arrays
+        Sizes of the images.
+    numbers : (N, randoms) or (N, chosen) float64 array
+        Uniform in [0, 1), or with `chosen` what was chosen by such; the rows may lie apart.
+
+    Returns
+    -------
+    (N,) array of CROP, or None
+        None where an image is too small for a step, too large, or empty: Python chooses, and says so.
+    """
+    crops = np.empty(len(heights), CROP)
+    heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
+    numbers, stride = _rows(numbers)
+    sizes = heights.ctypes.data, widths.ctypes.data, len(heights)
+    done = _native.choose(steps.ctypes.data, len(steps), *sizes, numbers.ctypes.data, stride, chosen, crops.ctypes.data)
+    return crops if done else None
+
+
+def choose_drawn(  # noqa: PLR0917
+    steps: npt.NDArray[Any], heights: Ints, widths: Ints, numbers: npt.NDArray[np.float64], crops: Crops, done: int
+) -> tuple[int, int] | None:
+    """Choose the crops of images as their numbers are drawn, each image after the one before it.
+
+    Parameters
+    ----------
+    steps : (M,) array of STEP
+    heights, widths : (N,) int64 arrays
+        Sizes of the images.
+    numbers : contiguous (1 + kinds, L) float64 array
+        What each of the next L numbers of a generator is if it is of a kind: of 32 bits; and then what each "random
+        resized cut" draws, a share of the area and a ratio, and each "mirrored", a number in [0, 1).
+    crops : (N,) array of CROP
+        Where the crops are written.
+    done : int
+        How many images have their crop already.
+
+    Returns
+    -------
+    (int, int) or None
+        How many images have their crop, as many as there are surely numbers for; and how many numbers were used. None
+        as of `choose`.
+    """
+    heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
+    counts = np.array([done, 0])
+    sizes = heights.ctypes.data, widths.ctypes.data, len(heights)
+    places = numbers.ctypes.data, numbers.shape[1], counts.ctypes.data, crops.ctypes.data
+    if not _native.choose_drawn(steps.ctypes.data, len(steps), *sizes, *places):
+        return None
+    images, used = counts.tolist()
+    return images, used
+
+
+def decide(rules: npt.NDArray[Any], height: int, width: int, numbers: npt.NDArray[np.float64]) -> Operations:
+    """Decide on the operations on N images of a size.
+
+    Parameters
+    ----------
+    rules : (M,) array of RULE
+    numbers : (N, randoms) float64 array
+        Uniform in [0, 1); the rows may lie apart.
+
+    Returns
+    -------
+    (N, M) array of OPERATION
+    """
+    made = np.empty((len(numbers), len(rules)), OPERATION)
+    numbers, stride = _rows(numbers)
+    place = numbers.ctypes.data, stride
+    _native.decide(rules.ctypes.data, len(rules), height, width, len(numbers), *place, made.ctypes.data)
+    return made
+
+
+def _rows(numbers: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], int]:
+    """Return rows of numbers that lie together in each row, and how many numbers lie from one row to the next."""
+    if numbers.dtype != np.float64 or (numbers.shape[1] and numbers.strides[1] != 8) or numbers.strides[0] % 8:
+        numbers = np.ascontiguousarray(numbers, np.float64)
+    return numbers, numbers.strides[0] // 8

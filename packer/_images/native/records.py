@@ -1,0 +1,185 @@
+"""Tasks of a pack's samples, made in C: what the table says of each, and what is wanted of it.
+
+Sizes and checksums of images, found in C from their bytes, of which no more are read than that needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images.extension import _native
+from packer._images.geometry import CROP, MAX_PIXELS, Crops
+from packer._images.native import TASK
+from packer._images.operations import OPERATION, Operations
+from packer._images.probe import ROTATED
+from packer._storage.packfile import LARGEST_READ, LOCATION
+from packer._table import LONGEST_NAME, Ints, Table
+
+__all__ = ["CAN_SURVEY", "FINDINGS", "KINDS", "SURVEY", "Located", "Locating", "Results", "survey"]
+
+_COLUMNS = "label", "height", "width", "offset", "size", "crc32c", "name_end"
+_OF_TASK, _OF_CROP, _OF_OPERATION = (record.itemsize // 8 for record in (TASK, CROP, OPERATION))  # numbers of each
+
+
+class Results(NamedTuple):
+    """The memory of the results of a view: the address of the first, the bytes to the next, and their size."""
+
+    address: int
+    step: int
+    height: int
+    width: int
+
+
+class Located:
+    """Tasks of V views of N images.
+
+    Parameters
+    ----------
+    count, views, operations : int
+        N, V, and how many operations each view has.
+
+    Attributes
+    ----------
+    at, operations_at, places_at, sums_at : int
+        Where C finds the arrays below.
+    """
+
+    def __init__(self, count: int, views: int, operations: int) -> None:
+        self._shape = count, views
+        sizes = count * views * _OF_TASK, count * views * operations * _OF_OPERATION, count, count + 1
+        self._parts = np.split(np.empty(sum(sizes), np.int64), np.cumsum(sizes[:-1]))
+        self.at, self.operations_at, self.places_at, self.sums_at = (part.ctypes.data for part in self._parts)
+
+    @property
+    def tasks(self) -> npt.NDArray[Any]:
+        """(N, V) array of TASK, which has the results' addresses when `aim` has said them.
+
+        Without a file, the position is the table's offset, and the file is to be filled in, unless it is `NOWHERE`: a
+        name does not lie among the names, or packer's decoder does not suit.
+        """
+        return self._parts[0].view(TASK).reshape(self._shape)
+
+    @property
+    def operations(self) -> Operations:
+        """(N, V, M) array of OPERATION: what is done to each result."""
+        count, views = self._shape
+        operations = len(self._parts[1]) // max(count * views * _OF_OPERATION, 1)
+        return self._parts[1].view(OPERATION).reshape(count, views, operations)
+
+    @property
+    def places(self) -> Ints:
+        """(N,) int64 array: which of the images these are."""
+        return self._parts[2]
+
+    @property
+    def sums(self) -> Ints:
+        """(N + 1,) int64 array: how many pixels all images before each have, and at last all images.
+
+        The pixels are those of an image, of a result, or of what lies between the two passes of resizing: the most.
+        """
+        return self._parts[3]
+
+    def aim(self, begin: int, end: int, results: Sequence[Results]) -> bool:
+        """Say where the results of a batch go, from one image to before another; tell whether they have the size."""
+        numbers = np.array(results, np.int64)
+        views = self._shape[1]
+        tasks, places = self.at + 8 * _OF_TASK * views * begin, self.places_at + 8 * begin
+        return _native.aim(tasks, end - begin, views, places, begin, numbers.ctypes.data)
+
+
+class Locating:
+    """Makes the tasks of a pack's samples. It needs packer's C.
+
+    Parameters
+    ----------
+    table : Table
+    raw : bool
+        Whether the pack has pixels.
+    checked : bool
+        Whether what is read is compared with its checksum.
+    scaled : bool
+        Whether images may be halved, which is left to others.
+    """
+
+    def __init__(self, table: Table, *, raw: bool, checked: bool, scaled: bool = False) -> None:
+        self._table = table  # kept alive: the addresses are those of its columns
+        columns = [getattr(table, name) for name in _COLUMNS]
+        addresses, steps = [column.ctypes.data for column in columns], [column.strides[0] for column in columns]
+        names = table.names.ctypes.data, len(table.names), LONGEST_NAME
+        self._numbers = np.array([*addresses, *names, raw, checked, MAX_PIXELS, scaled, LARGEST_READ, *steps], np.int64)
+        self._address = self._numbers.ctypes.data
+
+    def tasks(self, positions: Ints, crops: Crops, batch: int, step: int, file: tuple[int, int, int]) -> Located:
+        """Return tasks; of each `step` images of each batch in the order in which their bytes lie.
+
+        Parameters
+        ----------
+        positions : (N,) int64 array
+            As `Reader.positions` gives. They are believed.
+        crops : (N, V) array of CROP
+            With operations or without; see `packer._images.operations.with_operations`.
+        batch, step : int
+            1 or more.
+        file : (int, int, int)
+            The file in which all bytes lie, if they lie in one: a descriptor, at which byte offsets begin to count, and
+            how many bytes there are from there on. A descriptor of -1 without such a file.
+        """
+        for name in (*_COLUMNS, "names"):
+            self._table.column(name)  # which looks at the file of a table that is mapped
+        positions, crops = np.ascontiguousarray(positions, np.int64), np.ascontiguousarray(crops)
+        each, (count, views) = crops.dtype.itemsize // 8, crops.shape
+        made = Located(count, views, (each - _OF_CROP) // _OF_OPERATION)
+        given = count, views, crops.ctypes.data, each, batch, step, *file
+        written = made.at, made.operations_at, made.places_at, made.sums_at
+        _native.locate(self._address, positions.ctypes.data, *given, *written)
+        return made
+
+
+CAN_SURVEY = _native is not None
+"""Whether C was compiled; without it, `packer._images.probe.inspect` says what there is to say of each image."""
+
+FINDINGS = {1: "CMYK", 2: ROTATED, 4: "bytes after its end"}
+"""The bits of ``findings``, and what `inspect` calls them."""
+
+KINDS = "jpeg", "png", "webp"
+"""What `inspect` calls a ``kind``."""
+
+_OF_AN_IMAGE = "turned", "out", "read", "modified", "kind", "orientation", "findings", "seen"
+
+SURVEY = np.dtype([*LOCATION.descr, *((name, np.int64) for name in _OF_AN_IMAGE)])
+"""An image and what was found.
+
+The fields of `LOCATION`
+    ``checked`` says whether a checksum is taken. ``height``, ``width`` and ``crc32c`` are written.
+``turned``
+    Whether an EXIF orientation has a say in height and width.
+``out``, ``read``
+    The address of memory for all bytes of an image in a file, or 0: no more are read than tells its size. Whether they
+    were read; a whole file is not where it changed meanwhile.
+``modified``
+    When a whole file was changed last, in nanoseconds; of what was ``read``.
+``kind``, ``orientation``
+    Which of `KINDS`; EXIF orientation, 1 to 8.
+``findings``
+    Bits of `FINDINGS`.
+``seen``
+    0 where nothing was found: the image is not there, or so unusual that `inspect` decides what it is.
+"""
+
+if _native is not None and SURVEY.names != tuple(_native.SURVEY_FIELDS.split()):
+    raise ImportError("packer._images._native was compiled from another version: install packer anew")
+
+
+def survey(records: npt.NDArray[Any]) -> None:
+    """Look at images, as `inspect` does, and write what was found into their records.
+
+    Parameters
+    ----------
+    records : contiguous (N,) array of SURVEY
+        Addresses in them are believed.
+    """
+    _native.survey(records.ctypes.data, len(records))

@@ -1,0 +1,294 @@
+"""Levels and colours of the pixels of a batch, each image by its own factor.
+
+Every function takes (N, 3, height, width) uint8 images and (N,) records of OPERATION, and returns such images. The
+roundings come in the order of torchvision's functions for uint8 tensors.
+
+Pixels made of their neighbours, in a batch; see `packer._images.torch_ops`.
+
+Operations on a batch in place: which images get which of them.
+
+Pixels that move, and rectangles that are erased, in a batch; see `packer._images.torch_ops`.
+
+The operations of augmentation on batches of tensors, on any device: see packer.augment.
+
+They are for batches that lie on a GPU, and for where packer's C was not compiled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+from packer._images.operations import FILTERS, KINDS, NO_FILL, Operations
+
+__all__ = [
+    "blur",
+    "brighten",
+    "contrast",
+    "equalize",
+    "erase",
+    "invert",
+    "make_grey",
+    "move",
+    "operate",
+    "posterize",
+    "saturate",
+    "sharpen",
+    "solarize",
+    "stretch",
+    "turn_hue",
+]
+
+_MOST = 255.0  # the largest level
+_LUMA = (0.2989, 0.587, 0.114)
+
+
+def brighten(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    return (images * _factors(images, operations)).clamp_(0, _MOST).byte()
+
+
+def contrast(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    mean = _grey(images).floor_().mean((1, 2, 3), keepdim=True)
+    return blended(images, mean, _factors(images, operations))
+
+
+def saturate(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    return blended(images, _grey(images).floor_(), _factors(images, operations))
+
+
+def make_grey(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    return _grey(images).byte().expand_as(images)
+
+
+def invert(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    return 255 - images
+
+
+def solarize(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    return torch.where(images >= _factors(images, operations), 255 - images, images)
+
+
+def posterize(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    kept = [0xFF & -(1 << 8 - int(bits)) for bits in operations["factor"]]
+    return images & torch.tensor(kept, dtype=torch.uint8, device=images.device)[:, None, None, None]
+
+
+def stretch(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    """Stretch the levels of each colour to all that there are: torchvision's autocontrast."""
+    least, most = (
+        extreme.float() for extreme in (images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True))
+    )
+    flat = least == most
+    least[flat] = 0
+    scale = torch.where(flat, 1.0, (most - least) / _MOST)
+    return ((images - least) / scale).clamp_(0, _MOST).byte()
+
+
+def equalize(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    """Let every level occur about as often, by Pillow's rule, which keeps colours of few levels as they are."""
+    flat = images.flatten(2).long()
+    counts = torch.zeros((*images.shape[:2], 256), dtype=torch.long, device=images.device)
+    counts.scatter_add_(2, flat, torch.ones_like(flat))
+    last = images.amax((2, 3)).long()[..., None]
+    step = (flat.shape[2] - counts.gather(2, last)) // 255
+    below = counts.cumsum(2) - counts
+    table = ((below + step // 2) // step.clamp(min=1)).clamp_(0, 255)
+    made = table.gather(2, flat).byte().view(images.shape)
+    return torch.where(step[..., None] > 0, made, images)
+
+
+def turn_hue(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    """Turn the hue by a factor of the circle: by the hexagon of Smith's HSV, which torchvision's adjust_hue takes."""
+    levels = images / _MOST
+    red, green, blue = levels.unbind(1)
+    most, least = levels.amax(1), levels.amin(1)
+    reach = most - least
+    divisor = torch.where(reach == 0, 1.0, reach)
+    of_others = torch.where(most == green, (blue - red) / divisor + 2, (red - green) / divisor + 4)
+    sixths = torch.where(most == red, (green - blue) / divisor, of_others)
+    turned = (sixths / 6 + _factors(images, operations)[:, 0]).remainder_(1) * 6
+    made = []
+    for corner in (5, 3, 1):  # of the hexagon, where red, green and blue begin to fall
+        place = (turned + corner) % 6
+        made.append(most - reach * torch.minimum(place, 4 - place).clamp_(0, 1))
+    return (torch.stack(made, 1) * (_MOST + 1 - 1e-3)).byte()
+
+
+def blended(images: torch.Tensor, others: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Return images times their factor, and others times the rest."""
+    return (images * factors + others * (1 - factors)).clamp_(0, _MOST).byte()
+
+
+def _grey(images: torch.Tensor) -> torch.Tensor:
+    red, green, blue = images.unbind(1)
+    return (red * _LUMA[0] + green * _LUMA[1] + blue * _LUMA[2])[:, None]
+
+
+def _factors(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    return torch.tensor(operations["factor"], dtype=torch.float32, device=images.device)[:, None, None, None]
+
+
+def sharpen(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    """Blend with Pillow's ImageFilter.SMOOTH of the image; the pixels of the edge, which lack neighbours, stay."""
+    height, width = images.shape[2:]
+    if height <= 2 or width <= 2:
+        return images
+    # Sums of levels are exact. A convolution would be rounded to 10 bits where cuDNN takes TF32, as it does by default.
+    levels = images.float()
+    sums = F.avg_pool2d(levels, 3, 1, divisor_override=1)
+    soft = sums.add_(levels[..., 1:-1, 1:-1], alpha=4).div_(13).round_()
+    factors = torch.tensor(operations["factor"], dtype=torch.float32, device=images.device)[:, None, None, None]
+    made = images.clone()
+    made[..., 1:-1, 1:-1] = blended(images[..., 1:-1, 1:-1], soft, factors)
+    return made
+
+
+def blur(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    made = images.clone()
+    for height, width in np.unique(np.stack([operations["height"], operations["width"]], 1), axis=0).tolist():
+        chosen = np.flatnonzero((operations["height"] == height) & (operations["width"] == width))
+        which = torch.from_numpy(chosen).to(images.device)
+        sigmas = torch.tensor(operations["factor"][chosen], dtype=torch.float32, device=images.device)
+        made[which] = _blurred(images[which], height, width, sigmas)
+    return made
+
+
+def _blurred(images: torch.Tensor, height: int, width: int, sigmas: torch.Tensor) -> torch.Tensor:
+    """Blur down and across, which is as good as both at once: images reflect at their edges."""
+    count = len(images)
+    channels = images.float().reshape(1, 3 * count, *images.shape[2:])
+    padded = F.pad(channels, [width // 2, width // 2, height // 2, height // 2], mode="reflect")
+    down = _weights(height, sigmas).repeat_interleave(3, 0)[:, None, :, None]
+    across = _weights(width, sigmas).repeat_interleave(3, 0)[:, None, None, :]
+    soft = F.conv2d(F.conv2d(padded, down, groups=3 * count), across, groups=3 * count)
+    return soft.round_().clamp_(0, 255).byte().reshape(images.shape)
+
+
+def _weights(size: int, sigmas: torch.Tensor) -> torch.Tensor:
+    """Return the weights of a kernel for every sigma: (N, size)."""
+    end = (size - 1) / (2 * math.sqrt(2))
+    places = torch.linspace(-end, end, size, device=sigmas.device)
+    return torch.softmax(-((places / sigmas[:, None]) ** 2), 1)
+
+
+def move(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    made = images.clone()
+    for interpolation, name in enumerate(FILTERS):
+        chosen = np.flatnonzero(operations["interpolation"] == interpolation)
+        if chosen.size:
+            which = torch.from_numpy(chosen).to(images.device)
+            made[which] = _moved(images[which], operations[chosen], name)
+    return made
+
+
+def _moved(images: torch.Tensor, operations: Any, interpolation: str) -> torch.Tensor:
+    grid = _grid(images, operations["matrix"])
+    if interpolation == "nearest":
+        return _nearest(images, grid, _colours(images, operations).byte())
+    inside = torch.ones_like(images[:, :1])
+    both = torch.cat([images, inside], 1).float()
+    found = F.grid_sample(both, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
+    moved, share = found[:, :3], found[:, 3:]  # how much of a pixel comes from inside of the image
+    filled = torch.from_numpy(operations["fill"] != NO_FILL).to(images.device)[:, None, None, None]
+    with_fill = moved * share + (1 - share) * _colours(images, operations)
+    return torch.where(filled, with_fill, moved).round_().clamp_(0, 255).byte()
+
+
+def _nearest(images: torch.Tensor, grid: torch.Tensor, colours: torch.Tensor) -> torch.Tensor:
+    """Return the pixels at places of a grid, and colours outside of the image.
+
+    As `grid_sample` does, but with the same roundings on every device: a place halfway between two pixels, of which
+    some movements have many, is moved to the same one. A GPU's `grid_sample` multiplies and adds with one rounding.
+    """
+    height, width = images.shape[2:]
+    size = torch.tensor([width, height], dtype=torch.float32, device=images.device)
+    places = grid.add(1).mul_(size).sub_(1).div_(2).round_()
+    inside = ((places >= 0) & (places < size)).all(3)
+    columns, rows = places.clamp_(min=0).minimum(size - 1).long().unbind(3)
+    which = (rows * width + columns).flatten(1)[:, None].expand(-1, 3, -1)
+    found = images.flatten(2).gather(2, which).view(images.shape)
+    return torch.where(inside[:, None], found, colours)
+
+
+def _grid(images: torch.Tensor, matrices: Any) -> torch.Tensor:
+    """Return where each pixel comes from, in halves of the image from its centre: (N, height, width, 2)."""
+    height, width = images.shape[2:]
+    across = torch.arange(width, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * width)
+    down = torch.arange(height, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * height)
+    halves = torch.tensor([[0.5 * width], [0.5 * height]], device=images.device)
+    scaled = torch.tensor(np.asarray(matrices).reshape(-1, 2, 3), dtype=torch.float32, device=images.device) / halves
+    of_column, of_row, shift = scaled[:, None, None].unbind(4)
+    # No product of matrices: what a program allows them (TF32, autocast) would move pixels.
+    return across[:, None] * of_column + down[:, None, None] * of_row + shift
+
+
+def erase(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    rows = _within(images.shape[2], operations["top"], operations["height"], images.device)
+    columns = _within(images.shape[3], operations["left"], operations["width"], images.device)
+    erased = (rows[:, :, None] & columns[:, None, :])[:, None]
+    return torch.where(erased, _colours(images, operations).byte(), images)
+
+
+def _within(size: int, first: Any, count: Any, device: torch.device) -> torch.Tensor:
+    """Tell for every image which of `size` rows or columns are among the `count` from `first` on: (N, size)."""
+    places = np.arange(size)
+    return torch.from_numpy((places >= first[:, None]) & (places < (first + count)[:, None])).to(device)
+
+
+def _colours(images: torch.Tensor, operations: Any) -> torch.Tensor:
+    """Return red, green and blue to fill with: (N, 3, 1, 1) float32."""
+    fill = np.where(operations["fill"] == NO_FILL, 0, operations["fill"])
+    colours = np.stack([fill & 255, fill >> 8 & 255, fill >> 16 & 255], 1).astype(np.float32)
+    return torch.from_numpy(colours).to(images.device)[:, :, None, None]
+
+
+_OPERATE: dict[str, Callable[[torch.Tensor, Any], torch.Tensor]] = {
+    "brightness": brighten,
+    "contrast": contrast,
+    "saturation": saturate,
+    "hue": turn_hue,
+    "grayscale": make_grey,
+    "blur": blur,
+    "solarize": solarize,
+    "posterize": posterize,
+    "equalize": equalize,
+    "autocontrast": stretch,
+    "invert": invert,
+    "sharpness": sharpen,
+    "affine": move,
+    "erase": erase,
+}
+
+
+def operate(images: torch.Tensor, operations: Operations) -> None:
+    """Change the images of a batch in place, each by its operations, one after the other.
+
+    Images that get the same operation at the same step are changed together. Each operation gives what the function of
+    torchvision's ``transforms.v2.functional`` gives of a uint8 tensor, or levels that differ by one.
+
+    Parameters
+    ----------
+    images : (N, 3, height, width) uint8 tensor
+        RGB, on any device.
+    operations : (N, M) array of OPERATION
+        See `packer._images.operations.OPERATION`.
+
+    Raises
+    ------
+    ValueError
+        If there are operations for another number of images.
+    """
+    if operations.ndim != 2 or len(operations) != len(images):
+        raise ValueError(f"{len(images)} images need operations for each, not {operations.shape}")
+    with torch.autocast(images.device.type, enabled=False):  # the training may be inside of one
+        for step in operations.T:
+            for kind in np.unique(step["kind"]):
+                if KINDS[kind] != "nothing":
+                    chosen = np.flatnonzero(step["kind"] == kind)
+                    which = torch.from_numpy(chosen).to(images.device)
+                    images[which] = _OPERATE[KINDS[kind]](images[which], step[chosen])

@@ -1,0 +1,221 @@
+"""Dicts of samples to the dict of a batch: stacked, in lists, or padded to one length and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from packer._datasets.fields import Parts, Values, as_tensor, tensor_dtype
+from packer._datasets.memory import IMAGES, images_in
+from packer._fields import Field
+from packer._storage.system import require_count
+
+__all__ = ["COUNT", "Collation", "UnevenError"]
+
+COUNT = "_count"
+"""What stands after the name of a field that is padded in the name of its counts."""
+
+_RAGGED = ("labels", "boxes", "keypoints")
+_PADDABLE = (*_RAGGED, "array")
+
+Pad = int | Mapping[str, int | None] | None
+
+
+class UnevenError(ValueError):
+    """What keeps samples from becoming one batch.
+
+    Parameters
+    ----------
+    place : int
+        The sample's place in the batch.
+    reason : str
+    """
+
+    def __init__(self, place: int, reason: str) -> None:
+        super().__init__(place, reason)
+        self.place, self.reason = place, reason
+
+
+class Collation:
+    """Makes batches of samples that are dicts.
+
+    Parameters
+    ----------
+    parts : Parts
+        What an item has.
+    pad : int, or mapping of str to int, optional
+        As for `Loader`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `pad` names what cannot be padded.
+    """
+
+    def __init__(self, parts: Parts, pad: Pad = None) -> None:
+        self._parts = parts
+        self._lengths = _lengths(parts, pad)
+        taken = [name + COUNT for name in self._lengths if name + COUNT in parts.keys]
+        if taken:
+            raise ValueError(f"pad: a batch cannot have {taken[0]!r} twice: it is a count, and a field")
+
+    def batch(self, memory: Mapping[str, torch.Tensor], values: Sequence[Values]) -> dict[str, Any]:
+        """Return the batch of N samples.
+
+        Parameters
+        ----------
+        memory : mapping of str to tensor
+            Pixels that lie in the batch already, (N, C, height, width).
+        values : sequence of N dicts
+            All else. A mask among them takes the place of the one in memory.
+
+        Raises
+        ------
+        UnevenError
+            If a sample lacks a value, has more than there is room for, or pixels of another size than the first.
+        """
+        batch: dict[str, Any] = {}
+        for key in self._parts.keys:
+            if key == IMAGES and (images := images_in(memory)) is not None:
+                batch[key] = images
+            elif key in memory:
+                batch[key] = self._filled(key, memory[key], values)
+            else:
+                batch |= self._together(key, [of_sample[key] for of_sample in values])
+        return batch
+
+    def of_items(self, items: Sequence[Any]) -> Any:
+        """Return the batch of N items, of which transforms may have made anything; errors as for `batch`."""
+        if not all(isinstance(item, Mapping) and item.keys() == items[0].keys() for item in items):
+            return default_collate(list(items))
+        batch: dict[str, Any] = {}
+        for key in items[0]:
+            batch |= self._together(key, [item[key] for item in items])
+        return batch
+
+    def _together(self, key: str, values: list[Any]) -> dict[str, Any]:
+        """Return what belongs to a key in a batch: one entry, or two where values are counted."""
+        field = self._parts.field_of(key)
+        length = None if field is None else self._lengths.get(field.name)
+        if field is None or length is None:
+            return {key: self._joined(key, field, values)}
+        padded, counts = self._padded(key, values, length)
+        return {key: padded, key + COUNT: counts} if key == field.name else {key: padded}
+
+    def _joined(self, key: str, field: Field | None, values: list[Any]) -> Any:
+        if field is None and key == IMAGES and all(isinstance(value, tuple) for value in values):
+            return [self._joined(key, None, list(view)) for view in zip(*values, strict=True)]
+        if field is None:
+            images = all(isinstance(value, torch.Tensor) for value in values)
+            return values if key == "name" else self._stacked(key, values) if images else default_collate(values)
+        if field.kind in ("text", "json", "bytes", "segmentation"):
+            return values
+        if field.kind in _RAGGED or (field.kind == "array" and self._as_list(field.name)):
+            return [None if value is None else _tensor(value) for value in values]
+        self._require_all(key, values)
+        if field.kind in ("scalar", "class"):
+            return torch.tensor(values, dtype=getattr(torch, field.dtype or "int64"))
+        return self._stacked(key, [self._pixels(field, value) for value in values])
+
+    def _as_list(self, name: str) -> bool:
+        return name in (self._parts.per_box or {}) or self._lengths.get(name, 0) is None
+
+    def _pixels(self, field: Field, value: Any) -> torch.Tensor:
+        """Return what is stacked: of arrays of pixels, channels first, as the tensors of an item are."""
+        if isinstance(value, torch.Tensor):
+            return value
+        tensor = _tensor(value)
+        if field.kind == "mask":
+            return tensor[None]
+        return tensor.permute(2, 0, 1) if field.kind == "image" else tensor
+
+    def _stacked(self, key: str, tensors: list[torch.Tensor]) -> torch.Tensor:
+        for place, tensor in enumerate(tensors):
+            if tensor.shape != tensors[0].shape:
+                shape, first = tuple(tensor.shape), tuple(tensors[0].shape)
+                raise UnevenError(
+                    place,
+                    f"{key!r} has the shape {shape}, and the first of its batch {first}: "
+                    f"give the dataset a crop= of a fixed size, or, of arrays, the Loader pad={{{key!r}: ...}}, "
+                    "a length or None for lists",
+                )
+        return torch.stack([tensor.as_subclass(torch.Tensor) for tensor in _of_one_dtype(tensors)])
+
+    def _filled(self, key: str, memory: torch.Tensor, values: Sequence[Values]) -> torch.Tensor:
+        """Return masks that lie in memory, and those that are wider numbers than it has."""
+        others = {place: of_sample[key] for place, of_sample in enumerate(values) if key in of_sample}
+        for place, mask in others.items():
+            self._require_all(key, [mask], place)
+        if not others:
+            return memory
+        dtype = np.result_type(memory.numpy().dtype, *(mask.dtype for mask in others.values())).name
+        wider = memory.to(getattr(torch, tensor_dtype(dtype)))
+        for place, mask in others.items():
+            wider[place, 0] = _tensor(mask.astype(dtype))
+        return wider
+
+    def _padded(self, key: str, values: list[Any], length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        self._require_all(key, values)
+        tensors = [_tensor(value) for value in values]
+        for place, tensor in enumerate(tensors):
+            if len(tensor) > length:
+                raise UnevenError(place, f"{key!r} has {len(tensor)} entries, and pad= has room for {length}")
+        shape = np.max([tensor.shape[1:] for tensor in tensors], axis=0, initial=0).astype(int).tolist()
+        padded = torch.zeros((len(tensors), length, *shape), dtype=tensors[0].dtype)
+        for place, tensor in enumerate(tensors):
+            if len(tensor) and list(tensor.shape[1:]) != shape:
+                raise UnevenError(
+                    place, f"entries of {key!r} have the shape {tuple(tensor.shape[1:])}, and others {shape}"
+                )
+            padded[place, : len(tensor)] = tensor if len(tensor) else 0
+        return padded, torch.tensor([len(tensor) for tensor in tensors])
+
+    def _require_all(self, key: str, values: list[Any], first: int = 0) -> None:
+        for place, value in enumerate(values, first):
+            if value is None:
+                raise UnevenError(
+                    place,
+                    f"it has no {key!r}, and no tensor has a place for nothing: say what stands there as "
+                    f"fill={{{key!r}: ...}} when the dataset is opened, or leave out such samples",
+                )
+
+
+def _lengths(parts: Parts, pad: Pad) -> dict[str, int | None]:
+    """Return to which length fields are padded; None of arrays that become lists."""
+    fields = {name: parts.fields[name] for name in parts.names if name in parts.fields}
+    paddable = [
+        name for name, field in fields.items() if field.kind in _PADDABLE and (field.kind != "array" or field.rank)
+    ]
+    if pad is None:
+        return {}
+    if not isinstance(pad, Mapping):
+        alike = [name for name in paddable if fields[name].kind in _RAGGED or name in (parts.per_box or {})]
+        pad = dict.fromkeys(alike, pad)
+        if not pad:
+            raise ValueError("pad: the items have no fields of boxes, labels or keypoints")
+    lengths = dict(pad)
+    for name, length in pad.items():
+        if name not in paddable:
+            raise ValueError(f"pad: {name!r} is none of the items' fields that can be padded: {', '.join(paddable)}")
+        if length is not None:
+            require_count(f"pad[{name!r}]", length)
+    for name, of in (parts.per_box or {}).items():
+        if of in lengths and name in paddable:
+            lengths.setdefault(name, lengths[of])
+    return lengths
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else as_tensor(np.asarray(value))
+
+
+def _of_one_dtype(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors of whole numbers as the widest dtype among them."""
+    if len({tensor.dtype for tensor in tensors}) == 1:
+        return tensors
+    dtype = np.result_type(*(tensor.numpy().dtype for tensor in tensors)).name
+    return [tensor.to(getattr(torch, tensor_dtype(dtype))) for tensor in tensors]

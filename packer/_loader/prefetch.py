@@ -1,0 +1,448 @@
+"""Work done ahead of the training loop: on a CUDA stream, or on a thread.
+
+Images as the network wants them: normalised, converted and laid out, on the device that they are on.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from packer._datasets.memory import require_same_process
+from packer._images.extension import _native
+from packer._images.numbers import TYPES, Mixture, Numbers
+from packer._images.operations import Operations
+from packer._images.torch_ops import operate
+from packer._storage.system import require_count
+from packer.augment._mixup import mixed_images
+
+__all__ = [
+    "BackgroundPrefetcher",
+    "CUDAPrefetcher",
+    "Normalizer",
+    "Unfinished",
+    "images_of",
+    "map_tensors",
+    "usable_device",
+]
+
+_SHOWN = 8  # tensors that an error describes
+
+
+class Unfinished(NamedTuple):
+    """A batch whose images wait to be augmented, and mixed when they are numbers; its labels are mixed."""
+
+    batch: Any
+    mixture: Mixture | None = None
+    operations: Operations | None = None
+
+
+class Normalizer:
+    """Turns uint8 images into what the network wants, on the device that they are on.
+
+    Parameters
+    ----------
+    normalize : (mean, std), optional
+        A number a channel each, in units of 0 to 1: the result is ``(image / 255 - mean) / std``, with the roundings of
+        torchvision's v2 transforms ToDtype and Normalize.
+    dtype : torch.dtype, optional
+        Type of the result; by default float32 with `normalize`, and otherwise uint8.
+    channels_last : bool
+        Whether (N, C, H, W) results are laid out channels last, or contiguous.
+
+    Notes
+    -----
+    Images are the (N, C, H, W) uint8 tensors in nested tuples, lists and dicts that have a channel for every mean, or 3
+    without `normalize`. Where no tensor has four dimensions, images are the (C, H, W) tensors of that kind. Everything
+    else stays as it is, such as masks of shape (N, H, W) or (N, 1, H, W).
+    """
+
+    def __init__(
+        self,
+        normalize: tuple[Sequence[float], Sequence[float]] | None = None,
+        dtype: torch.dtype | None = None,
+        channels_last: bool = True,
+    ) -> None:
+        if dtype is not None and normalize is not None and not dtype.is_floating_point:
+            raise ValueError(f"normalised images are floating point numbers, which {dtype} is not")
+        self.dtype = dtype or (torch.float32 if normalize is not None else None)
+        self.channels_last = channels_last
+        self._mean = self._std = torch.empty(0)
+        self._channels = 3
+        self.normalizes = normalize is not None
+        if normalize is not None:
+            self._mean, self._std = _mean_and_std(normalize)
+            self._channels = len(self._mean)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether uint8 images that are channels last stay what they are."""
+        return self.dtype is None and self.channels_last
+
+    @property
+    def makes_fractions(self) -> bool:
+        """Whether uint8 images become floating point numbers."""
+        return self.dtype is not None and self.dtype.is_floating_point
+
+    @property
+    def numbers(self) -> Numbers | None:
+        """What packer's C makes of images of three channels in place of this; None where it cannot."""
+        name = str(self.dtype).removeprefix("torch.")
+        if _native is None or name not in TYPES or self._channels != 3:
+            return None
+        constants = tuple(self._mean.flatten().tolist()), tuple(self._std.flatten().tolist())
+        return Numbers(constants if self.normalizes else None, name, not self.channels_last)
+
+    def __call__(self, value: Any) -> Any:
+        """Return a tensor, or nested tuples, lists and dicts of tensors, with the images prepared, also mixed.
+
+        Raises
+        ------
+        ValueError
+            If there is no image, and values were to be changed.
+        """
+        mixture = mixed = None
+        if isinstance(value, Unfinished):
+            value, mixture, operations = value
+            if operations is not None:
+                _augment(value[0], operations)
+            mixed = images_of(value) if mixture is not None else None
+        tensors = _tensors(value)
+        # A batch of as many masks as there are channels has the shape of an image.
+        dimensions = 4 if any(tensor.dim() == 4 for tensor in tensors) else 3
+        if self.dtype is not None and not any(self._is_image(tensor, dimensions) for tensor in tensors):
+            raise self._no_image(tensors)
+
+        def made(tensor: torch.Tensor) -> torch.Tensor:
+            own = mixture if tensor is mixed else None
+            if self._is_image(tensor, dimensions):
+                return self._image(tensor, own)
+            return tensor if own is None else mixed_images(tensor, own)
+
+        return map_tensors(value, made)
+
+    def require_channels(self, count: int) -> None:
+        """Raise ValueError where the means are for images of another number of channels than `count`."""
+        if self._channels != count:
+            raise ValueError(
+                f"normalize has {self._channels} means, and the images of the dataset have {count} channels"
+            )
+
+    def _is_image(self, tensor: torch.Tensor, dimensions: int) -> bool:
+        return tensor.dtype == torch.uint8 and tensor.dim() == dimensions and tensor.shape[-3] == self._channels
+
+    def _no_image(self, tensors: list[torch.Tensor]) -> ValueError:
+        found = ", ".join(f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors[:_SHOWN]) or "none"
+        asked = f"normalize (channels: {self._channels})" if self.normalizes else f"dtype={self.dtype}"
+        return ValueError(
+            f"{asked} is for uint8 tensors of shape (N, {self._channels}, H, W) or ({self._channels}, H, W), and the "
+            f"batch has no such tensor. Its tensors: {found}. Give uint8 images, as output='tensor' without a "
+            "transform does, or leave the conversion to the transform."
+        )
+
+    def _image(self, tensor: torch.Tensor, mixture: Mixture | None) -> torch.Tensor:
+        # Computed in float32, and rounded to `dtype` once, at the end.
+        if self.normalizes:
+            if self._mean.device != tensor.device:
+                self._mean, self._std = self._mean.to(tensor.device), self._std.to(tensor.device)
+            tensor = tensor.to(torch.float32).mul_(1 / 255).sub_(self._mean).div_(self._std)
+        if mixture is not None:
+            whole = tensor.dtype == torch.uint8 and self.dtype is not None and self.dtype.is_floating_point
+            tensor = mixed_images(tensor.to(torch.float32) if whole else tensor, mixture)
+        if self.dtype is not None:
+            tensor = tensor.to(self.dtype)
+        if tensor.dim() == 4:
+            layout = torch.channels_last if self.channels_last else torch.contiguous_format
+            tensor = tensor.contiguous(memory_format=layout)
+        return tensor
+
+
+def _augment(images: torch.Tensor | list[torch.Tensor], operations: Operations) -> None:
+    """Change the images of a batch in place, or each view of them."""
+    views = images if isinstance(images, list) else [images]
+    of_views = operations.reshape(len(views[0]), len(views), -1)
+    for number, view in enumerate(views):
+        operate(view, of_views[:, number])
+
+
+def images_of(batch: Any) -> torch.Tensor:
+    """Return the images of a batch that is mixed: the first tensor of four dimensions, of a dict that of its image.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    where = batch.get("image", batch) if isinstance(batch, Mapping) else batch
+    for tensor in _tensors(where):
+        if tensor.dim() == 4:
+            return tensor
+    raise ValueError("mix= mixes (N, C, H, W) images, and a batch has no such tensor: images have to be of one size")
+
+
+def _mean_and_std(normalize: tuple[Sequence[float], Sequence[float]]) -> list[torch.Tensor]:
+    """Return both as (channels, 1, 1) float32 tensors."""
+    try:
+        mean, std = (torch.as_tensor(values, dtype=torch.float32) for values in normalize)
+    except (TypeError, ValueError, RuntimeError):
+        mean = std = torch.empty(())
+    sound = mean.dim() == 1 and len(mean) > 0 and mean.shape == std.shape and (std > 0).all()
+    if not sound or not torch.isfinite(torch.stack([mean, std])).all():
+        raise ValueError(
+            "normalize is (mean, std), a number a channel each and no std 0, such as "
+            f"((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), not {normalize!r}"
+        )
+    if mean.abs().max() > 1:
+        raise ValueError(f"normalize is in units of 0 to 1, and {normalize!r} is not: divide mean and std by 255")
+    return [mean.view(-1, 1, 1), std.view(-1, 1, 1)]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in nested tuples, lists and dicts."""
+    found: list[torch.Tensor] = []
+    map_tensors(value, found.append)
+    return found
+
+
+def map_tensors(value: Any, function: Any) -> Any:
+    """Apply `function` to every tensor in nested tuples, lists and dicts; leave everything else."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_tensors(item, function) for item in value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map_tensors(item, function) for item in value)
+    if isinstance(value, Mapping):
+        return {key: map_tensors(item, function) for key, item in value.items()}
+    return value
+
+
+class _Wrapper:
+    """Passes on the length, the epoch and the state of an iterable.
+
+    The state is that of the item that was handed out last, however many more were fetched since.
+    """
+
+    def __init__(self, source: Iterable[Any]) -> None:
+        self.source = source
+        self._state: dict[str, Any] | Exception | None = None  # while a pass runs; an error is for whoever asks
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the source's state as of the item that was handed out last.
+
+        Raises
+        ------
+        TypeError
+            If the source has no state.
+        """
+        state = self._state if self._state is not None else self._state_now()
+        if isinstance(state, Exception):
+            raise state
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the source go on where `state_dict` was taken; TypeError where it cannot."""
+        if not hasattr(self.source, "load_state_dict"):
+            raise self._no_state()
+        self._state = None
+        self.source.load_state_dict(state)
+
+    def _state_now(self) -> dict[str, Any] | Exception:
+        if not hasattr(self.source, "state_dict"):
+            return self._no_state()
+        try:
+            return self.source.state_dict()  # type: ignore[no-any-return]
+        except Exception as error:  # nobody may ask for the state
+            return error
+
+    def _no_state(self) -> TypeError:
+        return TypeError(f"{type(self.source).__name__} cannot be resumed: it has no state_dict; packer's Loader has")
+
+    def _begin(self) -> Iterator[tuple[Any, Any]]:
+        """Begin a pass over the source; return its items, each with the state after it."""
+        items = iter(self.source)
+        self._state = self._state_now()
+        return ((item, self._state_now()) for item in items)
+
+    def __len__(self) -> int:
+        return len(self.source)  # type: ignore[arg-type]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the epoch on: to the source, or else to its sampler and its dataset, where they care."""
+        self._state = None
+        inner = [getattr(self.source, name, None) for name in ("sampler", "dataset")]
+        targets: list[Any] = [self.source] if hasattr(self.source, "set_epoch") else inner
+        for target in targets:
+            if hasattr(target, "set_epoch"):
+                target.set_epoch(epoch)
+
+
+def usable_device(device: torch.device | str) -> torch.device:
+    """Return a device; ValueError where torch cannot use it here."""
+    found = torch.device(device)
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {str(found)!r}: torch finds no CUDA device here; 'cpu' does the same work")
+    if found.type not in ("cpu", "cuda"):
+        try:
+            torch.empty(0, device=found)
+        except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+            raise ValueError(f"device {str(found)!r}: torch cannot use it here; 'cpu' does the same work") from error
+    return found
+
+
+class CUDAPrefetcher(_Wrapper):
+    """Copies the next batch to a device and normalises it there, while the present one is used.
+
+    On a CUDA device the copy runs on a stream of its own, from pinned memory; unpinned tensors are pinned first. On
+    another device the same work is done when the batch is asked for, so that one training script runs on both.
+
+    Parameters
+    ----------
+    source : iterable
+        Batches: tensors in nested tuples, lists and dicts. Other values are passed on as they are.
+    device : torch.device or str, optional
+        By default the current CUDA device, or the CPU where there is none.
+    normalize : (sequence of float, sequence of float), optional
+        Mean and standard deviation a channel, in units of 0 to 1: images become ``(image / 255 - mean) / std``. Images
+        are the (N, C, H, W) uint8 tensors of a batch that have a channel for every mean, or 3 without `normalize`.
+        Where a batch has no tensor of four dimensions, images are its (C, H, W) uint8 tensors.
+    dtype : torch.dtype, optional
+        The type that images are converted to; by default float32 with `normalize`, and otherwise uint8.
+    channels_last : bool
+        Whether (N, C, H, W) images are laid out channels last, or contiguous.
+
+    Raises
+    ------
+    ValueError
+        If an argument makes no sense or torch cannot use the device; in the loop, if a batch has no image that could
+        be normalised or converted, as where images are floating point numbers already.
+    """
+
+    def __init__(
+        self,
+        source: Iterable[Any],
+        device: torch.device | str | None = None,
+        *,
+        normalize: tuple[Sequence[float], Sequence[float]] | None = None,
+        dtype: torch.dtype | None = None,
+        channels_last: bool = True,
+    ) -> None:
+        super().__init__(source)
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = usable_device(device)
+        self._normalizer = Normalizer(normalize, dtype, channels_last)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = self._begin()
+        return self._on_cuda(batches) if self.device.type == "cuda" else self._directly(batches)
+
+    def _directly(self, batches: Iterator[tuple[Any, Any]]) -> Generator[Any, None, None]:
+        for batch, state in batches:
+            self._state = state
+            # The copy is waited for: only on CUDA the memory of the batch is held until it is complete.
+            yield self._normalizer(map_tensors(batch, lambda tensor: tensor.to(self.device)))
+        self._state = None
+
+    def _on_cuda(self, batches: Iterator[tuple[Any, Any]]) -> Generator[Any, None, None]:
+        process = os.getpid()
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        # Batches are held here until they are copied, because torch does not watch all pinned memory.
+        copying: deque[tuple[Any, Any]] = deque()
+        ready: tuple[Any, Any, Any] | None = None
+        try:
+            for batch, state in batches:
+                pinned = map_tensors(batch, _pinned)
+                with torch.cuda.stream(stream):
+                    moved = map_tensors(pinned, lambda tensor: tensor.to(self.device, non_blocking=True))
+                    copying.append((stream.record_event(), pinned))
+                    moved = self._normalizer(moved)
+                    done = stream.record_event()
+                while copying and copying[0][0].query():
+                    copying.popleft()
+                if ready is not None:
+                    yield self._hand_over(*ready)
+                ready = moved, done, state
+            if ready is not None:
+                yield self._hand_over(*ready)
+            self._state = None
+        finally:
+            if os.getpid() == process:  # CUDA cannot be used in a fork
+                stream.synchronize()
+
+    def _hand_over(self, batch: Any, done: Any, state: Any) -> Any:
+        self._state = state
+        current = torch.cuda.current_stream(self.device)
+        current.wait_event(done)
+        # The allocator must not give the memory away before the current stream is done with it.
+        map_tensors(batch, lambda tensor: tensor.record_stream(current) if tensor.is_cuda else None)
+        return batch
+
+
+class BackgroundPrefetcher(_Wrapper):
+    """Runs an iterable on a thread, up to `depth` items ahead.
+
+    Errors arrive in the loop; leaving the loop early ends the thread.
+    """
+
+    def __init__(self, source: Iterable[Any], depth: int = 2) -> None:
+        super().__init__(source)
+        require_count("depth", depth)
+        self.depth = depth
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._on_thread(self._begin())
+
+    def _on_thread(self, source: Iterator[tuple[Any, Any]]) -> Generator[Any, None, None]:
+        process = os.getpid()
+        items: queue.Queue[tuple[str, Any]] = queue.Queue(self.depth)
+        stopped = threading.Event()
+        thread = threading.Thread(target=_fetch, args=(source, items, stopped), name="packer-prefetch", daemon=True)
+        del source  # the thread's, which lets go of it at the end
+        thread.start()
+        try:
+            while True:
+                kind, value = items.get()
+                if kind == "error":
+                    raise value
+                if kind == "end":
+                    self._state = None
+                    return
+                item, self._state = value
+                yield item
+                require_same_process(process)
+        finally:
+            if os.getpid() == process:  # a fork has no such thread
+                stopped.set()
+                thread.join()
+
+
+def _fetch(source: Iterator[tuple[Any, Any]], items: queue.Queue[tuple[str, Any]], stopped: threading.Event) -> None:
+    """Put the items of an iterator, and what ends it, into a queue, until nobody wants them."""
+
+    def put(kind: str, value: Any) -> bool:
+        while not stopped.is_set():
+            try:
+                items.put((kind, value), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    try:
+        for item in source:
+            if not put("item", item):
+                return
+        put("end", None)
+    except BaseException as error:  # passed on to the loop, whatever it is
+        put("error", error)
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.is_cuda or tensor.is_pinned() else tensor.pin_memory()

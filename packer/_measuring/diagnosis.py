@@ -1,0 +1,646 @@
+"""`packer.profile`: a loop's time, step by step, and what it says about the loader.
+
+What the measurements say: the cause of the waiting, and how many times as fast the loop would be with which change.
+
+The loop's time from batch to batch follows from two numbers: how long the step works, and how long the loader needs for
+a batch. Without workers the two follow one another; with workers the longer one counts.
+
+A profile in sentences.
+
+What a profile found, for a program and for a person.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from packer._measuring.disk import keeping_random_states
+from packer._measuring.loader_stages import (
+    Packed,
+    Seen,
+    Stages,
+    UnpackedError,
+    fewer_workers,
+    measure_packed,
+    measure_stages,
+    see,
+)
+from packer._measuring.timing import Cost, Timings
+from packer._storage.system import available_cpus, require_count
+from packer.errors import printable
+
+__all__ = ["CAUSES", "GAIN", "SHARED", "Findings", "Profile", "ProfileReport", "diagnose", "profile", "sentences"]
+
+CAUSES = {
+    "step": "the training step itself takes the time",
+    "reading": "reading takes the time: the disk, or the network behind it",
+    "decoding": "decoding takes the time",
+    "items": "what dataset[i] does takes the time",
+    "transform": "the transform takes the time",
+    "collation": "collation takes the time",
+    "handing over": "handing batches over from the workers takes the time",
+    "transfer": "the copy to the device takes the time",
+    "too few workers": "too few workers make the batches",
+    "too many workers": "too many workers share the processors",
+    "lock": "threads wait for Python's lock",
+    "unknown": "what takes the time cannot be seen",
+}
+"""What a loop can wait for, and how a person is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileReport:
+    """How long steps wait for data, why, and what would help. ``print(report)`` says it in sentences.
+
+    Attributes
+    ----------
+    cause : str
+        ``"step"``: the loader keeps up, and the training step takes the time. Otherwise what the batches wait for:
+        ``"reading"``, ``"decoding"``, ``"items"`` (what ``dataset[i]`` does, where that cannot be divided),
+        ``"transform"``, ``"collation"``, ``"handing over"`` (from workers to the loop),
+        ``"transfer"``, ``"too few workers"``, ``"too many workers"``, ``"lock"``
+        (Python's) or ``"unknown"``.
+    waiting : float
+        The share of the time after the first batch that the loop waits, 0 to 1; of a GPU's time where CUDA is used.
+    uncertainty : float
+        The standard error of `waiting`; 1 where nothing tells it.
+    gpu_idle : float or None
+        The share of the time that the GPU was idle for want of a batch; None without CUDA.
+    steps : int
+        How many batches were measured.
+    wait, step : float
+        Mean seconds that a step waits for its batch, and works.
+    first : float
+        Seconds until the first batch, with the start of the workers.
+    stages : dict of str to float
+        Seconds that a sample takes on one processor, by stage. Empty where that was not measured.
+    samples : int
+        How many samples this was measured with.
+    gains : dict of str to float
+        How many times as fast the loop would be: with ``"packing"``, ``"packing with --resize 256"``, and the number
+        of workers, such as ``"num_workers=2"``. Only what was measured or follows from it.
+    packing_helps : bool
+        Whether one of those with packing is worth while.
+    sentences : tuple of str
+        The report as a person reads it.
+    """
+
+    cause: str
+    waiting: float
+    uncertainty: float
+    gpu_idle: float | None
+    steps: int
+    wait: float
+    step: float
+    first: float
+    stages: dict[str, float] = field(default_factory=dict)
+    samples: int = 0
+    gains: dict[str, float] = field(default_factory=dict)
+    packing_helps: bool = False
+    sentences: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as numbers, strings, lists and dicts."""
+        return asdict(self)
+
+
+_FEW = 10
+_EXPLAINED = 0.5
+"""The share of the waiting that the stages explain at least, where nothing else is to be said."""
+
+_NAMES = {"items": "the rest of dataset[i]", "transfer": "the copy to the device"}
+_COLLATION = "The collate_fn runs for every batch: stack tensors of one size, as torch's default_collate does."
+_COLLATION_BY_TORCH = (
+    "A dataset in memory can be asked for a batch at once: DataLoader(dataset, batch_size=None, "
+    "sampler=torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(dataset), 64, False))."
+)
+
+SHARED = 2.0
+"""How many times as long work takes at most where two threads share a core."""
+
+GAIN = 1.2
+"""How many times as fast a change makes the loop, from which on it is worth while."""
+
+
+@dataclass(kw_only=True)
+class Findings:
+    """What was found of a loader so far.
+
+    Attributes
+    ----------
+    waiting, error : float
+        The share of the time that the loop, or the GPU, waits, and its standard error.
+    idle : float, optional
+        The GPU's idle share.
+    cause : str
+        One of `CAUSES`.
+    stages : Stages, optional
+    unseen : str
+        Why there are none.
+    fewer : float, optional
+        How many times as fast a pass is with as many workers as processors, where there are more.
+    packed : list of Packed
+    unpacked : str
+        Why there are none.
+    gains : dict of str to float
+        How many times as fast the loop would be, by what is changed.
+    packing_helps : bool
+    keeps_up : bool
+        Whether the loop hardly waits after its first batch.
+    """
+
+    timings: Timings
+    seen: Seen
+    waiting: float
+    error: float
+    idle: float | None = None
+    cause: str = "unknown"
+    stages: Stages | None = None
+    unseen: str = ""
+    fewer: float | None = None
+    packed: list[Packed] = field(default_factory=list)
+    unpacked: str = ""
+    gains: dict[str, float] = field(default_factory=dict)
+    packing_helps: bool = False
+    keeps_up: bool = False
+
+    def made(self, sample: Cost, workers: int) -> float:
+        """Return every how many seconds a batch comes of samples that cost so much, from so many workers."""
+        batch, count = self.seen.batch_size, max(workers, 1)
+        return batch * (sample.cpu / min(count, available_cpus()) + sample.blocked / count)
+
+    def interval(self, made: float, workers: int, sample: Cost) -> float:
+        """Return the seconds from batch to batch where one comes every `made` seconds, of samples that cost so much.
+
+        Loader and loop share the processors: a batch and its step take no less than all processors need for both.
+        """
+        least = (self._step_cpu + sample.cpu * self.seen.batch_size) / available_cpus()
+        return max(self.step + made if workers == 0 else max(self.step, made), least)
+
+    @property
+    def step(self) -> float:
+        """The seconds that a step works on its batch."""
+        if self.idle is None:
+            return self.timings.work
+        # The loop works while the GPU does: its own time says little of the step.
+        return max(self.timings.interval * (1 - self.idle), 0.0)
+
+    @property
+    def _step_cpu(self) -> float:
+        """The seconds that a step itself is on processors."""
+        if self.seen.apart or self.stages is None:
+            return self.timings.work_cpu
+        here = self.stages.total.cpu * self.seen.batch_size * (SHARED if self.seen.threaded else 1)
+        return max(self.timings.work_cpu - here, 0.0)
+
+
+def sentences(found: Findings) -> Iterator[str]:
+    """Yield what a person should know, the most important first."""
+    packing = "; ".join(filter(None, [_cause_in_words(found), _packing_in_words(found)]))
+    yield f"{_waiting(found)}{':' if packing else ''} {packing}".rstrip() + "."
+    yield from _own_cure(found)
+    if found.stages is not None:
+        yield _stages(found.stages)
+    if found.packed:
+        yield _basis(found)
+    yield from _notes(found)
+
+
+def _waiting(found: Findings) -> str:
+    timings = found.timings
+    times = f"{_ms(timings.wait)} of {_ms(timings.interval)}"
+    if found.idle is not None:
+        return f"The GPU is idle for {found.idle:.0%} of the time for want of a batch; the loop waits for {times}"
+    sure = f", give or take {2 * found.error:.0%}" if 0.005 <= found.error < 1 else ""
+    return f"{found.waiting:.0%} of each step waits for data ({times}{sure})"
+
+
+def _cause_in_words(found: Findings) -> str:
+    """Return what takes the time."""
+    if found.cause == "step":
+        return f"the loader keeps up, {CAUSES['step']}; packing will not help you"
+    stages = found.stages
+    if stages is None or found.cause == "unknown":
+        return ""
+    if found.cause not in stages.costs:
+        return CAUSES[found.cause]
+    name = _NAMES.get(found.cause, found.cause)
+    return f"{name} takes {_ms(stages.costs[found.cause].total)} of a sample's {_ms(stages.total.total)}"
+
+
+def _packing_in_words(found: Findings) -> str:
+    """Return what packing would give."""
+    gains = {name.partition(" with ")[2]: gain for name, gain in found.gains.items() if name.startswith("packing")}
+    if found.cause == "step" or found.stages is None:
+        return ""
+    if not gains:
+        return "this is a pack already, and packing will not help you" if found.seen.of_packer else ""
+    ordered = sorted(gains.items(), key=lambda item: -item[1])
+    would = ", with the pack on this machine, would give about" if found.cause == "reading" else " would give about"
+    said = ", ".join(
+        f"packing {f'with {options}' if options else 'alone'}{would if not place else ''} {_times(gain)}"
+        for place, (options, gain) in enumerate(ordered)
+    )
+    return said if found.packing_helps else f"packing will not help you: {said}"
+
+
+def _stages(stages: Stages) -> str:
+    total = stages.total.total
+    ordered = sorted(stages.costs.items(), key=lambda item: -item[1].total)
+    parts = [f"{_NAMES.get(name, name)} {_ms(cost.total)}" for name, cost in ordered if cost.total >= 0.01 * total]
+    blocked = stages.total.blocked
+    waits = f"; {_ms(blocked)} of this is waiting, not computing" if blocked > 0.1 * total else ""
+    return f"A sample on one processor: {', '.join(parts)}{waits} (mean of {stages.samples}, one stage at a time)."
+
+
+def _basis(found: Findings) -> str:
+    """Return what the figures for packing are based on."""
+    staged = ""
+    if found.cause == "reading":
+        staged = " A pack on the disk that is slow was not measured: `packer stage` copies one to this machine."
+    options = "transform= and fuse=True" if not found.seen.of_packer else "the dataset's own settings"
+    return (
+        f"What packing would give is measured on {found.packed[0].samples} of the images: they were packed in memory, "
+        f"and read with {options} on as many workers.{staged}"
+    )
+
+
+def _own_cure(found: Findings) -> Iterator[str]:
+    """Yield what helps against the cause itself."""
+    seen, cause = found.seen, found.cause
+    numbers = ((name, gain) for name, gain in found.gains.items() if not name.startswith("packing"))
+    workers = max(numbers, key=lambda number: number[1], default=None)
+    if cause in ("too few workers", "too many workers") and workers is not None:
+        instead = f" instead of {seen.workers}"
+        yield f"Say {workers[0]}{instead}: that alone gives about {_times(workers[1])}."
+    elif cause == "transform":
+        yield (
+            "The transform runs on every image: leave out what the training does not need, use torchvision's v2 on "
+            "tensors, or do it for whole batches on the GPU."
+        )
+    elif cause == "collation":
+        yield _COLLATION_BY_TORCH if getattr(seen.collate, "__name__", "") == "default_collate" else _COLLATION
+    elif cause == "lock":
+        yield (
+            f"Two threads wait for each other for {found.stages.lock if found.stages else 0:.0%} of their time: "
+            f"a transform in Python holds the lock. Say processes={seen.workers}, or torch's DataLoader with workers."
+        )
+    elif cause == "items":
+        yield "Reading, decoding and what else dataset[i] does cannot be told apart from outside; cProfile can."
+    elif cause == "transfer":
+        yield "pin_memory=True and packer.CUDAPrefetcher copy the next batch while the GPU works."
+    if found.unseen:
+        yield f"What takes the time cannot be told: {printable(found.unseen)}."
+    if found.unpacked and found.stages is not None:
+        yield f"What packing would give was not measured: {printable(found.unpacked)}."
+    if workers is not None and cause not in ("too few workers", "too many workers") and workers[1] > GAIN:
+        yield f"{workers[0]} would give about {_times(workers[1])}."
+
+
+def _notes(found: Findings) -> Iterator[str]:
+    timings = found.timings
+    if timings.steps < _FEW or not timings.tells:
+        at_a_time = f", and {timings.burst} workers make as many at a time" if timings.burst > 1 else ""
+        yield f"Only {timings.steps} steps were measured{at_a_time}, which is little to go by."
+    if timings.of_start() > 0.2 and timings.complete:
+        starts = found.seen.kind == "DataLoader" and found.seen.workers and not found.seen.loader.persistent_workers
+        cure = ": persistent_workers=True starts workers once, and not for each pass" if starts else ""
+        yield f"The first batch came after {timings.first:.1f} s, {timings.of_start():.0%} of the pass{cure}."
+    if found.stages is not None and found.cause not in ("step", "lock", "too many workers"):
+        made = found.made(found.stages.total, found.seen.workers)
+        if made < _EXPLAINED * timings.wait:
+            yield (
+                f"By its stages a batch would take {_ms(made)}. The rest is the way from a worker to the loop, or "
+                "other programs use the processors (`packer doctor` says their load)."
+            )
+    if found.stages is not None and found.seen.kind.endswith("DataLoader") and not found.seen.workers:
+        yield "Without workers (num_workers=0) the training loop makes each batch itself, and waits for all of it."
+
+
+def _times(gain: float) -> str:
+    """Return how many times as fast something is."""
+    return f"{gain:.2f} x" if gain < 1.2 else f"{gain:.1f} x" if gain < 10 else f"{gain:.0f} x"
+
+
+def _ms(seconds: float) -> str:
+    """Return a time in the unit that suits it."""
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{1e3 * seconds:.1f} ms" if seconds >= 1e-4 else f"{1e6 * seconds:.0f} µs"
+
+
+WORTH_A_WORD = 0.1
+"""The share of waiting from which on something is to be gained."""
+
+_CERTAIN = 0.03  # what the share of waiting is at least, within its error, where it counts
+_STARTING = 0.5  # the share of a pass from which on the start of many workers is worth a look
+_LOCKED = 0.25  # of the time that two threads make items; 0.5 is what Python alone gives
+_OUTWEIGHS = 1.5  # how much more a stage must have to give than the number of workers, which is changed at no cost
+_DOMINANT = 4.0  # and at least so much
+_BUSIEST = 0.02  # of the processors, that are taken to be left beside other programs
+_A_BATCH = 0.0005  # seconds that the loop needs at least to take a batch from a worker
+_FORKED, _SPAWNED = 0.02, 2.0  # seconds that the start of a worker takes
+
+
+def diagnose(loader: Iterable[Any], timings: Timings, seconds: float) -> ProfileReport:
+    """Return the report of a pass, for which some samples are made again, within some seconds."""
+    seen = see(loader)
+    timings.burst = seen.burst
+    share, error = timings.waiting()
+    idle = timings.gpu.share()
+    if idle is not None:
+        share, error = idle, 1.0  # of the GPU's time, whose spread nothing tells
+    found = Findings(timings=timings, seen=seen, waiting=share, error=error, idle=idle)
+    starting = timings.of_start() > _STARTING and timings.steps > 1
+    found.keeps_up = found.waiting < WORTH_A_WORD or (error < 1 and found.waiting - 2 * error < _CERTAIN)
+    if found.keeps_up and timings.tells and not (starting and seen.workers > available_cpus()):
+        found.cause = "step"
+    elif seconds > 0:
+        with keeping_random_states():
+            _find(found, seconds)
+    return _report(found)
+
+
+def _find(found: Findings, seconds: float) -> None:
+    """Find out what the batches wait for, and what would help."""
+    seen = found.seen
+    if seen.unseen:
+        found.unseen = seen.unseen
+        return
+    try:
+        found.stages = measure_stages(seen, 0.4 * seconds)
+    except Exception as error:  # a person's dataset, which may not be asked outside of its workers
+        found.unseen = f"making a sample outside of the loop failed: {type(error).__name__}: {error}"
+        return
+    cpus = available_cpus()
+    with contextlib.suppress(Exception):  # workers that cannot be started again say nothing, and end no training
+        if seen.kind == "DataLoader" and seen.workers > cpus:
+            sample, step = found.stages.total.total, found.step
+            found.fewer = fewer_workers(seen, cpus, _batches(found), sample=sample, seconds=0.4 * seconds, step=step)
+    found.cause = _cause(found, cpus)
+    if found.cause == "step":
+        return
+    try:
+        found.packed = measure_packed(seen, found.stages, 0.3 * seconds)
+    except UnpackedError as why:
+        found.unpacked = str(why)
+    except Exception as error:  # such as no room for the packs
+        found.unpacked = f"{type(error).__name__}: {error}"
+    _gains(found, cpus)
+
+
+def _batches(found: Findings) -> int:
+    """Return how many batches a pass has."""
+    try:
+        return len(found.seen.loader)
+    except TypeError:
+        return found.timings.steps
+
+
+def _cause(found: Findings, cpus: int) -> str:
+    stages = found.stages
+    assert stages is not None
+    fewer = found.fewer is not None and found.fewer > GAIN
+    if found.keeps_up and fewer:  # after its first batch, for which it waits long
+        return "too many workers"
+    made = found.made(stages.total, found.seen.workers)
+    if found.keeps_up and (found.timings.tells or made <= found.timings.work):
+        return "step"
+    return _slowest(found, fewer, cpus)
+
+
+def _slowest(found: Findings, fewer: bool, cpus: int) -> str:
+    """Return what a loader that does not keep up is slow for; `fewer` workers may be faster."""
+    stages = found.stages
+    assert stages is not None
+    if stages.lock > _LOCKED:
+        return "lock"
+    work = stages.total
+    if stages.costs.get("reading", Cost()).blocked > 0.5 * work.total:
+        return "reading"
+    largest = max(stages.costs, key=lambda stage: stages.costs[stage].total, default="unknown")
+    without = 1 / max(1 - stages.share(largest), 1e-3)  # how many times as fast a sample is made without the stage
+    if fewer and without < _DOMINANT:
+        return "too many workers"
+    more = _more_workers(found, cpus)
+    if more > GAIN and without < max(_DOMINANT, _OUTWEIGHS * more):
+        return "too few workers"
+    return largest
+
+
+def _more_workers(found: Findings, cpus: int) -> float:
+    """Return how many times as fast the loop would be with a worker for each processor."""
+    seen, stages = found.seen, found.stages
+    assert stages is not None
+    if seen.workers >= cpus:
+        return 1.0
+    now = found.interval(found.made(stages.total, seen.workers), seen.workers, stages.total)
+    more = stages.total + stages.handing if not seen.workers else stages.total
+    made = found.made(more, cpus)
+    if seen.kind == "DataLoader":
+        made = max(made, _A_BATCH) + _start(seen, cpus - seen.workers) / max(_batches(found), 1)
+    return now / max(found.interval(made, cpus, more), 1e-9)
+
+
+def _start(seen: Seen, workers: int) -> float:
+    """Return how long the start of some workers takes, which come one after the other where they are forks."""
+    if seen.loader.persistent_workers:
+        return 0.0
+    context, method = seen.loader.multiprocessing_context, multiprocessing.get_start_method(allow_none=True)
+    if context is not None:
+        method = context.get_start_method()
+    elif method is None:  # nobody has decided yet, nor does this: a program may do so later
+        method = multiprocessing.get_all_start_methods()[0]
+    return _FORKED * workers if method == "fork" else _SPAWNED
+
+
+def _gains(found: Findings, cpus: int) -> None:
+    """Note what each change would give, in times as fast."""
+    seen, stages = found.seen, found.stages
+    assert stages is not None
+    name = "threads" if seen.kind == "Loader" else "num_workers"
+    if found.fewer is not None:
+        found.gains[f"{name}={cpus}"] = found.fewer
+    elif seen.workers < cpus:
+        found.gains[f"{name}={cpus}"] = _more_workers(found, cpus)
+    if found.cause == "handing over":
+        here = stages.total - stages.costs["handing over"]
+        now = found.interval(found.made(stages.total, seen.workers), seen.workers, stages.total)
+        found.gains[f"{name}=0"] = now / max(found.interval(found.made(here, 0), 0, here), 1e-9)
+    for packed in found.packed:
+        found.gains[" with ".join(filter(None, ["packing", packed.options]))] = _packing(found, packed)
+
+
+def _packing(found: Findings, packed: Packed) -> float:
+    """Return how many times as fast the loop would be with batches of a pack, on the same workers."""
+    assert found.stages is not None
+    workers, stages = found.seen.workers, found.stages
+    now, then = found.made(stages.total, workers), found.made(packed.cost, workers)
+    measured = found.timings.interval if workers else found.timings.wait
+    # What a batch takes beyond its stages grows with them where processors are shared, with the other thread of a core
+    # or with other programs. What is still beyond, such as the way from a worker to the loop, stays.
+    scale = min(measured / max(now, 1e-12), SHARED / max(1 - stages.others, _BUSIEST))
+    if workers:
+        scale = max(scale, 1.0)
+    stays = max(measured - now * scale, 0.0)
+    before = found.interval(now * scale + stays, workers, stages.total)
+    after = found.interval(then * scale + stays, workers, packed.cost)
+    return before / max(after, 1e-9)
+
+
+def _report(found: Findings) -> ProfileReport:
+    timings, stages = found.timings, found.stages
+    helps = any(gain > GAIN for name, gain in found.gains.items() if name.startswith("packing"))
+    found.packing_helps = helps and found.cause not in ("step", "unknown")
+    return ProfileReport(
+        cause=found.cause,
+        waiting=found.waiting,
+        uncertainty=found.error,
+        gpu_idle=found.idle,
+        steps=timings.steps,
+        wait=timings.wait,
+        step=timings.work,
+        first=timings.first,
+        stages={name: cost.total for name, cost in stages.costs.items()} if stages else {},
+        samples=stages.samples if stages else 0,
+        gains=dict(found.gains),
+        packing_helps=found.packing_helps,
+        sentences=tuple(sentences(found)),
+    )
+
+
+def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float = 10.0, show: bool = True) -> Profile:
+    """Tell how long a training loop waits for data, what the data wait for, and what packing would give.
+
+    Wrap the loader where the loop iterates over it: ``for batch in packer.profile(loader):``. The batches are those of
+    the loader. At the end of the first pass a report is printed to stderr, by rank 0 alone.
+
+    Parameters
+    ----------
+    loader : iterable
+        A torch DataLoader, a `packer.Loader`, a prefetcher around one, or any iterable. Where it is none of the
+        first three, only the waiting is measured.
+    steps : int, optional
+        End the pass after so many batches, as if the loader had no more; by default a pass is a whole one.
+    seconds : float
+        How long finding out may take after a pass. Then some samples are read, decoded, transformed and collated one
+        stage at a time, by this process, and some of them are packed in a temporary directory. 0 leaves this out.
+    show : bool
+        Whether the report is printed. `Profile.report` returns it in any case.
+
+    Returns
+    -------
+    Profile
+        The batches, and ``report()``. It has the loader's length and attributes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `loader` cannot be iterated over, or a number is none or out of range.
+
+    Notes
+    -----
+    A step costs about a microsecond more. Nothing is read from the loader beyond the batches asked for, and the random
+    numbers that the training draws are the same with and without. Stages are tried on a copy of the dataset, with
+    generators, counters and lists of its own; large arrays, and files that are open, are those of the dataset. A loop
+    that is left early has no report printed; ``report()`` makes it.
+
+    Examples
+    --------
+    >>> profiled = packer.profile(loader, steps=200)
+    >>> for images, labels in profiled:
+    ...     train(images, labels)
+    >>> print(profiled.report())  # doctest: +SKIP
+    """
+    return Profile(loader, steps=steps, seconds=seconds, show=show)
+
+
+class Profile:
+    """Batches of a loader, and how long the loop waited for them; see `packer.profile`."""
+
+    def __init__(
+        self, loader: Iterable[Any], *, steps: int | None = None, seconds: float = 10.0, show: bool = True
+    ) -> None:
+        if not hasattr(loader, "__iter__"):
+            raise TypeError(f"loader is what a training loop iterates over, not {loader!r}")
+        require_count("steps", steps)
+        if not seconds >= 0:
+            raise ValueError(f"seconds is 0 or more, not {seconds!r}")
+        self.loader = loader
+        self._steps, self._seconds = steps, seconds
+        self._show = show and os.environ.get("RANK", "0") == "0"
+        self._timings: Timings | None = None
+        self._report: ProfileReport | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self._timings = timings = Timings()
+        self._report = None
+        yield from measured_pass(self.loader, timings, self._steps)
+        if self._show:
+            self._show = False
+            said = self.report() if timings.steps else "packer.profile: the loader gave no batch"
+            sys.stderr.write(f"{said}\n")
+
+    def report(self, seconds: float | None = None) -> ProfileReport:
+        """Return what the last pass says. What it takes to find out is done once.
+
+        Parameters
+        ----------
+        seconds : float, optional
+            How long that may take, in place of `packer.profile`'s.
+
+        Raises
+        ------
+        ValueError
+            If there was no pass, or it gave no batch.
+        """
+        if self._timings is None or not self._timings.steps:
+            raise ValueError("no batch was taken yet: iterate over what packer.profile gave, and then ask for a report")
+        if self._report is None or seconds is not None:
+            self._report = diagnose(self.loader, self._timings, self._seconds if seconds is None else seconds)
+        return self._report
+
+    def __len__(self) -> int:
+        length = len(self.loader)  # type: ignore[arg-type]
+        return length if self._steps is None else min(length, self._steps)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # while this is unpickled
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+
+def measured_pass(loader: Iterable[Any], timings: Timings, steps: int | None = None) -> Iterator[Any]:
+    """Yield the batches of a pass, or the first `steps`, and note when they are asked for and given."""
+    clock, gpu, works = time.perf_counter, timings.gpu, timings.works
+    asked = clock()
+    in_use = gpu.asked()
+    batches = iter(loader)
+    try:
+        for number, batch in enumerate(itertools.islice(batches, steps), 1):
+            given = clock()
+            if in_use:
+                gpu.given()
+            timings.waited(given - asked)
+            try:
+                yield batch
+            finally:
+                del batch  # the loop alone decides how long a batch lives
+                asked = clock()
+                works.append(asked - given)
+            if in_use or not number & (number - 1):  # who trains with CUDA uses it from the first steps on
+                in_use = gpu.asked()
+        timings.complete = True
+    finally:
+        timings.end()

@@ -1,0 +1,571 @@
+"""What a conversion will give and take, from trials with some of its images.
+
+`packer.estimate`: what the command does, as a function; errors speak of arguments.
+
+What other options would give, from a few images each.
+
+The command that does what a request asks for.
+
+How much of what will be read is in memory already, so that reading it is no measure of the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer._conversion.api import convert
+from packer._conversion.convert import BESIDE_A_SAMPLE, note_on_overhead, require_format, require_parts
+from packer._conversion.request import ConversionRequest, files_said, option, speaking_of_arguments
+from packer._conversion.workspace import check_place
+from packer._images.probe import is_beyond_8_bit
+from packer._measuring.disk import scratch_directory
+from packer._measuring.trials import Interval, Population, ShowTrial, Trials, run_trials
+from packer._sources import Source
+from packer._storage.files import writing_to
+from packer._storage.progress import shown_progress
+from packer._storage.remote.urls import local_path
+from packer._storage.safe_open import open_regular
+from packer._storage.system import require_count, require_seconds
+from packer._table import Ints
+from packer.errors import DestinationError, OptionError, PackerError, SourceError, printable
+
+__all__ = [
+    "Alternative",
+    "Estimate",
+    "command_of",
+    "estimate",
+    "estimate_request",
+    "share_in_memory",
+    "try_alternatives",
+]
+
+_LEAST_SECONDS = 0.1  # of what is tried
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What other options would give.
+
+    Attributes
+    ----------
+    options : str
+        The options, as the command line spells them.
+    size : Interval
+        Bytes of the pack.
+    seconds : Interval
+        Duration of the conversion on this machine.
+    """
+
+    options: str
+    size: Interval
+    seconds: Interval
+
+
+def try_alternatives(
+    request: ConversionRequest,
+    source: Source,
+    population: Population,
+    *,
+    ends: float,
+    before: float,
+    first: float,
+    to_8_bit: str | None,
+    how: Mapping[str, Any],
+) -> tuple[list[Alternative], list[str]]:
+    """Try what other options would give, until the time ends; return that, and those that were not tried.
+
+    Each would be converted by a process of its own, which loads what it needs. Here that is loaded by whoever needs it
+    first, which may have been what was asked for: it spent `first` seconds on it. Where there are images that 8-bit RGB
+    does not hold, `to_8_bit` says how options that encode pixels make them 8-bit RGB.
+    """
+    found, left = [], []
+    loaded = {bool(request.recipe.tiles): first}  # of what is loaded, only what tiles takes long
+    others = list(_others(request, to_8_bit))
+    for number, (options, asked) in enumerate(others):
+        now = time.monotonic()
+        until = now + (ends - now) / (len(others) - number)
+        if until - now < _LEAST_SECONDS:
+            left.append(options)
+            continue
+        try:
+            trials = run_trials(
+                asked, source, population, until=until, ends=ends, wanted=0, what=f"trying {options}", **how
+            )
+        except (DestinationError, OSError):  # no room for it
+            left.append(options)
+            continue
+        except (PackerError, ValueError):
+            continue  # such images cannot be made so
+        if not trials.each:
+            left.append(options)
+            continue
+        duration, tiled = trials.duration(), bool(asked.recipe.tiles)
+        loaded[tiled] = max(duration.first, loaded.get(tiled, 0.0))
+        duration = replace(duration, first=loaded[tiled])
+        found.append(Alternative(options, trials.size(), duration.on(before=before)))
+    return found, left
+
+
+def _others(request: ConversionRequest, to_8_bit: str | None) -> Iterator[tuple[str, ConversionRequest]]:
+    """Yield what else one may ask for, each with its options, but for what was asked for."""
+    resize = request.resize or 256
+    plain: dict[str, Any] = {"codec": None, "resize": None, "tiles": None, "quality": None, "recode": False}
+    plain |= {"resize_mode": None, "upscale": False, "interpolation": None}
+    resized = {name: getattr(request, name) for name in ("resize_mode", "upscale", "interpolation")}
+    for codec, tiles, size in _KINDS:
+        encodes = size or codec is not None
+        changed = plain | ({"resize": resize, **resized} if size else {}) | {"codec": codec, "tiles": tiles}
+        changed["to_8_bit"] = to_8_bit if encodes else None
+        words = [f"--resize {resize}"] if size else []
+        words += [f"--codec {codec}"] if codec else []
+        words += ["--tiles"] if tiles else ["--no-tiles"] if tiles is False else []
+        words += [f"--to-8-bit {to_8_bit}"] if to_8_bit and encodes else []
+        try:
+            asked = replace(request, **changed)
+        except OptionError:
+            continue
+        if asked.recipe != request.recipe:
+            yield " ".join(words) or "--codec keep", asked
+
+
+_KINDS = (
+    (None, None, False),
+    (None, None, True),
+    (None, False, True),
+    (None, True, False),
+    ("webp", None, True),
+    ("png", None, True),
+    ("raw", None, True),
+    ("jpeg", None, False),
+    ("webp", None, False),
+    ("png", None, False),
+    ("raw", None, False),
+)
+"""What else is tried: a codec, whether tiled, whether resized; the most usual first."""
+
+
+_SIGNS = {"fields": "=", "columns": ":", "keys": "="}
+"""What stands between the name and the value of an option that is given by names."""
+
+_PLACES = ("src", "dst")
+
+
+def command_of(request: ConversionRequest, *more: str) -> str:
+    """Return the line of a shell that converts as `request` asks, with some words more."""
+    words = ["packer", "convert", str(request.src), str(request.dst), *_options(request), *more]
+    return " ".join(shlex.quote(printable(word)) for word in words)
+
+
+def _options(request: ConversionRequest) -> Iterator[str]:
+    for field in fields(request):
+        value, default = getattr(request, field.name), field.default
+        if field.name in _PLACES or default is MISSING or value == default or value is None:
+            continue
+        if field.name == "tiles" and value is False:
+            yield "--no-tiles"
+        elif value is True:
+            yield option(field.name)
+        elif field.name == "extensions" and not isinstance(value, str):
+            yield from (option(field.name), ",".join(value))
+        else:
+            yield from (word for one in _texts(field.name, value) for word in (option(field.name), one))
+
+
+def _texts(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from (f"{key}{_SIGNS[name]}{one}" for key, one in value.items())
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        yield from map(str, value)
+    else:
+        yield str(value)
+
+
+def share_in_memory(paths: Iterable[str]) -> float | None:
+    """Return how many of some files are in memory: the share whose first page is; None where the system does not tell.
+
+    A file is not read for that: the kernel is asked for the page, without waiting for a disk (preadv2, RWF_NOWAIT).
+    """
+    if not hasattr(os, "RWF_NOWAIT"):
+        return None
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError):  # whoever reads the file says why it cannot be read
+            found.append(_is_in_memory(path))
+    known = [one for one in found if one is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _is_in_memory(path: str) -> bool | None:
+    fd = open_regular(path)
+    try:
+        return os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT) > 0
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
+            return None
+        raise
+    finally:
+        os.close(fd)
+
+
+_CHUNK = 4096  # files that are asked for their sizes at a time
+_FOR_SIZES = 0.3  # of the time
+_FOR_ITSELF = 0.65
+_ASKED = 64  # files that are looked for in memory
+
+ShowPhase = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a conversion will give and take.
+
+    An interval has `value`, `low` and `high`; the truth lies in it with 95 %: of a duration, where the machine and its
+    disks go on as they did while some images were tried.
+
+    Attributes
+    ----------
+    images : int
+        How many images the source has.
+    bytes_in : Interval
+        Bytes of their files.
+    tried : int
+        How many of them were converted to learn this.
+    looked_at : int
+        How many of them were asked for their sizes, which are all where there was time.
+    exact : bool
+        Whether all images were converted, so that nothing of the size is estimated.
+    size : Interval
+        Bytes of the pack.
+    seconds : Interval
+        Duration of the conversion on this machine.
+    workers, jobs : int
+        With how many threads; on how many machines `seconds_on_jobs` is.
+    seconds_on_jobs : Interval
+        Duration where so many machines such as this one make parts, and the disk serves all of them as it served one.
+    remarkable : Interval
+        How many images have a finding.
+    findings : dict of str to Interval
+        How many images have which.
+    left_out : list of dict
+        Name and reason of each image among those tried that cannot be converted.
+    unreadable : Interval
+        How many of all images those are.
+    in_memory : float or None
+        Which share of the files was in memory before the trials, so that no disk was waited for; None where nothing
+        tells.
+    others : float or None
+        Which share of the processors other work took meanwhile; None where nothing tells.
+    room : int
+        Bytes that are free on the disk where the pack will be.
+    alternatives : list of Alternative
+    not_tried : list of str
+        Alternatives that there was no time or no room for.
+    notes : list of str
+        What a person should know about the source.
+    command : str
+        What makes the pack.
+    part_command : str or None
+        What makes part K of it, a job a part; None where one job makes all.
+    """
+
+    images: int
+    bytes_in: Interval
+    tried: int
+    looked_at: int
+    exact: bool
+    size: Interval
+    seconds: Interval
+    workers: int
+    jobs: int
+    seconds_on_jobs: Interval
+    remarkable: Interval
+    findings: dict[str, Interval]
+    left_out: list[dict[str, str]]
+    unreadable: Interval
+    in_memory: float | None
+    others: float | None
+    room: int
+    alternatives: list[Alternative]
+    not_tried: list[str]
+    notes: list[str]
+    command: str
+    part_command: str | None
+
+
+def estimate_request(
+    request: ConversionRequest,
+    *,
+    jobs: int = 1,
+    seconds: float = 10.0,
+    seed: int = 0,
+    spent: float = 0.0,
+    others: bool = True,
+    progress: ShowPhase | None = None,
+) -> Estimate:
+    """Estimate what a conversion gives and takes; see `packer.estimate`.
+
+    Parameters
+    ----------
+    spent : float
+        Seconds that a process of its own needs before it begins.
+    others : bool
+        Whether other options are tried too.
+    """
+    show = progress or _nothing
+    if jobs > 1:
+        require_parts(request.format_row)
+    began = time.monotonic()
+    show(f"listing {printable(request.src)}", 0, None)
+    check_place(request.dst)
+    source = request.open(request.dst, request.classes())
+    check_place(request.dst, source.tree)
+    source.require_undamaged()
+    before = spent + time.monotonic() - began
+    ends = time.monotonic() + max(seconds / 2, seconds - before)
+    population, looking = _population(source, seconds * _FOR_SIZES, seed, show)
+    before += looking
+    in_memory = share_in_memory(_files(source, population.order[-_ASKED:]))
+    beside = Path(os.path.abspath(request.dst)).parent
+    with (
+        writing_to(beside, "an estimate converts some images beside DST"),
+        scratch_directory("estimate", beside) as directory,
+    ):
+        how: dict[str, Any] = {"directory": directory, "show": _trials_shown(show)}
+        until = ends - (1 - _FOR_ITSELF) * seconds if others else ends
+        trials = run_trials(request, source, population, until=until, ends=ends, what="trying", **how)
+        if len(trials.left_out()) == trials.tried:
+            entry = trials.left_out()[0]
+            raise SourceError(
+                f"{printable(source.root)}: not one of {trials.tried} images that were tried can be read, such as "
+                f"{printable(entry['name'])}: {entry['reason']}"
+            )
+        alternatives, left = list[Alternative](), list[str]()
+        if others:
+            first = trials.duration().first
+            to_8_bit = request.to_8_bit or ("type" if _has_excess(trials) else None)
+            alternatives, left = try_alternatives(
+                request, source, population, ends=ends, before=before, first=first, to_8_bit=to_8_bit, how=how
+            )
+    return _estimate(
+        request,
+        source,
+        trials,
+        jobs=jobs,
+        before=before,
+        in_memory=in_memory,
+        alternatives=alternatives,
+        left=left,
+    )
+
+
+def _estimate(
+    request: ConversionRequest,
+    source: Source,
+    trials: Trials,
+    *,
+    jobs: int,
+    before: float,
+    in_memory: float | None,
+    alternatives: list[Alternative],
+    left: list[str],
+) -> Estimate:
+    """Put together what the trials say."""
+    population, duration = trials.population, trials.duration()
+    parts = replace(request, parts=request.parts or jobs) if jobs > 1 else None
+    return Estimate(
+        images=len(source),
+        bytes_in=population.bytes,
+        tried=trials.tried,
+        looked_at=population.known,
+        exact=trials.is_exact,
+        size=trials.size(),
+        seconds=duration.on(before=before),
+        workers=trials.workers,
+        jobs=jobs,
+        seconds_on_jobs=duration.on(jobs, before),
+        remarkable=trials.remarkable(),
+        findings=trials.findings(),
+        left_out=trials.left_out(),
+        unreadable=trials.unreadable(),
+        in_memory=in_memory,
+        others=trials.others,
+        room=shutil.disk_usage(Path(os.path.abspath(request.dst)).parent).free,
+        alternatives=alternatives,
+        not_tried=left,
+        notes=[
+            *_in_the_way(request),
+            *source.unusable(skip=request.on_error == "skip"),
+            *source.remarks(),
+            *_refusals(trials),
+            *_overhead(request, trials),
+        ],
+        command=command_of(request),
+        part_command=None if parts is None else command_of(parts, "--part", "K"),
+    )
+
+
+def _overhead(request: ConversionRequest, trials: Trials) -> Iterator[str]:
+    """Yield what is to say of the bytes that the format will take beside the images."""
+    data, stored = sum(trial.data for trial in trials.each), sum(float(trial.stored.sum()) for trial in trials.each)
+    if not data:
+        return
+    images, size = len(trials.population), trials.size().value
+    beside = (size - images * BESIDE_A_SAMPLE) * (1 - data / stored) + images * BESIDE_A_SAMPLE
+    note = note_on_overhead(request.format_row.name, images, size - beside, size)
+    if note is not None:
+        yield note
+
+
+def _in_the_way(request: ConversionRequest) -> Iterator[str]:
+    """Yield why the command would be refused as it stands, such as by what is at DST: nothing is written there now."""
+    try:
+        request.require_destination()
+    except DestinationError as error:
+        yield f"the command below needs a change: {error}"
+
+
+def _has_excess(trials: Trials) -> bool:
+    """Tell whether some images have more than 8-bit RGB holds."""
+    return bool(_refusals(trials)) or any(is_beyond_8_bit(finding) for finding in trials.findings())
+
+
+def _refusals(trials: Trials) -> list[str]:
+    """Say which option is to be chosen, where the conversion refuses images that 8-bit RGB does not hold."""
+    number = sum("--to-8-bit" in entry["reason"] for entry in trials.left_out())
+    if not number:
+        return []
+    return [f"{number} of {trials.tried} images do not fit 8-bit RGB: the command needs --to-8-bit clip, type or file"]
+
+
+def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> tuple[Population, float]:
+    """Return the images, and how many seconds asking all of them for their sizes takes."""
+    length, sizes = len(source), source.sizes()
+    if sizes is not None:
+        return Population(sizes, np.arange(length), length, seed), 0.0
+    mixed = np.random.default_rng([seed, 2]).permutation(length)
+    ends, asking, known = time.monotonic() + seconds, 0.0, list[Ints]()
+    for start in range(0, length, _CHUNK):
+        some = source.taken(mixed[start : start + _CHUNK])
+        began = time.monotonic()
+        known.append(some.present_stamps()[:, 0].clip(0))
+        asking += time.monotonic() - began
+        show("sizes", start + len(some), length)
+        if time.monotonic() > ends:
+            break
+    sizes = np.concatenate(known)
+    return Population(sizes, mixed[: len(sizes)], length, seed), asking * length / len(sizes)
+
+
+def _files(source: Source, indices: Ints) -> Iterator[str]:
+    """Yield the files of some images, where each image is a file."""
+    paths = [source.path(index) for index in indices.tolist()]
+    return iter(paths if len(set(paths)) == len(paths) else [])
+
+
+def _trials_shown(show: ShowPhase) -> ShowTrial:
+    return lambda what, progress: show(what, progress.done, progress.total) if progress else show(what, 0, None)
+
+
+def _nothing(what: str, done: int, total: int | None) -> None:
+    """Show nothing."""
+
+
+_PATHS = ("labels", "classes_from", "report", "voc", "yolo")
+
+
+@partial(speaking_of_arguments, others=convert)
+def estimate(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str] | None = None,
+    *,
+    jobs: int | None = None,
+    seconds: float = 10.0,
+    seed: int = 0,
+    progress: Callable[[str, int, int | None], None] | bool | None = None,
+    **options: Any,
+) -> Estimate:
+    """Estimate what a conversion gives and takes, as `packer estimate` does.
+
+    Some images of every size are converted as all would be, into a directory beside `dst` that goes again. All images
+    are listed and, where time allows, asked for their sizes.
+
+    Parameters
+    ----------
+    src : path
+        What `convert` takes.
+    dst : path, optional
+        Where the pack will be: its suffix decides the format, and the trials lie on its disk. By default a ``.lmdb``
+        of the name of `src` in the present directory.
+    jobs : int, optional
+        On how many machines such as this one parts may be made; 1 by default.
+    seconds : float
+        How long it may take, about; a listing that takes more than half of that comes in addition.
+    seed : int
+        Decides which images are tried.
+    progress : bool or callable, optional
+        True shows a bar. A callable is called with what is done now, how much of it is done, and how much there is of
+        it, or None where that is not known.
+    **options
+        The arguments of `convert`.
+
+    Returns
+    -------
+    Estimate
+        `size` in bytes and `seconds`, both with `value`, `low` and `high`; `findings`, `alternatives`, the `command`
+        that makes the pack, and what else was learnt.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+    OptionError, SourceError, PackError, DestinationError, MissingDependencyError
+        As `convert`.
+    """
+    progress = shown_progress(progress, "estimate")
+    require_count("jobs", jobs)
+    require_seconds("seconds", seconds)
+    request = requested(src, dst, options)
+    return estimate_request(request, jobs=jobs or 1, seconds=seconds, seed=seed, progress=progress)
+
+
+def requested(
+    src: str | os.PathLike[str], dst: str | os.PathLike[str] | None, options: Mapping[str, Any]
+) -> ConversionRequest:
+    """Return the conversion that is asked for; TypeError for an option that `packer.convert` has not."""
+    known = {field.name for field in fields(ConversionRequest)}
+    for name in options:
+        if name not in known:
+            raise TypeError(f"estimate takes no {name!r}: packer.convert has no such argument")
+    paths: dict[str, Any] = {name: local_path(options[name]) for name in _PATHS if options.get(name) is not None}
+    if options.get("coco"):
+        paths["coco"] = files_said(options["coco"])
+    place = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
+    return ConversionRequest(src=local_path(src), dst=place, **{**options, **paths})
+
+
+def default_destination(src: Path, format: str | None) -> Path:
+    """Return where the pack would lie: a free name in the present directory, or beside that where it is of `src`."""
+    suffix = ".lmdb" if format is None else require_format(format).suffixes[0]
+    name = re.sub(r"[^\w.-]+", "", Path(os.path.abspath(src)).stem).strip(".-") or "pack"
+    inside = Path.cwd().is_relative_to(os.path.realpath(src))
+    folder = Path(os.path.realpath(src)).parent if inside else Path()
+    number, place = 1, folder / f"{name}{suffix}"
+    while os.path.lexists(place):
+        number += 1
+        place = folder / f"{name}-{number}{suffix}"
+    return place

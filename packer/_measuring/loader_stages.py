@@ -1,0 +1,799 @@
+"""The stages of an item, one at a time: reading, decoding, transforms, collation, the copy to the device.
+
+A bounded number of items is made on one thread, with random indices, as files that were read a moment ago are read
+again from memory. What a call takes is what it costs its thread (`clocks`), so that neither the loader's other workers
+nor other programs count.
+
+What can be seen of a loader: its dataset, how it makes items and batches, and on how many workers.
+
+A dataset, transform or collation that may be tried without the training noticing: a copy with a state of its own.
+
+Random generators, counters, lists, dictionaries and small arrays are the copy's own. Large arrays and tensors, open
+files and connections are shared: they are costly, or cannot be had twice. What a copy opens is closed with the copy,
+and what it shares is not.
+
+The same DataLoader with other numbers of workers, over the same batches.
+
+What packing would give, as it is measured: some of the samples are converted, and read as packer would read them.
+
+The packs lie in memory where that can be, and else in a temporary directory, for as long as they are measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import sys
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from packer._datasets.open import SHARED_MEMORY
+from packer._images.probe import inspect
+from packer._measuring.disk import scratch_directory
+from packer._measuring.machine import Load
+from packer._measuring.timing import Cost, Timed, Watch, moment, openers_watched, since
+from packer.errors import ImageError
+
+__all__ = [
+    "Known",
+    "Packed",
+    "Seen",
+    "Stages",
+    "UnpackedError",
+    "apart",
+    "as_in_a_worker",
+    "fewer_workers",
+    "innermost",
+    "measure_packed",
+    "measure_stages",
+    "see",
+    "watched",
+]
+
+Known = dict[int, tuple[Any, Any]]
+
+_SMALL = 1 << 20  # bytes of an array that is copied
+_FEW = 256  # entries of a list or dictionary that are copied, too
+_DEEPEST_COPY = 12
+
+
+def apart(value: Any, known: Known | None = None) -> Any:
+    """Return a value alike, whose use leaves this one as it is.
+
+    Parameters
+    ----------
+    value : object
+        A dataset, a transform, a collation; what cannot be copied is returned itself.
+    known : dict, optional
+        The copies so far, with what they are copies of, by ids: what two values share, their copies share.
+    """
+    return _Copying({} if known is None else known).of(value, 0)
+
+
+class _Copying:
+    def __init__(self, known: Known) -> None:
+        self._known = known
+
+    def of(self, value: Any, depth: int) -> Any:
+        """Return the copy of a value, or the value itself."""
+        if id(value) not in self._known:
+            try:
+                made = self._made(value, depth)
+            except Exception:  # a person's own class may do anything
+                made = value
+            self._known[id(value)] = value, made
+        return self._known[id(value)][1]
+
+    def _made(self, value: Any, depth: int) -> Any:
+        if depth > _DEEPEST_COPY or isinstance(value, type | ModuleType | FunctionType):
+            return value
+        if isinstance(value, MethodType):
+            return MethodType(value.__func__, self.of(value.__self__, depth + 1))
+        if type(value) in (list, dict, set, tuple, deque, bytearray):
+            return self._container(value, depth)
+        if _is_generator(value):
+            return _generator(value)
+        if _is_small_array(value):
+            return value.copy() if hasattr(value, "copy") else value.clone()
+        return self._instance(value, depth) if hasattr(value, "__dict__") and _is_work(value) else value
+
+    def _container(self, value: Any, depth: int) -> Any:
+        if len(value) > _FEW or type(value) in (set, deque, bytearray):
+            return value if type(value) is tuple else copy.copy(value)
+        if type(value) is dict:
+            return {key: self.of(one, depth + 1) for key, one in value.items()}
+        return type(value)(self.of(one, depth + 1) for one in value)
+
+    def _instance(self, value: Any, depth: int) -> Any:
+        kind: Any = type(value)
+        if hasattr(kind, "__del__"):  # which would close what both have
+            names = {"__del__": lambda this: None, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+            kind = type(value.__class__)(kind.__name__, (kind,), names)
+        alike = object.__new__(kind)  # without __getstate__, which drops what is open
+        self._known[id(value)] = value, alike
+        for name, held in vars(value).items():
+            alike.__dict__[name] = self.of(held, depth + 1)
+        return alike
+
+
+def _is_work(value: Any) -> bool:
+    """Tell whether a value is a dataset or something that is called; not a file, a connection, a pool of threads."""
+    return callable(value) or any("__getitem__" in vars(kind) for kind in type(value).__mro__)
+
+
+def _is_generator(value: Any) -> bool:
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    return (
+        isinstance(value, random.Random)
+        or (numpy is not None and isinstance(value, numpy.random.Generator | numpy.random.RandomState))
+        or (torch is not None and isinstance(value, torch.Generator))
+    )
+
+
+def _generator(value: Any) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Generator):
+        alike = torch.Generator(value.device)
+        alike.set_state(value.get_state())
+        return alike
+    return copy.deepcopy(value)
+
+
+def _is_small_array(value: Any) -> bool:
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and type(value) is numpy.ndarray:
+        return bool(value.nbytes <= _SMALL)
+    return torch is not None and type(value) is torch.Tensor and bool(value.nbytes <= _SMALL)
+
+
+_WRAPPERS = ("source", "loader", "dataloader", "base_dataloader", "_loader")
+_DEEPEST = 5
+
+_STAGES = {"loader": "loading", "transforms": "transform", "transform": "transform", "target_transform": "transform"}
+"""Attributes of datasets that are called for each item, with the stage that they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What is known of a loader.
+
+    Attributes
+    ----------
+    loader : object
+        The innermost one, which makes the batches.
+    kind : str
+        ``"DataLoader"``, ``"Loader"`` (packer's), ``"packer.DataLoader"`` where packer's threads make its batches, or
+        the name of its class.
+    dataset : object, optional
+        What items are taken of, where these can be asked for one by one.
+    unseen : str
+        Why stages cannot be separated; empty where they can.
+    batch_size : int
+    collate : callable, optional
+    workers : int
+        Processes that make batches; of packer's loaders without processes, threads. 0: the loop makes them itself.
+    burst : int
+        How many batches are made at the same time: a DataLoader's workers make one each.
+    threaded : bool
+        Whether several threads of one process make items.
+    apart : bool
+        Whether other processes than the loop's make the items.
+    transform : callable, optional
+        That of a packer Loader, in place of the dataset's.
+    """
+
+    loader: Any
+    kind: str
+    dataset: Any = None
+    unseen: str = ""
+    batch_size: int = 1
+    collate: Callable[[list[Any]], Any] | None = None
+    workers: int = 0
+    burst: int = 1
+    threaded: bool = False
+    apart: bool = False
+    transform: Any = None
+
+    @property
+    def of_packer(self) -> bool:
+        """Whether the items are a pack's, or an index's, or some of such."""
+        return all(map(_is_pack, self.leaves))
+
+    @property
+    def leaves(self) -> list[Any]:
+        """The datasets below Subsets and several in a row."""
+        return list(_leaves(self.dataset))
+
+    def items(self, dataset: Any, indices: Sequence[int]) -> list[Any]:
+        """Return items of `dataset` as the loader's workers make them."""
+        if self.kind == "Loader" and self.of_packer:
+            import numpy as np
+
+            from packer._datasets.concat import readable
+
+            own = not _is_row_of_packs(dataset)  # then `watched` gave the transform to what is read
+            return readable(dataset)._items(np.array(indices), 0, 0, None if own else self.transform)
+        if hasattr(dataset, "__getitems__"):
+            return list(dataset.__getitems__(list(indices)))
+        return [dataset[index] for index in indices]
+
+
+def innermost(loader: Any) -> Any:
+    """Return what makes the batches below wrappers such as prefetchers."""
+    for _ in range(_DEEPEST):
+        if _is(loader, "packer._loader.loader", "Loader") or _is(loader, "torch.utils.data", "DataLoader"):
+            return loader
+        inner = next((getattr(loader, name, None) for name in _WRAPPERS if hasattr(loader, name)), None)
+        if not hasattr(inner, "__iter__") or isinstance(inner, str | bytes):
+            return loader
+        loader = inner
+    return loader
+
+
+def see(loader: Any) -> Seen:
+    """Return what can be seen of a loader."""
+    loader = innermost(loader)
+    name = type(loader).__name__
+    if _is(loader, "packer._loader.loader", "Loader"):
+        processes, threads = loader.processes, loader.threads
+        return Seen(
+            loader=loader,
+            kind="Loader",
+            dataset=loader.dataset,
+            batch_size=loader.batch_size,
+            collate=loader.collate_fn,
+            workers=max(threads, processes),
+            threaded=threads > max(processes, 1),
+            apart=processes > 0,
+            transform=loader.transform,
+        )
+    if not _is(loader, "torch.utils.data", "DataLoader"):
+        return Seen(loader=loader, kind=name, unseen=f"a {name} does not show how it makes its batches")
+    workers, dataset = loader.num_workers, loader.dataset
+    made: dict[str, Any] = {"workers": workers, "burst": max(workers, 1), "apart": workers > 0}
+    if _is(dataset, "torch.utils.data", "IterableDataset") or not hasattr(dataset, "__len__"):
+        said = f"{type(dataset).__name__} gives its items in its own order, and not one by one"
+        return Seen(loader=loader, kind="DataLoader", unseen=said, **made)
+    if loader.batch_sampler is None:
+        said = "the DataLoader has no batches (batch_size=None)"
+        return Seen(loader=loader, kind="DataLoader", unseen=said, **made)
+    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1
+    if _is(loader, "packer._loader.dataloader", "DataLoader") and loader._source() is not None:
+        made = {"workers": workers, "threaded": workers > 1, "collate": loader.collate_fn}
+        return Seen(loader=loader, kind="packer.DataLoader", dataset=dataset, batch_size=size, **made)
+    return Seen(loader=loader, kind="DataLoader", dataset=dataset, batch_size=size, collate=loader.collate_fn, **made)
+
+
+def watched(dataset: Any, watch: Watch, transform: Any = None, known: Known | None = None) -> Any:
+    """Return a copy of a dataset whose loading and transforms are timed; the dataset itself where it has no copy.
+
+    The copy has a state of its own (`apart`). `transform` takes the place of a packer dataset's own. `known` are the
+    copies that were made so far.
+    """
+    if _is_pack(dataset):
+        return _watched_pack(dataset, watch, transform)
+    if _is_row_of_packs(dataset):
+        return dataset
+    return _watched_own(dataset, watch, transform, {} if known is None else known)
+
+
+def _watched_own(dataset: Any, watch: Watch, transform: Any, known: Known) -> Any:
+    """Return a copy of a dataset that is not packer's, with its loading and transforms timed."""
+    alike = apart(dataset, known)
+    if alike is dataset:
+        return dataset
+    try:
+        if type(dataset).__name__ == "Subset":
+            alike.dataset = watched(dataset.dataset, watch, transform, known)
+        elif type(dataset).__name__ == "ConcatDataset":
+            alike.datasets = [watched(part, watch, transform, known) for part in dataset.datasets]
+        for name, stage in _STAGES.items():
+            function = getattr(alike, name, None)
+            if callable(function) and not isinstance(function, Timed):
+                setattr(alike, name, Timed(watch, stage, function))
+    except Exception:  # a person's own class: setting its attributes may do anything
+        return apart(dataset)
+    return alike
+
+
+def _watched_pack(dataset: Any, watch: Watch, transform: Any) -> Any:
+    alike = dataset._alike()
+    if transform is not None:
+        alike.transform = apart(transform)
+    prepared = alike._preparation
+    timed = {
+        name: Timed(watch, "transform", apart(function))
+        for name in ("transform", "target_transform", "transforms")
+        if (function := getattr(prepared, name)) is not None
+    }
+    if timed:
+        known = alike.__dict__["_prepared"]
+        alike.__dict__["_prepared"] = (known[0], known[1], prepared._replace(**timed))
+    return alike
+
+
+@contextlib.contextmanager
+def as_in_a_worker(threads: int = 1) -> Iterator[None]:
+    """Let torch use one thread, as a DataLoader's workers do."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _is(value: Any, module: str, name: str) -> bool:
+    """Tell whether a value is of a class, without importing the module: who has such a value has imported it."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(value, kind)
+
+
+def _is_pack(dataset: Any) -> bool:
+    return _is(dataset, "packer._datasets.image_dataset", "ImageDataset")
+
+
+def _is_row_of_packs(dataset: Any) -> bool:
+    return _is(dataset, "packer._datasets.concat", "ConcatImageDataset")
+
+
+def _leaves(dataset: Any) -> Iterator[Any]:
+    if type(dataset).__name__ == "Subset" and hasattr(dataset, "dataset"):
+        yield from _leaves(dataset.dataset)
+    elif type(dataset).__name__ in ("ConcatDataset", "ConcatImageDataset") and hasattr(dataset, "datasets"):
+        for part in dataset.datasets:
+            yield from _leaves(part)
+    else:
+        yield dataset
+
+
+_MOST_SAMPLES = 256
+_AT_A_TIME = 16
+_NEEDED = 8
+"""Samples that are measured however long they take."""
+
+_LOCKED_FOR = 0.4
+"""Seconds that two threads make items at the same time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stages:
+    """What the stages cost.
+
+    Attributes
+    ----------
+    costs : dict of str to Cost
+        Seconds a sample, by stage, in the order of the work: reading, decoding, items (what ``dataset[i]`` does beside
+        these), transform, collation, handing over (from a worker to the loop), transfer.
+    samples : int
+        How many samples were measured.
+    paths : sequence of str
+        Files that were opened for them.
+    form : str
+        What a transform is given: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty where no image was seen.
+    lock : float
+        The share of the time that two threads, making items at the same time, wait for each other; 0 for a loader
+        without threads.
+    handing : Cost
+        Seconds a sample that a worker would need for handing over, where there are no workers.
+    others : float
+        The share of the processors that was taken by others meanwhile, with workers that stay.
+    """
+
+    costs: dict[str, Cost]
+    samples: int
+    paths: Sequence[str] = ()
+    form: str = ""
+    lock: float = 0.0
+    handing: Cost = field(default_factory=Cost)
+    others: float = 0.0
+
+    @property
+    def total(self) -> Cost:
+        """Seconds a sample."""
+        return sum(self.costs.values(), Cost())
+
+    def share(self, stage: str) -> float:
+        """Return the share of a stage in the time of a sample."""
+        return self.costs[stage].total / max(self.total.total, 1e-12) if stage in self.costs else 0.0
+
+
+@dataclass
+class _Made:
+    """Items that were made, and what that cost."""
+
+    cost: Cost = field(default_factory=Cost)
+    indices: list[int] = field(default_factory=list)
+    items: list[Any] = field(default_factory=list)
+
+
+def measure_stages(seen: Seen, seconds: float) -> Stages:
+    """Return what each stage of the loader costs, within some seconds.
+
+    Raises
+    ------
+    Exception
+        What the dataset, its transforms or the collation raise.
+    """
+    watch = Watch()
+    known: Known = {}
+    dataset = watched(seen.dataset, watch, seen.transform, known)
+    chosen = np.random.default_rng().permutation(len(dataset))[: _MOST_SAMPLES + 2].tolist()
+    handing, load = Cost(), Load()
+    with load, as_in_a_worker(), openers_watched(watch):
+        in_place = _in_place(seen)
+        make = in_place or (lambda indices: seen.items(dataset, indices))
+        make(chosen[:2])  # imports, and memory that is allocated once
+        watch.costs.clear()
+        watch.paths.clear()
+        made = _make(make, chosen[2:] or chosen, seen.batch_size, seconds)
+        count = len(made.indices)
+        costs = _divided(seen, made, watch, count)
+        if in_place is None and seen.collate is not None:
+            costs["collation"], batch = _collated(apart(seen.collate, known), made.items, seen.batch_size)
+            if seen.kind == "DataLoader":
+                handing = _handed_over(batch, seen.workers > 0) / seen.batch_size
+            if seen.workers:
+                costs["handing over"] = handing
+            costs["transfer"] = _transferred(batch) / seen.batch_size
+        lock = _lock(make, chosen, made.cost) if seen.threaded else 0.0
+    shown = {stage: cost for stage, cost in costs.items() if cost.total > 0}
+    return Stages(
+        costs=shown,
+        samples=count,
+        paths=watch.paths,
+        form=_form(watch.loaded),
+        lock=lock,
+        handing=handing,
+        others=load.others or 0.0,
+    )
+
+
+def _make(make: Callable[[list[int]], Any], indices: list[int], batch_size: int, seconds: float) -> _Made:
+    """Make items until the time is over."""
+    made, begun = _Made(), time.perf_counter()
+    step = max(1, min(batch_size, _AT_A_TIME))
+    for first in range(0, len(indices), step):
+        some = indices[first : first + step]
+        begin = moment()
+        items = make(some)
+        made.cost += since(begin)
+        made.indices += some
+        if len(made.items) < batch_size:
+            made.items += items
+        if time.perf_counter() - begun > seconds and len(made.indices) >= _NEEDED:
+            break
+    return made
+
+
+def _divided(seen: Seen, made: _Made, watch: Watch, count: int) -> dict[str, Cost]:
+    """Divide the cost of items among reading, decoding, transforms, and what is left."""
+    loading, transform = watch.costs.get("loading"), watch.costs.get("transform", Cost())
+    rest = made.cost - transform
+    if loading is not None:
+        reading = _reading_files(watch.paths)
+        parts = {
+            "reading": Cost(min(reading.cpu, loading.cpu), loading.blocked),
+            "decoding": Cost(max(loading.cpu - reading.cpu, 0.0)),
+            "items": rest - loading,
+        }
+    elif seen.of_packer:
+        reading = _reading_pack(seen, made.indices)
+        parts = {"reading": Cost(min(reading.cpu, rest.cpu), rest.blocked), "decoding": Cost(rest.cpu - reading.cpu)}
+        parts["decoding"] = Cost(max(parts["decoding"].cpu, 0.0))
+    else:
+        parts = {"reading": Cost(0.0, rest.blocked), "items": Cost(rest.cpu)}
+    return {stage: cost / count for stage, cost in {**parts, "transform": transform}.items()}
+
+
+def _reading_files(paths: Sequence[str]) -> Cost:
+    """Return what reading the files costs that were read just now: the calls, without the disk."""
+    begin = moment()
+    for path in paths:
+        with open(path, "rb") as file:
+            file.read()
+    return since(begin)
+
+
+def _reading_pack(seen: Seen, indices: list[int]) -> Cost:
+    """Return what reading samples of a pack costs that were read just now; nothing for several packs."""
+    dataset = seen.dataset
+    while type(dataset).__name__ == "Subset":
+        indices, dataset = [dataset.indices[index] for index in indices], dataset.dataset
+    if not hasattr(dataset, "reader"):
+        return Cost()
+    rows = dataset._rows_of(indices)
+    begin = moment()
+    dataset.reader.read_many(rows)
+    return since(begin)
+
+
+def _in_place(seen: Seen) -> Callable[[list[int]], list[Any]] | None:
+    """Return what decodes samples into their places in a batch, as packer's loaders do; None where it makes items."""
+    if seen.kind not in ("Loader", "packer.DataLoader"):
+        return None
+    from torch.utils.data import default_collate
+
+    from packer._datasets.concat import readable
+    from packer._datasets.memory import Layout, Slot
+
+    images = readable(seen.dataset)
+    if seen.kind == "packer.DataLoader":
+        layout: Layout | None = images._in_batches()
+    else:
+        layout = images._in_place(seen.transform) if seen.collate is default_collate else None
+    if layout is None:
+        return None
+
+    def make(indices: list[int]) -> list[Any]:
+        memory = Slot(np.empty(layout.bytes_for(len(indices)), np.uint8)).tensors(layout, len(indices))
+        rows = np.array(indices)
+        crops = images._choose_crops(rows, 0, 0)
+        images._begun(rows, crops, memory, len(rows), layout.decoded_numbers)(slice(len(rows)))
+        return []
+
+    return make
+
+
+def _collated(collate: Callable[[list[Any]], Any], items: list[Any], batch_size: int) -> tuple[Cost, Any]:
+    """Return what collation costs a sample, and the batch; where too few items were made, they stand in it again."""
+    batch = [items[number % len(items)] for number in range(batch_size)]
+    costs, made = [], None
+    for _ in range(3):
+        begin = moment()
+        made = collate(list(batch))
+        costs.append(since(begin))
+        if costs[-1].total > 0.2:
+            break
+    return min(costs, key=lambda cost: cost.total) / batch_size, made
+
+
+def _handed_over(batch: Any, shared: bool) -> Cost:
+    """Return what a worker spends on giving a batch to the loop: it copies the tensors to memory that both share.
+
+    Where it is not `shared`, any memory is copied to: who has no workers may have no room for what is shared.
+    """
+    from packer._loader.prefetch import map_tensors
+
+    costs = []
+    for _ in range(2):
+        copy = map_tensors(batch, lambda tensor: tensor.clone())
+        begin = moment()
+        map_tensors(copy, lambda tensor: tensor.share_memory_() if shared else tensor.clone())
+        costs.append(since(begin))
+    return min(costs, key=lambda cost: cost.total)
+
+
+def _transferred(batch: Any) -> Cost:
+    """Return what copying a batch to the CUDA device takes; nothing without one that the program uses."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return Cost()
+    from packer._loader.prefetch import map_tensors
+
+    took = []
+    for _ in range(3):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        map_tensors(batch, lambda tensor: tensor.to("cuda"))
+        torch.cuda.synchronize()
+        took.append(time.perf_counter() - begin)
+    return Cost(min(took))
+
+
+def _lock(make: Callable[[list[int]], Any], indices: list[int], alone: Cost) -> float:
+    """Return for which share of their time two threads wait for each other, beyond what one of them is blocked."""
+    shares: list[float] = []
+    together = threading.Barrier(2)
+
+    def work(number: int) -> None:
+        together.wait()
+        begin, end = moment(), time.perf_counter() + _LOCKED_FOR
+        place = number
+        while time.perf_counter() < end:
+            make([indices[place % len(indices)]])
+            place += 2
+        cost = since(begin, alone=False)
+        shares.append(cost.blocked / max(cost.total, 1e-12))
+
+    threads = [threading.Thread(target=work, args=(number,), name="packer-profile") for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if len(shares) < 2:  # a thread ended by an error, which items made one by one would have raised
+        return 0.0
+    return max(sum(shares) / 2 - alone.blocked / max(alone.total, 1e-12), 0.0)
+
+
+def _form(loaded: Any) -> str:
+    """Return what an image is, as packer calls it; empty for what is none."""
+    module = type(loaded).__module__.partition(".")[0]
+    return {"PIL": "pil", "numpy": "numpy", "torch": "tensor"}.get(module, "")
+
+
+_A_WORKER = 2  # batches that each worker makes at least, where they last for longer than the trial
+
+
+def fewer_workers(seen: Seen, workers: int, batches: int, *, sample: float, seconds: float, step: float = 0.0) -> float:
+    """Return how many times as fast a pass of `batches` is with fewer workers.
+
+    Both take their start and the same batches, in turn, as long as the time lasts. Where whole batches would take too
+    long, they are smaller ones.
+
+    Parameters
+    ----------
+    workers : int
+        As many as there are processors.
+    sample : float
+        Seconds that a sample takes on one of these.
+    step : float
+        Seconds that the training loop works on a batch, while workers make the next ones.
+    """
+    count = min(batches, max(seen.workers * _A_WORKER, 8))
+    fitting = int(seconds / 2 * workers / max(sample, 1e-9))  # samples, for two passes
+    size = min(seen.batch_size, max(fitting // count, 1))
+    chosen = np.random.default_rng().integers(len(seen.dataset), size=(count, size)).tolist()
+    best: dict[int, float] = {}
+    begun = time.perf_counter()
+    for _ in range(2):
+        for number in (seen.workers, workers):
+            first, took = _pass(seen, number, chosen, batches * seen.batch_size / size)
+            took = max(took, first + step * batches)
+            best[number] = min(took, best.get(number, took))
+        if time.perf_counter() - begun > seconds / 2:
+            break
+    return best[seen.workers] / max(best[workers], 1e-9)
+
+
+def _pass(seen: Seen, workers: int, chosen: list[list[int]], batches: float) -> tuple[float, float]:
+    """Return when the first batch comes and how long `batches` take: some are made, the others taken for as fast."""
+    given, begin = [], time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on many workers, and on forks beside threads: the training loop said them
+        for _ in _loader(seen, workers, chosen):
+            given.append(time.perf_counter() - begin)
+    half = len(given) // 2
+    steady = (given[-1] - given[half - 1]) / (len(given) - half) if half else given[-1]
+    return given[0], given[-1] + steady * (batches - len(given))
+
+
+def _loader(seen: Seen, workers: int, chosen: list[list[int]]) -> Any:
+    from torch import Generator
+    from torch.utils.data import DataLoader
+
+    loader = seen.loader
+    return DataLoader(
+        loader.dataset,
+        batch_sampler=chosen,
+        num_workers=workers,
+        collate_fn=loader.collate_fn,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        prefetch_factor=loader.prefetch_factor,
+        generator=Generator(),
+    )
+
+
+_SAMPLES = 32
+_RESIZED = 256
+_WORTH_RESIZING = 1.1
+_OF_PACKS = {"crop": "_crop", "output": "_output", "fuse": "_fuse", "mode": "_mode", "transform": "_transform"}
+"""Settings of packer's datasets, with the attributes that hold them."""
+
+
+class UnpackedError(Exception):
+    """Packing cannot be tried; the message says why."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What items of a pack cost.
+
+    Attributes
+    ----------
+    options : str
+        Those of ``packer convert``; empty for packing alone.
+    cost : Cost
+        Seconds a sample, with transforms and collation.
+    samples : int
+    """
+
+    options: str
+    cost: Cost
+    samples: int
+
+
+def measure_packed(seen: Seen, stages: Stages, seconds: float) -> list[Packed]:
+    """Return what the loader's items would cost from a pack, and from one with smaller images where they are large.
+
+    Raises
+    ------
+    UnpackedError
+        If the images' files, or the transform, are not to be seen.
+    """
+    from packer._conversion.api import pack as write
+    from packer._datasets.open import open_dataset
+
+    samples = list(_samples(seen, stages))
+    if not samples:
+        raise UnpackedError("which files the images are is not to be seen in the dataset")
+    settings = _settings(seen, stages)
+    found: list[Packed] = []
+    with scratch_directory("profile", SHARED_MEMORY) as directory, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what fuse= cannot take over, which is no fault here
+        for options, given in _ways(seen, samples):
+            try:
+                pack = directory / f"{len(found)}.lmdb"
+                write(samples, pack, classes=["any"], on_error="skip", **given)
+                with open_dataset(pack, **settings) as dataset:
+                    measured = measure_stages(replace(seen, dataset=dataset, threaded=False), seconds / 2)
+            except Exception as error:  # of a person's transform, or of images that packer refuses
+                raise UnpackedError(f"the transform and the images do not go together with packer: {error}") from error
+            found.append(Packed(options, measured.total, len(samples)))
+    return found
+
+
+def _samples(seen: Seen, stages: Stages) -> Iterator[dict[str, Any]]:
+    """Yield samples as `packer.pack` takes them: some of the files that were read, or samples of the pack."""
+    if not seen.of_packer:
+        for path in list(dict.fromkeys(stages.paths))[:_SAMPLES]:
+            yield {"image": Path(path), "label": 0}
+        return
+    packs = [pack for pack in seen.leaves if len(pack)][:_SAMPLES]
+    for pack in packs:
+        step = max(len(pack) * len(packs) // _SAMPLES, 1)
+        for row in pack._rows_of(list(range(0, len(pack), step)[: _SAMPLES // len(packs)])).tolist():
+            yield {"image": bytes(pack.reader.read(row)), "label": 0}
+
+
+def _settings(seen: Seen, stages: Stages) -> dict[str, Any]:
+    """Return the settings with which packer's dataset gives what the loader's dataset gives."""
+    dataset, *others = seen.leaves
+    names = _OF_PACKS if seen.of_packer else {"transform": "transform"}
+    if any(not hasattr(leaf, name) for leaf in seen.leaves for name in names.values()):
+        raise UnpackedError("the dataset has no transform that could be applied to a pack's images")
+    settings = {name: getattr(dataset, attribute) for name, attribute in names.items()}
+    if any(getattr(other, names[name]) != value for other in others for name, value in settings.items()):
+        raise UnpackedError("the datasets in a row have transforms of their own")
+    if seen.of_packer:
+        if any(pack._parts is not None for pack in seen.leaves):
+            raise UnpackedError("the samples have fields beside the image")
+        return settings
+    transform = apart(settings["transform"])
+    output = "numpy" if stages.form == "numpy" else "pil" if transform is None else None
+    return {"transform": transform, "fuse": transform is not None, "output": output}
+
+
+def _ways(seen: Seen, samples: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the options that are tried, as the command has them and as `packer.pack` takes them."""
+    if not seen.of_packer:
+        yield "", {}
+    if _shorter_side(samples) > _RESIZED * _WORTH_RESIZING:
+        yield f"--resize {_RESIZED}", {"resize": _RESIZED}
+
+
+def _shorter_side(samples: Sequence[Mapping[str, Any]]) -> float:
+    """Return the mean of the shorter sides, in pixels, as the images' headers have them."""
+    sides: list[int] = []
+    for sample in samples:
+        given = sample["image"]
+        with contextlib.suppress(OSError, ImageError):
+            info = inspect(given if isinstance(given, bytes) else Path(given).read_bytes())
+            sides.append(min(info.height, info.width))
+    return sum(sides) / max(len(sides), 1)

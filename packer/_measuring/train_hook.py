@@ -1,0 +1,371 @@
+"""What `packer doctor --train` adds to somebody's training program: each pass over a loader is measured.
+
+`packer._measuring.train_hook` starts the program with a directory at the front of ``PYTHONPATH``, whose
+``sitecustomize.py`` Python imports by itself, and which calls `install`. The program's own files stay as they are. When
+torch's DataLoader or packer's loaders are imported, their ``__iter__`` is replaced by one that measures. After enough
+steps or seconds the report is written, and the program ends by SystemExit in its loop.
+
+A training command, run as it is for a while, and what its loaders wait for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import packer
+from packer._measuring.diagnosis import ProfileReport
+from packer.errors import OptionError, PackerError, printable
+
+__all__ = ["SETTINGS", "TrainingProfile", "install", "profile_training"]
+
+SETTINGS = "PACKER_PROFILE"
+"""The environment variable with the settings, as JSON: report and ended (paths), steps, seconds, finding, directory."""
+
+_LOADERS = {
+    "torch.utils.data.dataloader": "DataLoader",
+    "packer._loader.dataloader": "DataLoader",
+    "packer._loader.loader": "Loader",
+}
+_ENOUGH = 3
+"""Steps that a pass has, at least, where its end is the occasion to find out more."""
+
+
+def install() -> None:
+    """Measure the loaders that this program imports, if it is rank 0."""
+    settings = json.loads(os.environ[SETTINGS])
+    _go_on_with_the_next_sitecustomize(settings["directory"])
+    if os.environ.get("RANK", "0") == "0":
+        sys.meta_path.insert(0, _Finder(_Recorder(settings)))
+
+
+def _go_on_with_the_next_sitecustomize(directory: str) -> None:
+    """Import the ``sitecustomize`` that this one stands before, if there is one."""
+    sys.path[:] = [entry for entry in sys.path if entry != directory]
+    this = sys.modules.pop("sitecustomize", None)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sitecustomize")
+    if this is not None:
+        sys.modules.setdefault("sitecustomize", this)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules of loaders as they would be found, and wraps the loaders when they are there."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        self._recorder = recorder
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _LOADERS:
+            return None
+        for finder in [finder for finder in sys.meta_path if finder is not self]:
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                self._wrap_after_import(spec.loader, _LOADERS[fullname])
+                return spec
+        return None
+
+    def _wrap_after_import(self, loader: Any, name: str) -> None:
+        execute: Callable[[ModuleType], None] = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            kind = getattr(module, name)
+            begin = kind.__iter__
+            kind.__iter__ = lambda this: self._recorder.measured(this, begin)
+
+        loader.exec_module = exec_module
+
+
+class _Recorder:
+    """The passes of this process so far, and the report on the loader that took most of the time."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._process = os.getpid()
+        self._begun: float | None = None
+        self._steps = 0
+        self._spent: dict[int, float] = {}  # seconds of each loader's passes
+        self._longest: dict[int, tuple[Any, Any]] = {}  # each loader, and the timings of its longest pass
+        self._done: dict[int, dict[str, Any]] = {}  # the reports that there are
+        self._finding = False
+        atexit.register(self._at_exit)
+
+    def measured(self, loader: Any, begin: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+        """Begin a pass over a loader."""
+        if self._finding or os.getpid() != self._process:
+            return begin(loader)
+        from packer._measuring.timing import Timings
+
+        timings = Timings()
+        asked = time.perf_counter()
+        batches = begin(loader)
+        self._longest.setdefault(id(loader), (loader, timings))
+        return _Pass(self, loader, batches, timings, asked)
+
+    def noted(self, loader: Any, timings: Any) -> bool:
+        """Note a step; tell whether these are enough."""
+        now = time.perf_counter()
+        self._begun = self._begun or now
+        self._steps += 1
+        known = self._longest.get(id(loader))
+        if known is None or timings.steps >= known[1].steps:
+            self._longest[id(loader)] = loader, timings
+        return bool(self._steps >= self._settings["steps"] or now - self._begun >= self._settings["seconds"])
+
+    def ended(self, loader: Any, timings: Any) -> None:
+        """Find out what a loader waits for after the first pass over it, if no other took more time."""
+        timings.complete = True
+        self._spend(loader, timings)
+        if timings.steps >= _ENOUGH and self._most == id(loader):
+            self._report(loader, timings)
+
+    def stop(self, loader: Any, timings: Any) -> None:
+        """End the program, with the report on the loader that took most of the time."""
+        self._spend(loader, timings)
+        self._report(*self._longest[self._most])
+        atexit.unregister(self._at_exit)
+        with open(self._settings["ended"], "wb"):
+            pass
+        raise SystemExit(0)
+
+    def _spend(self, loader: Any, timings: Any) -> None:
+        """Note the time of a pass that is over."""
+        timings.end()
+        self._spent[id(loader)] = self._spent.get(id(loader), 0.0) + timings.seconds
+
+    @property
+    def _most(self) -> int:
+        """The loader that took most of the time."""
+        return max(self._spent, key=self._spent.__getitem__)
+
+    def _report(self, loader: Any, timings: Any, *, seconds: float | None = None) -> None:
+        """Write the report on a loader, in place of another one's; what it takes to find out is done once."""
+        if id(loader) not in self._done:
+            seconds = self._settings["finding"] if seconds is None else seconds
+            self._done[id(loader)] = self._found(loader, timings, seconds)
+        path = self._settings["report"]
+        new = f"{path}.{self._process}"  # ranks that were spawned have no RANK
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump(self._done[id(loader)], file)
+        os.replace(new, path)
+
+    def _found(self, loader: Any, timings: Any, seconds: float) -> dict[str, Any]:
+        from packer._measuring.diagnosis import diagnose
+
+        self._finding = True
+        try:
+            return diagnose(loader, timings, seconds).to_json()
+        finally:
+            self._finding = False
+
+    def _at_exit(self) -> None:
+        """Say at least how long the steps waited, where a program ends within its first pass."""
+        if os.getpid() != self._process or self._done:
+            return
+        measured = [entry for entry in self._longest.values() if entry[1].steps]
+        if measured:
+            with contextlib.suppress(Exception):  # the program is ending: there is nobody to tell
+                loader, timings = max(measured, key=lambda entry: entry[1].seconds)
+                timings.end()
+                self._report(loader, timings, seconds=0.0)
+
+
+class _Pass:
+    """The iterator of a loader, measured; otherwise the iterator itself."""
+
+    def __init__(self, recorder: _Recorder, loader: Any, batches: Iterator[Any], timings: Any, asked: float) -> None:
+        self._recorder, self._loader, self._batches, self._timings = recorder, loader, batches, timings
+        self._asked: float | None = asked  # before workers were started
+        self._given: float | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        timings = self._timings
+        asked = time.perf_counter()
+        if self._given is not None:
+            timings.works.append(asked - self._given)
+            self._given = None
+            if self._recorder.noted(self._loader, timings):
+                self._batches = iter(())  # the workers end, and leave the processors to what follows
+                self._recorder.stop(self._loader, timings)
+        begin = self._asked or asked
+        self._asked = None
+        timings.gpu.asked()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._recorder.ended(self._loader, timings)
+            raise
+        self._given = time.perf_counter()
+        timings.gpu.given()
+        timings.waited(self._given - begin)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+_SITECUSTOMIZE = """\
+import sys
+if {root!r} not in sys.path:
+    sys.path.append({root!r})
+from packer._measuring.train_hook import install
+install()
+"""
+
+_QUOTED = re.compile(r"\\.|'[^']*'|" r'"(?:\\.|[^"\\])*"', re.DOTALL)
+"""What a shell takes as it is."""
+
+_PATIENCE = 30.0
+"""Seconds that a command gets to end after its report was written, and then again after SIGTERM."""
+
+_LOOKS = 0.1
+"""Seconds between two looks whether the command has ended."""
+
+
+@dataclass(frozen=True)
+class TrainingProfile:
+    """What a training command showed.
+
+    Attributes
+    ----------
+    report : ProfileReport, optional
+        On the loader that took most of the time; None where none gave a batch.
+    status : int, optional
+        With which status the command ended by itself; None where it was ended after enough steps.
+    interrupted : bool
+        Whether Ctrl-C ended it.
+    """
+
+    report: ProfileReport | None
+    status: int | None
+    interrupted: bool = False
+
+
+def profile_training(
+    command: str, *, steps: int = 200, seconds: float = 60.0, finding: float = 10.0, to_stderr: bool = False
+) -> TrainingProfile:
+    """Run a training command until one of its loaders gave enough batches, and return what they waited for.
+
+    Parameters
+    ----------
+    command : str
+        As in a shell, with variables such as ``CUDA_VISIBLE_DEVICES=0`` before it, without pipes and the like.
+    steps : int
+        The command is ended after so many steps, of all its loaders.
+    seconds : float
+        And so many seconds after its first batch.
+    finding : float
+        How long finding out what is slow may take, within the command.
+    to_stderr : bool
+        Whether what the command prints goes to stderr.
+
+    Raises
+    ------
+    OptionError
+        If the command has no words, or is several commands, or leads its output elsewhere.
+    PackerError
+        If it cannot be started.
+    """
+    words, variables = _words(command)
+    with tempfile.TemporaryDirectory(prefix="packer-train-") as name:
+        directory, found, ended = Path(name), Path(name) / "report.json", Path(name) / "ended"
+        root = str(Path(packer.__file__).parents[1])
+        (directory / "sitecustomize.py").write_text(_SITECUSTOMIZE.format(root=root), "utf-8")
+        settings = {
+            "report": str(found),
+            "ended": str(ended),
+            "steps": steps,
+            "seconds": seconds,
+            "finding": finding,
+            "directory": str(directory),
+        }
+        path = os.pathsep.join(filter(None, [str(directory), {**os.environ, **variables}.get("PYTHONPATH", "")]))
+        try:
+            process = subprocess.Popen(
+                words,
+                env={**os.environ, **variables, SETTINGS: json.dumps(settings), "PYTHONPATH": path},
+                stdout=sys.stderr.fileno() if to_stderr else None,
+            )
+        except OSError as error:
+            hint = f". Say --train 'python {printable(command.strip())}'" if words[0].endswith(".py") else ""
+            raise PackerError(f"--train: {printable(words[0])} cannot be started: {error.strerror}{hint}") from error
+        status, interrupted = _awaited(process, ended)
+        report = _read(found)
+        stopped = os.path.exists(ended)
+    return TrainingProfile(report, None if stopped else status, interrupted)
+
+
+def _words(command: str) -> tuple[list[str], dict[str, str]]:
+    """Return the words of a command, and the variables that it sets for itself."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise OptionError(f"--train {printable(command)}: {error}") from error
+    variables = {}
+    while words and re.match(r"[A-Za-z_]\w*=", words[0]):
+        name, _, value = words.pop(0).partition("=")
+        variables[name] = value
+    if not words or not words[0]:
+        raise OptionError("--train is a command, such as 'python train.py'")
+    shell = re.search(r"[;<>|&]+", _QUOTED.sub("", command))
+    if shell is not None:
+        raise OptionError(
+            f"--train is one command, and {shell[0]} is a shell's: quote it where it belongs to a word, or give the "
+            "line to a shell, as in --train \"sh -c 'cd project && python train.py'\""
+        )
+    return words, variables
+
+
+def _awaited(process: subprocess.Popen[bytes], ended: Path) -> tuple[int, bool]:
+    """Wait for the end of a command, which Ctrl-C reaches too; return its status, and whether Ctrl-C was pressed."""
+    interrupted, since, ends = False, None, [process.kill, process.terminate]
+    while True:
+        try:
+            while process.poll() is None:
+                time.sleep(_LOOKS)
+                if since is None and (interrupted or os.path.exists(ended)):
+                    since = time.monotonic()
+                if ends and since is not None and time.monotonic() - since > _PATIENCE:
+                    ends.pop()()  # it goes on after SystemExit, or after Ctrl-C
+                    since = time.monotonic()
+            return process.returncode, interrupted
+        except KeyboardInterrupt:
+            if interrupted:
+                process.kill()
+            interrupted = True
+        except BaseException:  # this process is to end, and the training with it
+            process.terminate()
+            raise
+
+
+def _read(found: Path) -> ProfileReport | None:
+    try:
+        said = json.loads(found.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return ProfileReport(**{**said, "sentences": tuple(said["sentences"])})

@@ -1,0 +1,401 @@
+"""Which file of an export holds what: the images, the values of fields, labels, and what else is said of the samples.
+
+Nothing lies outside of the directory, whatever a pack says. A field's template is followed where it makes a file of its
+own for each value. Where templates lead out of the directory of the images, the images lie as much deeper: of
+``../masks/{stem}.png`` the masks lie in ``masks`` and the images in ``images``. So the templates lead from the images
+to the files as they did when the pack was made.
+
+The names of the files that a pack's samples become: no two alike, found without holding every name.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from packer._fields import PIXELS, Field
+from packer._formats import Reader
+from packer._packs.verify import blobs_or_errors
+from packer._sources.scan_list import Hashes, Texts, hashes_of, repeats
+from packer._sources.sidecar_files import FileField
+from packer._storage.safe_open import folded, path_problem
+from packer._table import Buffer, Ints, Names, encode_name
+from packer.errors import PackError
+
+__all__ = ["FieldFiles", "FileNames", "Files", "Folded", "Layout", "below_files", "free_name", "known", "layout_of"]
+
+_LONGEST = 255  # bytes, of what Linux and macOS take
+_LONGEST_NUMBER = "-999999999999"
+_REMEMBERED = 1 << 12  # directories; names mostly come one directory after the other
+
+
+class FileNames:
+    """The name of every sample's file: the sample's own, with a suffix added where it has none that fits.
+
+    Samples such as ``x.jpg`` and ``x.jpg.png`` may have one file name. Then the sample whose unchanged name it is keeps
+    the name, else the first does; the others are numbered. Only the numbered names are held in memory.
+
+    Parameters
+    ----------
+    names : Names
+        No two alike.
+    suffixes : tuple of str
+        Endings that fit; the first is the one that is added. None of them, and the names stay.
+    """
+
+    def __init__(self, names: Names, suffixes: tuple[str, ...] = ()) -> None:
+        self._names = names
+        self._suffixes = suffixes
+        self._numbered: dict[int, str] = {}
+        if suffixes:
+            self._number()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> str:
+        return self._numbered.get(index) or self._plain(self._names[index])
+
+    def __iter__(self) -> Iterator[str]:
+        for index, name in enumerate(self._names):
+            yield self._numbered.get(index) or self._plain(name)
+
+    def _plain(self, name: str) -> str:
+        return name if self._fits(name) else _candidate(name, self._suffixes[0])
+
+    def _fits(self, name: str) -> bool:
+        return not self._suffixes or name.lower().endswith(self._suffixes)
+
+    def _number(self) -> None:
+        """Number the files that would have another one's name."""
+        alike: dict[int, list[int]] = {}
+        for index, first in repeats(self):
+            alike.setdefault(first, [first]).append(index)
+        if not alike:
+            return
+        taken, chosen = _ordered(self), set[str]()
+        following: dict[str, int] = {}  # where long names are cut, several groups try the same numbers
+        for indices in alike.values():
+            keeper = next((index for index in indices if self._fits(self._names[index])), min(indices))
+            for index in sorted({*indices} - {keeper}):
+                family = _candidate(self._names[index], _LONGEST_NUMBER + self._suffixes[0])
+                for number in itertools.count(following.get(family, 1)):
+                    name = _candidate(self._names[index], f"-{number}{self._suffixes[0]}")
+                    if name not in chosen and not _holds(taken, hash(name)):
+                        break
+                following[family] = number + 1
+                chosen.add(name)
+                self._numbered[index] = name
+
+
+def known(names: Texts) -> Callable[[str], bool]:
+    """Return what tells whether a file has a name: by hashes of 8 bytes, which no other name meets by chance."""
+    taken = _ordered(names)
+    return lambda name: _holds(taken, hash(name))
+
+
+def free_name(names: Iterable[str], stem: str, suffix: str) -> str:
+    """Return a name that no file and no directory has: `stem` and `suffix`, or the same with a number.
+
+    Nor does one have the name on a file system that ignores case, or how accents are encoded.
+    """
+    taken = np.fromiter((hash(folded(name.partition("/")[0])) for name in names), np.int64)
+    taken.sort()
+    return next(name for name in _candidates(stem, suffix) if not _holds(taken, hash(folded(name))))
+
+
+def below_files(names: Texts) -> Iterator[tuple[int, str]]:
+    """Yield the index of every name that lies below another name, as ``x/a/b.jpg`` does below ``x/a``, and the other.
+
+    Takes 8 bytes of memory a name.
+    """
+    files = _ordered(names)
+
+    @functools.lru_cache(_REMEMBERED)
+    def file_above(folder: str) -> str:
+        while folder and not _holds(files, hash(folder)):
+            folder = folder.rpartition("/")[0]
+        return folder
+
+    for index, name in enumerate(names):
+        if found := file_above(name.rpartition("/")[0]):
+            yield index, found
+
+
+def _ordered(names: Texts) -> Hashes:
+    """Return the hashes of all names, in ascending order."""
+    hashes = hashes_of(names)
+    hashes.sort()
+    return hashes
+
+
+def _holds(ordered: Hashes, value: int) -> bool:
+    place = int(np.searchsorted(ordered, value))
+    return place < len(ordered) and int(ordered[place]) == value
+
+
+def _candidates(stem: str, suffix: str) -> Iterator[str]:
+    """Yield the names of `stem` and `suffix`: without a number, which is number 0, and then numbered."""
+    return (_candidate(stem, f"-{number}{suffix}" if number else suffix) for number in itertools.count())
+
+
+def _candidate(stem: str, suffix: str) -> str:
+    """Return `stem` and `suffix`, with the stem cut where that would be too long for a file."""
+    folder, slash, last = stem.rpartition("/")
+    cut = encode_name(last)[: _LONGEST - len(suffix)]
+    return folder + slash + (last if cut == encode_name(last) else cut.decode("utf-8", "ignore")) + suffix
+
+
+_ALWAYS = ("image", "mask", "bytes", "array")
+"""The kinds whose values are files, as JSON cannot hold them exactly."""
+
+_BY_TEMPLATE = (*_ALWAYS, "text", "json")
+"""The kinds whose values are files where the field has a template."""
+
+_MOST_LEVELS = 4
+_LONGEST_TEMPLATE = 1000
+_SUFFIXES: Mapping[bytes, str] = {
+    b"\x89PNG": ".png",
+    b"\xff\xd8\xff": ".jpg",
+    b"RIFF": ".webp",
+    b"II*\0": ".tif",
+    b"MM\0*": ".tif",
+    b"GIF8": ".gif",
+    b"BM": ".bmp",
+}
+_OTHER = ".bin"
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class FieldFiles:
+    """The files of one field.
+
+    Attributes
+    ----------
+    field : Field
+    samples : (K,) int64 array
+        Which samples have a value.
+    names : Names
+        Where each of these values lies, relative to the directory of the export.
+    followed : bool
+        Whether the field's template says where.
+    """
+
+    field: Field
+    samples: Ints
+    names: Names
+    followed: bool
+
+
+@dataclass(frozen=True)
+class Files:
+    """All files of samples: first the images, then those of each field.
+
+    Attributes
+    ----------
+    folder : str
+        The directory of the images, with a slash at its end; empty where that is the directory of the export.
+    images : FileNames
+        Relative to `folder`.
+    fields : sequence of FieldFiles
+    """
+
+    folder: str
+    images: FileNames
+    fields: Sequence[FieldFiles]
+
+    def __len__(self) -> int:
+        return len(self.images) + sum(len(files.names) for files in self.fields)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from map(self.folder.__add__, self.images)
+        for files in self.fields:
+            yield from files.names
+
+    def __getitem__(self, place: int) -> str:
+        if place < len(self.images):
+            return self.folder + self.images[place]
+        place -= len(self.images)
+        for files in self.fields:
+            if place < len(files.names):
+                return files.names[place]
+            place -= len(files.names)
+        raise IndexError(place)
+
+    def sample(self, place: int) -> int:
+        """Return which sample a file is of."""
+        samples = [np.arange(len(self.images)), *(files.samples for files in self.fields)]
+        for indices in samples:
+            if place < len(indices):
+                return int(indices[place])
+            place -= len(indices)
+        raise IndexError(place)
+
+
+class Layout(NamedTuple):
+    """What lies where, relative to the directory of the export.
+
+    Attributes
+    ----------
+    files : Files
+    labels, metadata : str or None
+        The file that says labels, and the one that says the other values of fields.
+    lock : str
+    """
+
+    files: Files
+    labels: str | None
+    metadata: str | None
+    lock: str
+
+
+def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> Layout:
+    """Decide where everything lies.
+
+    Parameters
+    ----------
+    reader : Reader
+    images : FileNames
+        What the files of the images are called.
+    room : int
+        How many bytes a path below the directory may have.
+    labels : bool
+        Whether there is a file of labels.
+    """
+    files = _files(reader, images, follow=True)
+    if _meet(files, room):
+        files = _files(reader, images, follow=False)
+    is_file = {one.field.name for one in files.fields}
+    others = any(name not in is_file for name in reader.fields) or any(
+        one.field.kind in PIXELS and not one.followed for one in files.fields
+    )
+
+    def named(stem: str, suffix: str) -> str:
+        beside = (name.removeprefix(files.folder) for name in files if name.startswith(files.folder))
+        return files.folder + free_name(beside, stem, suffix)
+
+    return Layout(
+        files,
+        named("labels", ".csv") if labels else None,
+        named("metadata", ".jsonl") if others else None,
+        free_name(files, "packer-export", ".lock"),
+    )
+
+
+def _files(reader: Reader, images: FileNames, *, follow: bool) -> Files:
+    found: list[tuple[Field, Ints, Names | None]] = []
+    for field in reader.fields.values():
+        if field.kind in _BY_TEMPLATE and (field.file or field.kind in _ALWAYS):
+            samples = np.flatnonzero(reader.table.more[f"field.{field.name}.size"] >= 0)
+            own = Names.of(reader.names[index] for index in samples.tolist())
+            names = _by_template(field, own) if follow else None
+            if names is not None or field.kind in _ALWAYS:
+                found.append((field, samples, names))
+    levels = max((_level(name) for _, _, names in found for name in names or ()), default=0)
+    if any(names is None for _, _, names in found):
+        levels = max(levels, 1)
+    outer = {
+        name.split("/")[levels] for _, _, names in found for name in names or () if _level(name) == levels and levels
+    }
+    outer |= {field.name for field, _, names in found if names is None}
+    folder = "".join(["images/"] * (levels - 1))
+    if levels:
+        folder = free_name(outer, "images", "") + "/" + folder
+    return Files(
+        folder,
+        images,
+        [
+            FieldFiles(
+                field,
+                samples,
+                Names.of(_own_names(reader, field, samples))
+                if names is None
+                else Names.of(posixpath.normpath(folder + name) for name in names),
+                names is not None,
+            )
+            for field, samples, names in found
+        ],
+    )
+
+
+def _by_template(field: Field, images: Names) -> Names | None:
+    """Return where a field's template leads from the images, without detours; None where it is not to be followed."""
+    if not field.file or len(field.file) > _LONGEST_TEMPLATE:
+        return None
+    template = FileField(field.name, field.kind, field.file)
+    try:
+        names = Names.of(_plain(path) for path in _each(template.paths, images))
+    except (ValueError, KeyError):
+        return None
+    return names if next(repeats(names), None) is None else None
+
+
+def _each(paths: Callable[[Iterable[str]], list[str]], images: Names) -> Iterator[str]:
+    """Yield the path of each image's file, made some at a time."""
+    rest = iter(images)
+    while some := list(itertools.islice(rest, _BATCH)):
+        yield from paths(some)
+
+
+def _plain(path: str) -> str:
+    """Return a path without detours; ValueError where it is none of a file beside the images."""
+    plain = posixpath.normpath(path)
+    level = _level(plain)
+    if level > _MOST_LEVELS or path_problem("/".join(plain.split("/")[level:])):
+        raise ValueError("no path that is followed")
+    return plain
+
+
+def _level(path: str) -> int:
+    """Return how many levels a path leads out, which has no detours."""
+    return len(list(itertools.takewhile("..".__eq__, path.split("/"))))
+
+
+def _own_names(reader: Reader, field: Field, samples: Ints) -> Iterator[str]:
+    """Yield where the values of a field lie that has no template: in a directory of its name, by the images' names."""
+    suffix = ".npy" if field.kind == "array" else _OTHER
+    if field.kind not in PIXELS:
+        yield from (f"{field.name}/{reader.names[index]}{suffix}" for index in samples.tolist())
+        return
+    for index in samples.tolist():
+        for _, blob in blobs_or_errors(reader, range(index, index + 1), field.name):
+            if isinstance(blob, PackError):
+                raise blob
+            yield f"{field.name}/{reader.names[index]}{_suffix_of(blob or b'')}"
+
+
+def _suffix_of(image: Buffer) -> str:
+    head = bytes(image[:4])
+    return next((suffix for start, suffix in _SUFFIXES.items() if head.startswith(start)), _OTHER)
+
+
+def _meet(files: Files, room: int) -> bool:
+    """Tell whether two files would be one, or one is another's directory, or a path is too long."""
+    if not files.fields:
+        return False
+    if any(len(encode_name(name)) > room for name in files):
+        return True
+    return next(repeats(files), None) is not None or next(below_files(files), None) is not None
+
+
+class Folded:
+    """Files as a file system takes them that ignores case, and how accents are encoded."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, place: int) -> str:
+        return folded(self._files[place])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(folded, self._files)

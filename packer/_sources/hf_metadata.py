@@ -1,0 +1,367 @@
+"""Hugging Face's ``metadata.csv``, ``.jsonl`` or ``.parquet`` in a tree: what its columns say of the images there.
+
+``file_name`` is the path of an image, relative to SRC; ``NAME_file_name`` is the path of a further file. ``label``, or
+``labels`` with one label a row, is the label. ``objects`` has boxes, x y width height, and their categories. Every
+other column is a field, whose kind follows from its cells.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from packer._account import BadSamples, has_label_name
+from packer._codecs import UNLABELED
+from packer._fields import MOST_FIELDS, Field
+from packer._fields.codec import parsed_json
+from packer._sources.base import Column, Files, Source, joined
+from packer._sources.imagefolder import FilesOf, ImageRule, imagefolder_source, unlabeled_source
+from packer._sources.labels import meaning_of, unusable_labels
+from packer._sources.sidecar_files import Missing, looked_up, paths_inside
+from packer._sources.table_source import Rows, TreeImages
+from packer._sources.tables import Cells, Chunk, ColumnSpec, Table, kinds_of, open_table, some_columns
+from packer._table import Ints
+from packer.errors import MissingDependencyError, SourceError, printable
+
+__all__ = ["metadata_of", "metadata_source"]
+
+_FILES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+_NAME, _OF_FILES, _OBJECTS = "file_name", "_file_name", "objects"
+_LABELS = ("label", "labels")
+_OF_OBJECTS = {"objects.bbox": ("boxes", "boxes"), "objects.categories": ("labels", "labels")}
+"""The fields that `objects` become, with their kinds."""
+
+_SHOWN = 5
+
+
+def metadata_of(root: Path, bad: BadSamples | None = None) -> Table | None:
+    """Return the table of metadata at the top of a directory; None without one, or where it names no images.
+
+    Parameters
+    ----------
+    root : Path
+    bad : BadSamples, optional
+        Takes the rows that cannot be used; by default the first of them is an error.
+
+    Raises
+    ------
+    SourceError
+        If there are several, or the one that there is cannot be read.
+    MissingDependencyError
+        If the file is Parquet, and pyarrow is not installed.
+    """
+    found = [root / name for name in _FILES if os.path.isfile(root / name)]
+    if not found:
+        return None
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise SourceError(f"{printable(root)}: {names} are there. Remove all but one, or say --no-metadata.")
+    table = _Metadata(open_table(found[0], bad=bad))
+    try:
+        return table if _NAME in table.header() else None
+    except (SourceError, MissingDependencyError) as error:
+        raise type(error)(f"{error} --no-metadata leaves the file alone.") from error
+
+
+def metadata_source(
+    root: Path,
+    table: Table,
+    rule: ImageRule | None = None,
+    classes: Sequence[str] | None = None,
+    *,
+    has_classes: bool = True,
+    on_missing: str = "error",
+    files_of: FilesOf | None = None,
+    allow_empty: bool = False,
+) -> Source:
+    """List the images of a tree, with the fields that a table of metadata has of them.
+
+    The images are those of ImageFolder, in its order. Where the table names an image at the top of `root`, they are all
+    images below `root`, without the classes of directories.
+
+    Parameters
+    ----------
+    root : Path
+    table : Table
+        What `metadata_of` returned.
+    rule : ImageRule, optional
+        Which files count as images; by default those that ImageFolder takes.
+    classes : sequence of str, optional
+        Class names in the order of their ids.
+    has_classes : bool
+        Whether directories and the table have labels; else all images have the label -1.
+    on_missing : {"error", "null", "skip"}
+        What becomes of images without a row, or without a file that their row names.
+    files_of : callable, optional
+        As for `imagefolder_source`, besides the files that the table names.
+    allow_empty : bool
+        As for `imagefolder_source`; where the table has the labels, directories are no classes, and may be empty.
+
+    Raises
+    ------
+    SourceError
+        If the tree or the table cannot be used, or an image has no row, or a row no image.
+    """
+    header = table.header()
+    if repeated := [name for name in header if header.count(name) > 1]:
+        raise SourceError(
+            f"{printable(table.path)}: {len(repeated)} columns have the name {printable(repeated[0])!r}. Give each a "
+            "name of its own, or say --no-metadata."
+        )
+    kinds = kinds_of(table, header)
+    label = next((name for name in _LABELS if name in header and kinds.get(name) != "json"), None)
+    label = label if has_classes else None
+    specs, unnamed = _specs(header, kinds, {_NAME, label, *(() if has_classes else _LABELS[:1])})
+    if len(specs) > MOST_FIELDS:
+        raise SourceError(
+            f"{printable(table.path)}: {len(specs)} columns would be fields, and a pack has {MOST_FIELDS} at most. "
+            "Remove columns, or say --no-metadata."
+        )
+    rows = Rows(root, table, unlabeled=True)
+    rows.read(header, _NAME, label, specs)
+    rows.settle()
+    rows.require_sound()
+    columns = rows.columns(root)
+    if _leave_out_strangers(rows, columns):
+        rows.require_sound()
+        columns = rows.columns(root)
+    flat = not has_classes or any("/" not in name.replace("\\", "/") for name in rows.names)
+    own = _files(rows, columns)
+    if flat:
+        listed = _without_files(unlabeled_source(root, rule), own)
+    else:
+        of = (lambda names: own) if files_of is None else (lambda names: {**own, **files_of(names)})
+        listed = imagefolder_source(
+            root, None if label else classes, rule, of, allow_empty=allow_empty or label is not None
+        )
+    listed = _without_table(listed, table.path.name)
+    rows.match(TreeImages(root, listed.names))
+    rows.settle()
+    if label is not None and table.bad.skip:
+        for row, error in unusable_labels(rows.labels, None, classes, rows.refused_label):
+            table.leave_out(rows.lines[row], error)
+        rows.settle()
+    rows.require_sound()
+    columns = rows.columns(root)
+    source, places = _joined(_without_bad(listed, rows), rows, on_missing)
+    if label is None and flat and has_classes:
+        _tell_of_labels(source, table, kinds)
+    if label is not None:
+        source = _labelled(source, rows, places, classes)
+    said = ", ".join(column.field.name for column in columns) or "none"
+    notes = [f"{printable(table.path.name)}: fields {said}"]
+    if isinstance(table, _Metadata) and (nans := {name: count for name, count in table.nans.items() if count}):
+        counted = some_columns([f"{printable(name)} ({count:,})" for name, count in nans.items()])
+        notes.append(f"NaN is taken for a missing value, null, in these columns: {counted}")
+    _account_for_columns(source, rows, unnamed)
+    source = replace(source, notes=[*source.notes, *rows.notes, *notes], doubts=tuple(table.bad.found))
+    found = [joined(column, places) for column in columns]
+    source = source.having(*(column for column in found if not isinstance(column, Files)))
+    files = [column for column in found if isinstance(column, Files)]
+    return looked_up(source, files, on_missing, skip=table.bad.skip) if files else source
+
+
+def _leave_out_strangers(rows: Rows, columns: Iterable[Column]) -> bool:
+    """Leave out rows of files outside of the tree: the table was found there, and nobody asked for those files."""
+    for column in columns:
+        if not isinstance(column, Files):
+            continue
+        for row, path in enumerate(column.names()):
+            if os.path.isabs(path) or posixpath.normpath(path.replace(os.sep, "/")).split("/")[0] == "..":
+                rows.leave_out(
+                    row,
+                    f"column '{column.field.name}{_OF_FILES}': {printable(path)} lies outside of SRC. Correct "
+                    f"the path, or say that it is meant: --labels {printable(rows.table.path)} --path-column {_NAME} "
+                    f"--column {column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}",
+                )
+    return rows.settle()
+
+
+def _account_for_columns(source: Source, rows: Rows, unnamed: Sequence[str]) -> None:
+    """Take down the columns that become nothing: those whose names no field can have, and those without values."""
+    assert source.account is not None
+    other = f"--labels {printable(rows.table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND gives another"
+    source.account.left_out("column", f"no field can have its name; {other}", unnamed)
+    rest = [name for name in rows.unused if name not in unnamed and name != _OBJECTS]
+    source.account.not_looked_at("column", "it has no values, or labels that are not wanted", rest)
+
+
+def _tell_of_labels(source: Source, table: Table, kinds: Mapping[str, str]) -> None:
+    """Take down the columns that look like the labels, which a table of the Hub has under other names."""
+    assert source.account is not None
+    option = f"--labels {printable(table.path)} --path-column {_NAME} --label-column"
+    for name, kind in kinds.items():
+        if has_label_name(name) and kind in ("int64", "text", "bool"):
+            source.account.looks_like_labels("column", name, f"{option} {printable(name)}")
+
+
+def _without_bad(source: Source, rows: Rows) -> Source:
+    """Return a source without the images whose rows were left out."""
+    bad = {one["name"] for one in rows.table.left.values()}
+    kept = np.array([name not in bad for name in source.names], bool)
+    return source if kept.all() else source.taken(np.flatnonzero(kept))
+
+
+def _joined(source: Source, rows: Rows, on_missing: str) -> tuple[Source, Ints]:
+    """Return the images that are kept, and the row of each, -1 where it has none."""
+    row_of = {name: row for row, name in enumerate(rows.names)}
+    places = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
+    table = rows.table.path.name
+    if row_of:
+        first = next(iter(row_of.values()))
+        if on_missing == "error":
+            raise rows.refused(
+                first,
+                f"{printable(rows.names[first])} is none of the images in {printable(source.root)} "
+                f"({len(row_of)} such rows). Correct {_NAME}, or say --on-missing skip to pass over such rows, "
+                "or --no-metadata.",
+            )
+        if source.account is not None:
+            source.account.left_out("row", "it names no image; --on-missing", row_of, chosen=True)
+    missing = Missing(source, on_missing)
+    lacking = np.flatnonzero(places < 0)
+    if len(lacking):
+        shown = ", ".join(printable(source.names[at]) for at in lacking[:_SHOWN].tolist())
+        missing.lack(lacking, f"a row in {table}", shown + (", …" if len(lacking) > _SHOWN else ""))
+    kept = places[places >= 0] if on_missing == "skip" else places
+    return missing.settled(source), kept
+
+
+def _labelled(source: Source, rows: Rows, places: Ints, classes: Sequence[str] | None) -> Source:
+    """Return the source with the labels of the table in place of the directories'."""
+    meaning = meaning_of(rows.labels, None, classes, rows.refused_label, rows.table.bad)
+    labels = np.where(places < 0, UNLABELED, meaning.labels[places])
+    notes = [note for note in source.notes if "every label is -1" not in note]
+    return replace(source, labels=labels, classes=meaning.classes, notes=[*notes, *meaning.notes])
+
+
+def _without_table(source: Source, name: str) -> Source:
+    """Return a source that does not count its table among the files that were not looked at."""
+    others = source.others.without(name)
+    before, after = source.others.note(), others.note()
+    notes = [after if note == before else note for note in source.notes]
+    return replace(source, others=others, notes=[note for note in notes if note])
+
+
+def _files(rows: Rows, columns: Iterable[Column]) -> dict[str, str]:
+    """Return the files below the root that rows name, each with the image of its row."""
+    files = [column for column in columns if isinstance(column, Files)]
+    return {
+        path: name
+        for column in files
+        for name, path in zip(rows.names, paths_inside(rows.root, column.names()), strict=True)
+        if path
+    }
+
+
+def _without_files(source: Source, own: Mapping[str, str]) -> Source:
+    """Return a source without those of its images that are files of a field."""
+    kept = np.array([name not in own for name in source.names], bool)
+    return source if kept.all() else source.taken(np.flatnonzero(kept))
+
+
+def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -> tuple[list[ColumnSpec], list[str]]:
+    """Return the fields that columns become, and the columns whose names no field can have."""
+    specs, unnamed = [], []
+    for column in header:
+        kind = kinds.get(column, "")
+        if column in own or not kind:
+            continue
+        name, dtype = column, ""
+        if column in _OF_OBJECTS:
+            name, kind = _OF_OBJECTS[column]
+        elif column.endswith(_OF_FILES) and kind == "text":
+            name = column.removesuffix(_OF_FILES)
+            kind = "mask" if "mask" in name.lower() else "image"
+        elif kind not in ("text", "json", "bytes"):
+            kind, dtype = "scalar", kind
+        try:
+            Field(name, kind, dtype)
+        except ValueError:
+            unnamed.append(column)
+        else:
+            specs.append(ColumnSpec(name, column, kind, dtype))
+    return specs, unnamed
+
+
+class _Metadata(Table):
+    """A table whose `objects` are columns of their own: boxes, as x y x y; their categories; and what else is there."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table.path, table.bad)
+        self._table = table
+        self.left = table.left
+        self.unit, self.of_texts = table.unit, table.of_texts
+        self.nans: dict[str, int] = {}  # how many were found when the rows were read last
+
+    def header(self) -> list[str]:
+        header = self._table.header()
+        return [*header, *_OF_OBJECTS] if _OBJECTS in header else header
+
+    def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        self.nans = dict.fromkeys(columns, 0)
+        for chunk in self._chunks(columns):
+            yield Chunk(chunk.lines, {name: self._without_nan(name, cells) for name, cells in chunk.columns.items()})
+
+    def _without_nan(self, name: str, cells: Cells) -> Cells:
+        """Return cells with None in place of NaN, which pandas writes where a value is missing."""
+        if self.of_texts or (isinstance(cells, np.ndarray) and not np.isnan(cells).any()):
+            return cells
+        listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
+        found: list[Any] = [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in listed]
+        self.nans[name] += sum(new is None and cell is not None for new, cell in zip(found, listed, strict=True))
+        return found
+
+    def _chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        own = {_OBJECTS, *_OF_OBJECTS}
+        inner = [column for column in columns if column not in own]
+        if len(inner) == len(columns):
+            yield from self._table.chunks(columns)
+            return
+        for chunk in self._table.chunks([*inner, _OBJECTS]):
+            rows = [self._split(cell, line) for cell, line in zip(chunk.columns[_OBJECTS], chunk.lines, strict=True)]
+            split = {column: [row.get(column, "" if self.of_texts else None) for row in rows] for column in own}
+            yield Chunk(chunk.lines, {column: split.get(column, chunk.columns.get(column, ())) for column in columns})
+
+    def _split(self, cell: Any, line: int) -> dict[str, Any]:
+        """Return what the objects of a row say, by columns."""
+        objects = cell
+        if self.of_texts:
+            try:
+                objects = parsed_json(cell) if cell.strip() else None
+            except ValueError as error:
+                raise self.refused(line, f"column '{_OBJECTS}': it is no JSON: {printable(error)}") from error
+        if not isinstance(objects, dict):
+            return {} if objects is None else {_OBJECTS: cell}
+        boxes = objects.get("bbox")
+        if isinstance(boxes, list):
+            boxes = [_corners(box) for box in boxes]
+        more = {key: value for key, value in objects.items() if key not in ("bbox", "categories")}
+        categories = objects.get("categories")
+        if isinstance(boxes, list) and isinstance(categories, list) and len(boxes) != len(categories):
+            raise self.refused(
+                line,
+                f"column '{_OBJECTS}': {len(boxes)} bbox and {len(categories)} categories. Each box has one category.",
+            )
+        row = {_OBJECTS: more or None, "objects.bbox": boxes, "objects.categories": categories}
+        said = {column: value for column, value in row.items() if value is not None}
+        return {column: json.dumps(value) for column, value in said.items()} if self.of_texts else said
+
+
+def _corners(box: Any) -> Any:
+    """Return a box of x y width height as x y x y; anything else as it is, which is refused as no box."""
+    if not isinstance(box, list) or len(box) != 4 or any(type(number) not in (int, float) for number in box):
+        return None
+    x, y, width, height = box
+    try:
+        return [x, y, x + width, y + height]
+    except OverflowError:  # a whole number beyond all floats, and a float
+        return None

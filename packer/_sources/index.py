@@ -1,0 +1,480 @@
+"""An index of a source: where its images and the values of its fields lie, and what a table says of them.
+
+What a table says of images, found from their bytes: height and width, and the checksum.
+
+C reads the images of a block at once, and no more of each than that needs. Python decides what the images are that C
+finds unusual.
+
+Where the images of a source lie, and the values of its fields, counted as an index counts them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._containers import ForeignFiles, PixelLayout, Ranges
+from packer._fields import Field, Stored
+from packer._formats.index import as_stored, base_from, write_index
+from packer._images.native.records import CAN_SURVEY, FINDINGS, SURVEY, survey as survey_in_c
+from packer._images.probe import inspect
+from packer._manifest import Manifest
+from packer._sources.base import Files, InContainer, ReadBuffer, Source
+from packer._sources.container import ContainerSource
+from packer._sources.pack import PackSource
+from packer._storage.files import Spool, TableBuilder
+from packer._storage.packfile import BY_PATH, MEMORY, NOWHERE, Descriptor, by_path
+from packer._storage.stamps import Stamps, take_stamps
+from packer._storage.threads import in_order
+from packer._table import Buffer, Ints, Names, Table, checksum, column_types, decode_name, encode_name, field_columns
+from packer._version import __version__
+from packer.errors import ImageError, OptionError, PackError, SourceError, printable
+
+__all__ = ["Places", "Surveyed", "build_index", "none_readable", "survey"]
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the images and the values of fields lie.
+
+    Attributes
+    ----------
+    files : ForeignFiles
+    images : Ranges
+    ranges : dict of str to Ranges
+        Where the values of each field lie, if they lie in files.
+    copied : (B,) uint8 array
+    pixels : PixelLayout, optional
+    shapes : (N, 2) int64 array
+        Height and width of images that are pixels; 0 of encoded images.
+    """
+
+    files: ForeignFiles
+    images: Ranges
+    ranges: dict[str, Ranges]
+    copied: npt.NDArray[np.uint8]
+    pixels: PixelLayout | None
+    shapes: Ints
+
+    @classmethod
+    def of(cls, source: Source) -> Places:
+        """Find the places; SourceError where the disk fails."""
+        if isinstance(source, ContainerSource):
+            if source.pixels is not None and not source.shapes.any(axis=1).all():
+                raise SourceError(
+                    f"{printable(source.root)}: some images are pixels, and others are encoded, which an index cannot "
+                    "list together: convert them"
+                )
+            ranges = {column.field.name: column.ranges for column in source.columns if isinstance(column, InContainer)}
+            return cls(source.files, source.images, ranges, source.copied, source.pixels, source.shapes)
+        columns = [column for column in source.columns if isinstance(column, Files) and column.field.kind != "array"]
+        listed = _Listed(source, columns)
+        stamps = take_stamps(listed.root, listed.names)
+        ranges = {column.field.name: listed.ranges(column, stamps) for column in columns}
+        count = len(source)
+        images = Ranges(np.arange(count), np.zeros(count, np.int64), stamps[:count, 0])
+        none = np.empty(0, np.uint8), None, np.zeros((count, 2), np.int64)
+        return cls(ForeignFiles(listed.root, listed.names, stamps), images, ranges, *none)
+
+    @functools.cached_property
+    def directory(self) -> Descriptor:
+        """The directory that the files are relative to."""
+        return Descriptor(os.open(self.files.root, os.O_RDONLY))
+
+    @functools.cached_property
+    def starts(self) -> Ints:
+        """Where each file begins, counted through all; and last, where the index's own data begin."""
+        sizes = np.maximum(self.files.stamps[:, 0], 0)
+        return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+    def holds_all(self, fields: Iterable[Field]) -> bool:
+        """Tell whether all values that are bytes lie in files."""
+        return all(field.name in self.ranges for field in fields if field.is_blob)
+
+    def offsets(self, ranges: Ranges, rows: slice) -> Ints:
+        """Return where values begin, counted through all files and then through the index's own data."""
+        part = ranges.taken(rows)
+        return part.offset + self.starts[np.maximum(part.file, -1)]
+
+
+class _Listed:
+    """All files of a source below one directory: those of the images, and then those of fields, each once."""
+
+    def __init__(self, source: Source, columns: list[Files]) -> None:
+        self.root, self.names = Path(os.path.abspath(source.root)), source.names
+        if not columns:
+            return
+        paths = [os.path.abspath(source.path(index)) for index in range(len(source))]
+        self._numbers = {path: number for number, path in enumerate(paths)}
+        for column in columns:
+            for index in range(len(column)):
+                if (path := column.path(index)) is not None:
+                    self._numbers.setdefault(os.path.abspath(path), len(self._numbers))
+        self.root = Path(os.path.commonpath([self.root, *map(os.path.dirname, self._numbers)]))
+        self.names = Names.of(Path(os.path.relpath(path, self.root)).as_posix() for path in self._numbers)
+
+    def ranges(self, column: Files, stamps: Stamps) -> Ranges:
+        """Return where the values of a field lie: whole files."""
+        paths = (column.path(index) for index in range(len(column)))
+        file = np.array([-1 if path is None else self._numbers[os.path.abspath(path)] for path in paths], np.int64)
+        size = np.where(file < 0, -1, stamps[np.maximum(file, 0), 0])
+        return Ranges(file, np.zeros(len(file), np.int64), size)
+
+
+@dataclass(eq=False)
+class Surveyed:
+    """What rows of the table say of a block of images, beside their names, their labels and where they lie.
+
+    Attributes
+    ----------
+    rows : range
+        Which images these are.
+    height, width : (N,) int64 arrays
+        Pixels.
+    crc32c : (N,) int64 array
+        0 without checksums.
+    kept : (N,) bool array
+        Which images can be used.
+    values : list of tuple
+        For each image, what there is of each field that is copied into the index; empty where the image cannot be used.
+    more : list of tuple
+        For each image, the columns of the fields.
+    skipped : list of (int, str)
+        The images that cannot be used, and why.
+    findings : Counter
+    """
+
+    rows: range
+    height: Ints
+    width: Ints
+    crc32c: Ints
+    kept: npt.NDArray[np.bool_]
+    values: list[tuple[Stored, ...]] = dataclasses.field(default_factory=list)
+    more: list[tuple[int | float, ...]] = dataclasses.field(default_factory=list)
+    skipped: list[tuple[int, str]] = dataclasses.field(default_factory=list)
+    findings: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def keep_all(self) -> None:
+        """Take the images that cannot be used too, with a size of 1 x 1."""
+        self.height[~self.kept] = self.width[~self.kept] = 1
+        self.kept[:] = True
+        self.skipped = []
+
+
+def survey(source: Source, places: Places, rows: range, exif: str, *, checksums: bool) -> Surveyed:
+    """Look at images of a source. Safe in many threads at once.
+
+    Parameters
+    ----------
+    source : Source
+    places : Places
+        Where its images lie.
+    rows : range
+    exif : {"ignore", "apply"}
+        Whether an EXIF orientation has a say in height and width.
+    checksums : bool
+        Whether checksums are taken.
+
+    Raises
+    ------
+    SourceError
+        If the disk fails.
+    """
+    records = _records(source, places, rows, exif, checksums)
+    found = Surveyed(rows, records["height"], records["width"], records["crc32c"], np.ones(len(rows), np.bool_))
+    for bit, words in FINDINGS.items():
+        if count := int(np.count_nonzero(records["findings"] & bit)):
+            found.findings[words] += count
+    seen = records["seen"] != 0
+    if checksums and isinstance(source, ContainerSource):
+        seen[[index - rows.start for index in source.broken(rows)]] = False  # so that Python says what is wrong
+    if source.fields or not seen.all():
+        blobs = [number for number, field in enumerate(source.fields) if field.is_blob]
+        copied = [number for number in blobs if source.fields[number].name not in places.ranges]
+        _Looking(source, exif, checksums, copied).at_all(found, seen)
+    return found
+
+
+def _records(source: Source, places: Places, rows: range, exif: str, checksums: bool) -> npt.NDArray[np.void]:
+    """Return what C found of images: nothing where it was not compiled, or where they are pixels."""
+    records = np.zeros(len(rows), SURVEY)
+    if not CAN_SURVEY or places.pixels is not None or os.name == "nt":
+        return records
+    part = slice(rows.start, rows.stop)
+    images = places.images.taken(part)
+    names, sizes = source.names.between(rows.start, rows.stop), np.empty(len(rows), np.int64)
+    ends = names.ends
+    starts = np.concatenate([[0], ends[:-1]])
+    np.subtract(ends, starts, out=sizes)
+    if len(rows) and ((sizes < 0).any() or starts[0] < 0 or ends[-1] > len(names.blob)):
+        return records
+    blob = np.ascontiguousarray(names.blob)
+    records["size"], records["checked"], records["turned"] = images.size, checksums, exif == "apply"
+    records["label"] = np.ascontiguousarray(source.labels[part]).view(np.int64)  # of a float, its eight bytes
+    records["name"], records["name_size"] = blob.ctypes.data + starts, sizes
+    records["file"], records["position"], held = _located(source, places, rows)
+    survey_in_c(records)
+    del held, blob
+    return records
+
+
+def _located(source: Source, places: Places, rows: range) -> tuple[Ints, Ints, object]:
+    """Return where images lie, for C, and what is to be kept until they were read."""
+    images, files = places.images.taken(slice(rows.start, rows.stop)), places.files
+    if not isinstance(source, ContainerSource):
+        numbers = images.file.tolist()
+        paths = [encode_name(files.names[number]) for number in numbers]
+        position, listed = by_path(places.directory.number, paths, files.stamps[images.file])
+        return np.full(len(rows), BY_PATH), position, (listed, places.directory)
+    file, position, held = np.full(len(rows), NOWHERE), images.offset.copy(), []
+    copied = (images.file < 0) & (images.size >= 0)
+    file[copied] = MEMORY
+    position[copied] += places.copied.ctypes.data
+    for number in np.unique(images.file[~copied]).tolist():
+        chosen = images.file == number
+        try:
+            opened = files.open(number)
+            file[chosen], position[chosen], descriptor = opened.locate(images.offset[chosen], images.size[chosen])
+        except PackError:  # Python says of which image
+            continue
+        held.append(descriptor)
+    return file, position, held
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """Looking at images one by one."""
+
+    source: Source
+    exif: str
+    checksums: bool
+    copied: list[int]
+
+    def at_all(self, found: Surveyed, seen: npt.NDArray[np.bool_]) -> None:
+        """Look at the images that C did not see, and at the values of all."""
+        source, buffer = self.source, ReadBuffer()
+        for place, index in enumerate(found.rows):
+            buffer.reset()
+            name = encode_name(source.names[index])
+            try:
+                if not seen[place]:
+                    self._at_image(found, place, name, buffer)
+                values = source.values(index, buffer) if source.fields else ()
+            except ImageError as error:
+                found.kept[place] = False
+                found.skipped.append((index, error.reason))
+                values = (None,) * len(source.fields)
+            if source.fields:
+                found.more.append(field_columns(source.fields, values, name))
+                found.values.append(tuple(_owned(values[number]) for number in self.copied))
+
+    def _at_image(self, found: Surveyed, place: int, name: bytes, buffer: ReadBuffer) -> None:
+        source, index = self.source, found.rows[place]
+        data: Buffer
+        if isinstance(source, ContainerSource) and source.pixels is not None:
+            if not self.checksums:
+                source.require_pixels(index)
+                found.height[place], found.width[place] = source.shapes[index]
+                return
+            pixels = source.read_pixels(index)
+            data, (height, width) = pixels.tobytes(), pixels.shape[:2]
+        else:
+            data, _ = source.read(index, buffer)
+            info = inspect(data)
+            height, width = info.size_shown(self.exif)
+            found.findings.update(info.findings)
+        found.height[place], found.width[place] = height, width
+        if self.checksums:
+            found.crc32c[place] = checksum(data, source.labels[index].item(), height, width, name)
+
+
+def _owned(stored: Stored) -> Stored:
+    """Return a value that stays when the buffer is used again."""
+    return bytes(stored) if isinstance(stored, memoryview) else stored
+
+
+_BLOCK, _SMALL_BLOCK = 1024, 64  # images; where values are copied, which wait in memory
+_PIECE = 1 << 24  # bytes
+
+ProgressCallback = Callable[[int, int], None]
+
+
+def build_index(
+    source: Source,
+    directory: Path,
+    destination: Path,
+    *,
+    checksums: bool = True,
+    exif: str = "ignore",
+    on_error: str = "fail",
+    keys: Mapping[str, str] | None = None,
+    progress: ProgressCallback | None = None,
+) -> Manifest:
+    """Write the index of a source into an empty directory, and return its manifest once all is on the disk.
+
+    Parameters
+    ----------
+    source : Source
+        Files, or samples of a container.
+    directory : Path
+    destination : Path
+        Where the directory will be, from which relative paths are counted.
+    checksums : bool
+        Whether each sample is read, and its checksum kept.
+    exif : {"ignore", "apply"}
+        Whether images are shown as their EXIF orientation says.
+    on_error : {"fail", "skip", "keep"}
+        What to do with an image that cannot be read: stop; leave it out and list it in the manifest; or take it with a
+        size of 1 x 1, so that whoever reads it is told.
+    keys : mapping, optional
+        With which keys a container was opened, which the manifest's settings keep.
+    progress : callable, optional
+        Called with how many images were looked at, and how many there are.
+
+    Raises
+    ------
+    ImageError
+        With ``on_error="fail"``, for the first image that cannot be read.
+    OptionError
+        If the source is a pack, or takes annotations that are computed.
+    SourceError
+        If the disk fails, not one image can be read, or two samples share bytes.
+    """
+    if isinstance(source, PackSource):
+        raise OptionError(f"{printable(source.root)}: is a pack already, which needs no index")
+    places = Places.of(source)
+    own = Spool()
+    for start in range(0, len(places.copied), _PIECE):
+        own.append(places.copied[start : start + _PIECE].tobytes())
+    types = column_types(source.label_type, source.fields, apart=True)
+    builder = TableBuilder(types=types)
+    rows = _Rows(source, places, builder, own)
+    size = _BLOCK if places.holds_all(source.fields) else _SMALL_BLOCK
+    blocks = (range(start, min(start + size, len(source))) for start in range(0, len(source), size))
+    for found in in_order(lambda block: survey(source, places, block, exif, checksums=checksums), blocks):
+        if found.skipped and on_error == "fail":
+            index, reason = found.skipped[0]
+            error = ImageError(reason, source.names[index])
+            error.index = index
+            raise error
+        if on_error == "keep":
+            found.keep_all()
+        rows.add(found)
+        if progress is not None:
+            progress(found.rows.stop, len(source))
+    if not len(builder):
+        raise none_readable(source.root, len(source), rows.skipped)
+    table = builder.build()
+    _require_apart(table, places)
+    account = source.complete_account()
+    manifest = Manifest(
+        "index",
+        len(builder),
+        source.classes,
+        source.label_type,
+        source.fields,
+        "keep" if places.pixels is None else "raw",
+        {"codec": "keep", "exif": exif, **({"keys": dict(keys)} if keys else {})},
+        list(map(dict, source.about)),
+        source.describe(),
+        [*map(dict, source.doubts), *rows.skipped],
+        dict(sorted(rows.findings.items())),
+        {"packer": __version__},
+        schema=2,
+        account=None if account is None else account.to_json(),
+    )
+    return write_index(
+        directory,
+        manifest,
+        table,
+        places.files,
+        base=base_from(places.files.root, destination),
+        checksums=checksums,
+        pixels=places.pixels,
+        data=_pieces(own.array(np.uint8)),
+    )
+
+
+def _require_apart(table: Table, places: Places) -> None:
+    """Refuse samples that share bytes, which a dictionary or a forged list may have: in a pack they are damage."""
+    for index in as_stored(table, places.pixels).overlapping():
+        name = printable(decode_name(table.row(index).name or b""))
+        raise SourceError(
+            f"{printable(places.files.root)}: the bytes of {name} are another sample's, too, and an index lists none "
+            "twice. Convert it, which writes them for each"
+        )
+
+
+def none_readable(root: Path, count: int, skipped: Sequence[Mapping[str, str]]) -> SourceError:
+    """Return the error for a source of whose images each was left out, with the first reason."""
+    first = f", such as {printable(skipped[0]['name'])}: {printable(skipped[0]['reason'])}" if skipped else ""
+    return SourceError(f"{printable(root)}: not one of its {count} images can be read{first}")
+
+
+class _Rows:
+    """Makes rows of the table of what was found."""
+
+    def __init__(self, source: Source, places: Places, builder: TableBuilder, own: Spool) -> None:
+        self._source, self._places, self._builder, self._own = source, places, builder, own
+        self._end = len(places.copied)
+        self.skipped: list[dict[str, str]] = []
+        self.findings: Counter[str] = Counter()
+
+    def add(self, found: Surveyed) -> None:
+        """Add the rows of a block of images."""
+        source, places, kept = self._source, self._places, found.kept
+        part = slice(found.rows.start, found.rows.stop)
+        self.skipped += [{"name": source.names[index], "reason": reason} for index, reason in found.skipped]
+        self.findings.update(found.findings)
+        pixels = places.pixels is not None
+        columns = {
+            "label": source.labels[part],
+            "height": found.height,
+            "width": found.width,
+            "offset": places.offsets(places.images, part),
+            "size": found.height * found.width * 3 if pixels else places.images.size[part],
+            "crc32c": found.crc32c,
+            **self._of_fields(found, part),
+        }
+        names = source.names.between(part.start, part.stop)
+        if not kept.all():
+            columns = {name: column[kept] for name, column in columns.items()}
+            names = Names.of(names[place] for place in np.flatnonzero(kept).tolist())
+        self._builder.extend(columns, names)
+
+    def _of_fields(self, found: Surveyed, part: slice) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns of the fields; of each blob that lies nowhere, a copy is added to the index's own data."""
+        columns: dict[str, npt.NDArray[Any]] = {}
+        rows, copied = iter(zip(*found.more, strict=True)), iter(zip(*found.values, strict=True))
+        for field in self._source.fields:
+            columns |= {name: np.array(next(rows), dtype) for name, dtype in field.columns().items()}
+            if field.is_blob:
+                ranges = self._places.ranges.get(field.name)
+                offsets = (
+                    np.array([*map(self._copy, next(copied))]) if ranges is None else self._places.offsets(ranges, part)
+                )
+                columns[f"field.{field.name}.offset"] = offsets
+        return columns
+
+    def _copy(self, stored: Stored) -> int:
+        """Add a value to the index's own data; return where it begins."""
+        begin = int(self._places.starts[-1]) + self._end
+        if stored is not None:
+            assert not isinstance(stored, (int, float))
+            self._own.append(bytes(stored))
+            self._end += len(stored)
+        return begin
+
+
+def _pieces(data: npt.NDArray[np.uint8]) -> Iterator[Buffer]:
+    for start in range(0, len(data), _PIECE):
+        yield data[start : start + _PIECE].tobytes()

@@ -1,0 +1,585 @@
+"""The list of a source in one file: made once, and shared by all who convert a part of it.
+
+A header of 32 bytes (magic, length of the JSON, its CRC-32C), the JSON, zeros up to a multiple of 64, then columns:
+
+stamps      three int64 a file: size, time, and the CRC-32C of these two; none where the samples are a pack's
+labels      an int64 an image, or a float64, as the JSON says
+name ends   an int64 an image
+checksums   a uint32 for every 4096 images: the CRC-32C of their labels, then of their ends, then of their names
+names       bytes; labels, ends and names are as in `Source`
+fields      where there are any; see `packer._sources.scan_list`
+
+Numbers are little-endian. A stamp has a checksum of its own because it may be replaced by `MENDABLE`. The images of a
+part are compared with the checksums of their blocks, so that a task reads no more of the list than it needs.
+
+By this list an interrupted conversion, and the tasks of a job, recognise files that have changed since.
+
+The JSON has the account of the source, which lists of older packers lack. Lists with fields are of version 5, all
+others of version 4. Lists of version 3 have class ids for labels, and say nothing of files that were not looked at.
+Lists of version 2 have no checksums either, and two int64 a stamp. Their labels and names are compared with the digest
+in the JSON, all of them whichever part is wanted; their stamps cannot be compared with anything.
+
+The header of the list of a source: magic, length and CRC-32C of the JSON, and the JSON.
+
+The values of fields in the list of a source, after the names; `packer._sources.scan_list` has the rest of the list.
+
+For every field, each column beginning at a multiple of 8 bytes:
+
+a scalar or a class     its values, in the field's dtype or int64; then a byte a value, 1 where there is none
+bytes, or files         an int64 a value, where it begins; an int64, its size, -1 where there is none; then all values,
+                        which are paths where the values are files
+
+Then a uint32 for every 4096 images: the CRC-32C of their values, field by field, as `Column.content` gives these.
+
+Names that occur twice, found without holding every name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from packer._account import REPORTED, Account
+from packer._codecs import LABEL_TYPES
+from packer._fields import DTYPES, Field
+from packer._sources.base import Blobs, Column, Files, InContainer, Numbers, OtherFiles, Source, listing_digest
+from packer._storage.files import AppendFile, PatchFile, replacing
+from packer._storage.packfile import PackFile
+from packer._storage.place import place_of
+from packer._storage.remote.urls import is_url
+from packer._storage.stamps import MENDABLE, Stamps, same_stamp, stamp_in
+from packer._table import Ints, Labels, Names, encode_name, spans
+from packer.errors import PackError, SourceError, printable
+
+__all__ = [
+    "KIND",
+    "Hashes",
+    "ListedSource",
+    "Texts",
+    "advice",
+    "block_checksum",
+    "described_columns",
+    "hashes_of",
+    "is_listing",
+    "let_mend",
+    "listed_columns",
+    "listed_source",
+    "packed_header",
+    "padding",
+    "read_header",
+    "repeats",
+    "stored_columns",
+    "write_listing",
+]
+
+KIND = b"packer scan "
+_MAGIC = KIND + b"4\n\0\0"
+_WITH_FIELDS = KIND + b"5\n\0\0"
+_WITH_IDS_ONLY = KIND + b"3\n\0\0"
+_WITHOUT_CHECKSUMS = KIND + b"2\n\0\0"
+_HEADER = struct.Struct("<16sQQ")
+_ALIGNMENT = 64
+_MOST = 1 << 48  # images, and bytes of names: what their places are computed with stays within 64 bits
+
+
+def packed_header(header: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+    """Return the header that the JSON of a list has, the JSON, and the zeros after it."""
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    magic = _WITH_FIELDS if "fields" in header else _MAGIC
+    return _HEADER.pack(magic, len(text), google_crc32c.value(text)), text, bytes(_padding(len(text)))
+
+
+def read_header(file: PackFile) -> tuple[dict[str, Any], int, bool]:
+    """Return the JSON of a list, where its stamps begin, and whether it has checksums."""
+    magic, length, crc = _HEADER.unpack(file.read(0, _HEADER.size))
+    known = magic in (_MAGIC, _WITH_FIELDS, _WITH_IDS_ONLY, _WITHOUT_CHECKSUMS)
+    shown = printable(file.path)
+    if magic.startswith(KIND) and not known:
+        raise SourceError(f"{shown}: another version of packer wrote the list. {advice(file.path)}")
+    text = file.read(_HEADER.size, length)
+    if not known or google_crc32c.value(text) != crc:
+        raise SourceError(f"{shown}: the list is damaged. {advice(file.path)}")
+    try:
+        header = json.loads(text)
+        if magic != _WITH_FIELDS:
+            header["fields"] = []
+        if magic in (_WITH_IDS_ONLY, _WITHOUT_CHECKSUMS):
+            header |= {"label_type": "class", "others": {"counts": {}, "names": []}}
+        _require_types(header)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SourceError(f"{shown}: the list is damaged: {printable(str(error))}. {advice(file.path)}") from error
+    return header, _HEADER.size + length + _padding(length), magic != _WITHOUT_CHECKSUMS
+
+
+def _require_types(header: dict[str, Any]) -> None:
+    """Raise ValueError, KeyError or TypeError where a member of the JSON is missing, or is not what it should be."""
+    kinds = {"kind": str, "root": str, "count": int, "names": int, "stamps": int}
+    kinds |= {"classes": list, "notes": list, "sha256": str, "label_type": str, "others": dict, "fields": list}
+    wrong = [name for name, kind in kinds.items() if type(header[name]) is not kind]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)}: of the wrong type")
+    count, classes, notes = header["count"], header["classes"], header["notes"]
+    counts, names = header["others"]["counts"], header["others"]["names"]
+    if type(counts) is not dict or type(names) not in (list, type(None)) or header["label_type"] not in LABEL_TYPES:
+        raise ValueError("the labels, or the files that were not looked at, are none")
+    if not (0 <= count < _MOST and 0 <= header["names"] < _MOST and header["stamps"] in (0, count)):
+        raise ValueError(f"{count} images, {header['names']} bytes of names and {header['stamps']} stamps")
+    if not all(type(text) is str for text in [*classes, *notes, *(names or ())]):
+        raise ValueError("a member has elements of the wrong type")
+    for text in (header["kind"], header["root"], header["sha256"], *classes, *notes):
+        encode_name(text)  # UnicodeEncodeError is a ValueError
+    if not all(type(entry) is dict for entry in header.get("about", ())):
+        raise ValueError("what belongs to no image is none")
+    for doubt in header.get("doubts", ()):
+        encode_name(f"{doubt['name']}{doubt['reason']}")  # UnicodeEncodeError is a ValueError
+    if not all(type(number) is int for number in counts.values()):
+        raise ValueError("a member has elements of the wrong type")
+    if "account" in header:
+        Account.from_json(header["account"])  # ValueError where it is none
+    if "\0" in header["root"]:
+        raise ValueError("the root has a NUL")
+
+
+def advice(path: str | os.PathLike[str]) -> str:
+    """Say how a list is made again: one that was asked for, or one that a conversion made for itself."""
+    unfinished = Path(path).absolute().parent.suffix == ".partial"
+    return "Say --fresh to start over." if unfinished else "Run `packer scan` again."
+
+
+def _padding(length: int) -> int:
+    return -(_HEADER.size + length) % _ALIGNMENT
+
+
+_FIELD_ALIGNMENT = 8
+
+
+def described_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """Return what the JSON of a list says of the fields."""
+    return [
+        {"field": column.field.to_json(), "files": isinstance(column, Files), "bytes": _bytes(column)}
+        for column in columns
+    ]
+
+
+def stored_columns(columns: Sequence[Column]) -> Iterator[npt.NDArray[Any]]:
+    """Yield what is stored of the fields, but the checksums, array by array."""
+    for column in columns:
+        if isinstance(column, Numbers):
+            yield column.values.astype(_dtype(column.field), copy=False)
+            yield column.null.view(np.uint8)
+        else:
+            blobs = _gathered(_blobs(column))
+            yield from (blobs.starts, blobs.sizes, blobs.blob)
+
+
+def listed_columns(
+    file: PackFile, start: int, count: int, said: Sequence[Mapping[str, Any]], root: Path
+) -> tuple[tuple[Column, ...], int]:
+    """Return the fields of a list whose columns begin at `start`, and where they end.
+
+    Raises
+    ------
+    PackError
+        If the file is too short.
+    ValueError, KeyError, TypeError
+        If what the list says of a field is none.
+    """
+    columns: list[Column] = []
+
+    def array(length: int, dtype: str) -> npt.NDArray[Any]:
+        nonlocal start
+        start += padding(start)
+        values = file.array(start, length, dtype)
+        start += values.nbytes
+        return values
+
+    for one in said:
+        field, size = Field.from_json(one["field"]), one["bytes"]
+        if type(size) is not int or size < 0 or type(one["files"]) is not bool:
+            raise ValueError(f"what the list says of the field {field.name!r} is of the wrong type")
+        if not field.is_blob:
+            columns.append(Numbers(field, array(count, _dtype(field)), array(count, "|u1") != 0))
+            continue
+        starts, sizes = array(count, "<i8"), array(count, "<i8")
+        blobs = Blobs(field, array(size, "|u1"), starts, sizes)
+        columns.append(Files(field, root, blobs) if one["files"] else blobs)
+    return tuple(columns), start + padding(start)
+
+
+def block_checksum(columns: Sequence[Column], start: int, stop: int) -> int:
+    """Return the CRC-32C of the values of rows `start` to `stop` - 1; of any number, where the list is damaged."""
+    crc = 0
+    for column in columns:
+        for piece in column.content(start, min(stop, len(column))):
+            crc = google_crc32c.extend(crc, piece)
+    return int(crc)
+
+
+def padding(position: int) -> int:
+    """Return how many zeros stand before a column."""
+    return -position % _FIELD_ALIGNMENT
+
+
+def _dtype(field: Field) -> str:
+    return DTYPES.get(field.dtype, "<i8")
+
+
+def _bytes(column: Column) -> int:
+    if isinstance(column, Numbers):
+        return 0
+    return int(np.maximum(_blobs(column).sizes, 0).sum())
+
+
+def _blobs(column: Blobs | Files | InContainer) -> Blobs:
+    """Return what is stored of a column: values, paths of files, or where values lie in files of a container."""
+    if isinstance(column, InContainer):
+        where = np.frombuffer(b"".join(column.content(0, len(column))), "<i8").reshape(3, -1).T
+        return Blobs.packed(
+            column.field, np.ascontiguousarray(where).reshape(-1).view(np.uint8), np.full(len(column), 24)
+        )
+    return column.paths if isinstance(column, Files) else column
+
+
+def _gathered(blobs: Blobs) -> Blobs:
+    """Return values one after the other, and nothing between them."""
+    packed = Blobs.packed(blobs.field, blobs.blob, blobs.sizes)
+    if np.array_equal(packed.starts, blobs.starts):
+        return Blobs.packed(blobs.field, blobs.blob[: _bytes(blobs)], blobs.sizes)
+    return Blobs.of(blobs.field, (blobs.get(index) for index in range(len(blobs))))
+
+
+_STAMP = struct.Struct("<qq")
+_CHECKED_STAMP = struct.Struct("<qqq")
+_BLOCK = 4096  # images
+_WRITTEN = 8 << 20  # bytes at a time
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ListedSource(Source):
+    """A source that was listed before, or some of its images.
+
+    Attributes
+    ----------
+    listing : Listing
+        The whole list.
+    first : int
+        Which image of the list is the first of this source.
+    """
+
+    listing: Listing
+    first: int = 0
+
+    def between(self, start: int, stop: int) -> ListedSource:
+        self.listing.require_undamaged(self.first + start, self.first + stop)
+        names, labels = self.names.between(start, stop), self.labels[start:stop]
+        stamps = None if self.stamps is None else self.stamps[start:stop]
+        columns = tuple(column.taken(slice(start, stop)) for column in self.columns)
+        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, first=self.first + start)
+
+    def taken(self, indices: Ints) -> Source:
+        self.require_undamaged()
+        return Source(**{own.name: getattr(self, own.name) for own in fields(Source)}).taken(indices)
+
+    def require_undamaged(self) -> None:
+        self.listing.require_undamaged(self.first, self.first + len(self))
+
+    def describe(self) -> dict[str, str]:
+        whole = len(self) == len(self.listing.labels)
+        return {"kind": self.kind, "sha256": self.listing.sha256} if whole else super().describe()
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """The columns of a list, and what they are compared with.
+
+    Attributes
+    ----------
+    path : str
+    file : PackFile
+        The list, open; of very large lists the columns are mapped.
+    classes : list of str
+    names : Names
+    labels : (N,) int64 or float64 array
+    label_type : str
+    stamps : (N, 3) int64 array, or (N, 2) in lists of version 2, optional
+        Size, time and CRC-32C.
+    checksums : (B,) uint32 array, optional
+        CRC-32C of every block of images; None in lists of version 2.
+    sha256 : str
+        The digest of classes, names, labels and fields, taken when they were listed.
+    columns : tuple of Column
+        The values of fields.
+    of_columns : (B,) uint32 array, optional
+        CRC-32C of the values of every block of images; None where there are no fields.
+    """
+
+    path: str
+    file: PackFile
+    classes: list[str]
+    names: Names
+    labels: Labels
+    label_type: str
+    stamps: npt.NDArray[np.int64] | None
+    checksums: npt.NDArray[np.uint32] | None
+    sha256: str
+    columns: tuple[Column, ...] = ()
+    of_columns: npt.NDArray[np.uint32] | None = None
+
+    def require_undamaged(self, start: int, stop: int) -> None:
+        """Compare images `start` to `stop` - 1 with their checksums; SourceError where these do not fit."""
+        try:
+            self.file.require_whole()
+        except PackError as error:
+            raise SourceError(f"{printable(error)}. {advice(self.path)}") from error
+        if self.checksums is None:
+            fits = listing_digest(self.classes, self.names, self.labels, self.label_type) == self.sha256
+        else:
+            blocks = range(start // _BLOCK, -(-stop // _BLOCK))
+            fits = all(_block_checksum(self.names, self.labels, block) == self.checksums[block] for block in blocks)
+            fits = fits and (self.stamps is None or _fit(self.stamps[start:stop]))
+            if self.of_columns is not None:
+                sums = self.of_columns[blocks.start : blocks.stop]
+                fits = fits and np.array_equal([_checksum_of_fields(self.columns, block) for block in blocks], sums)
+        if not fits:
+            raise SourceError(f"{printable(self.path)}: the list is damaged. {advice(self.path)}")
+
+
+def write_listing(source: Source, path: Path) -> None:
+    """Write the list of a source, with the stamps of its files; it appears at `path` when it is complete.
+
+    Raises
+    ------
+    SourceError
+        If the disk with the files fails.
+    DestinationError
+        If the list cannot be written.
+    """
+    source.require_undamaged()
+    source = source.stamped()
+    stamps = np.empty((0, 2), np.int64) if source.stamps is None else source.stamps
+    blocks = range(_blocks(len(source)))
+    checksums = np.array([_block_checksum(source.names, source.labels, block) for block in blocks], np.uint32)
+    description = source.describe()
+    header = {
+        "kind": source.kind,
+        # A URL is listed without its secrets: others may read the list, and nobody opens it to read from that source.
+        "root": str(source.root) if is_url(source.root) else os.path.abspath(source.root),
+        "count": len(source),
+        "names": len(source.names.blob),
+        "stamps": len(stamps),
+        "classes": source.classes,
+        "notes": source.notes,
+        "label_type": source.label_type,
+        "others": {"counts": source.others.counts, "names": source.others.names},
+        "sha256": description["sha256"],
+    }
+    if source.columns:
+        header["fields"] = described_columns(source.columns)
+    if source.about:
+        header["about"] = source.about
+    if source.doubts:
+        header["doubts"] = source.doubts
+    if source.account is not None:
+        header["account"] = source.account.to_json(REPORTED)
+    with replacing(path) as file:
+        file.append(*packed_header(header))
+        for start in range(0, len(stamps), _BLOCK):
+            block = stamps[start : start + _BLOCK]
+            _append(file, np.column_stack([block, _stamp_checksums(block)]))
+        for column in (source.labels, source.names.ends, checksums, source.names.blob):
+            _append(file, column)
+        if source.columns:
+            of_columns = np.array([_checksum_of_fields(source.columns, block) for block in blocks], np.uint32)
+            for column in (*stored_columns(source.columns), of_columns):
+                file.append(bytes(padding(file.size)))
+                _append(file, column)
+
+
+def is_listing(path: str | os.PathLike[str]) -> bool:
+    """Tell whether there is the list of a source at `path`."""
+    try:
+        with PackFile(path) as file:
+            return file.size >= len(KIND) and file.read(0, len(KIND)) == KIND
+    except PackError:
+        return False
+
+
+def listed_source(path: str | os.PathLike[str]) -> ListedSource:
+    """Open the list of a source, at a path or a URL, in constant time.
+
+    Raises
+    ------
+    SourceError
+        If the list is damaged so that it cannot be opened. All other damage is found by `Source.require_undamaged`.
+    """
+    try:
+        file = place_of(path).open()
+        header, start, checked = read_header(file)
+        count, stamped, width = header["count"], header["stamps"], 3 if checked else 2
+        stamps = file.array(start, width * stamped, "<i8").reshape(-1, width) if stamped else None
+        start += 8 * width * stamped
+        labels = file.array(start, count, LABEL_TYPES[header["label_type"]])
+        ends = file.array(start + 8 * count, count, "<i8")
+        start += 16 * count
+        checksums = file.array(start, _blocks(count), "<u4") if checked else None
+        start += 4 * _blocks(count) if checked else 0
+        names = Names(file.array(start, header["names"], "|u1"), ends)
+        start += header["names"]
+        columns, start = listed_columns(file, start, count, header["fields"], Path(header["root"]))
+        of_columns = file.array(start, _blocks(count), "<u4") if columns else None
+    except (PackError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{printable(error)}. {advice(path)}") from error
+    classes, label_type = header["classes"], header["label_type"]
+    listing = Listing(
+        os.fspath(path),
+        file,
+        classes,
+        names,
+        labels,
+        label_type,
+        stamps,
+        checksums,
+        header["sha256"],
+        columns,
+        of_columns,
+    )
+    return ListedSource(
+        header["kind"],
+        Path(header["root"]),
+        names,
+        labels,
+        classes,
+        header["notes"],
+        None if stamps is None else stamps[:, :2],
+        label_type,
+        OtherFiles(header["others"]["counts"], header["others"]["names"]),
+        tuple(column.field for column in columns),
+        columns,
+        about=tuple(header.get("about", ())),
+        doubts=tuple(header.get("doubts", ())),
+        account=Account.from_json(header["account"]) if "account" in header else None,
+        listing=listing,
+    )
+
+
+def let_mend(path: Path, source: Source, index: int) -> None:
+    """Write down in the list at `path` that image `index`, which stopped a conversion, may become any other.
+
+    That holds for a file that is as it was listed, and so was bad then. One that changed meanwhile stays a changed one.
+
+    Parameters
+    ----------
+    path : Path
+    source : Source
+        That of the list.
+    index : int
+
+    Raises
+    ------
+    PackError, SourceError, DestinationError
+        If that fails.
+    """
+    if source.stamps is None or not same_stamp(stamp_in(source.stamps, index), source.stamp(index)):
+        return
+    with contextlib.closing(PackFile(path)) as file:
+        _, start, checked = read_header(file)
+    stamp = _STAMP.pack(*MENDABLE)
+    if checked:
+        stamp = _CHECKED_STAMP.pack(*MENDABLE, google_crc32c.value(stamp))
+    with contextlib.closing(PatchFile(path)) as patched:
+        patched.write(start + len(stamp) * index, stamp)
+
+
+def _blocks(count: int) -> int:
+    return -(-count // _BLOCK)
+
+
+def _block_checksum(names: Names, labels: Labels, block: int) -> int:
+    """Return the CRC-32C of a block of images; of any number, where the list is damaged."""
+    rows = slice(block * _BLOCK, (block + 1) * _BLOCK)
+    ends = names.ends[rows]
+    first = int(names.ends[rows.start - 1]) if block else 0
+    crc = google_crc32c.value(labels[rows].view("<i8").tobytes())
+    crc = google_crc32c.extend(crc, ends.astype("<i8", copy=False).tobytes())
+    return int(google_crc32c.extend(crc, names.blob[first : int(ends[-1])].tobytes()))
+
+
+def _checksum_of_fields(columns: Sequence[Column], block: int) -> int:
+    return block_checksum(columns, block * _BLOCK, (block + 1) * _BLOCK)
+
+
+def _stamp_checksums(stamps: Stamps) -> npt.NDArray[np.int64]:
+    """Return the CRC-32C of each stamp."""
+    data, size = stamps.astype("<i8").tobytes(), _STAMP.size
+    return np.array([google_crc32c.value(data[at : at + size]) for at in range(0, len(data), size)], np.int64)
+
+
+def _fit(stamps: npt.NDArray[np.int64]) -> bool:
+    """Tell whether stamps, (N, 3), fit their checksums."""
+    blocks = (stamps[start : start + _BLOCK] for start in range(0, len(stamps), _BLOCK))
+    return all(np.array_equal(_stamp_checksums(block[:, :2]), block[:, 2]) for block in blocks)
+
+
+def _append(file: AppendFile, column: npt.NDArray[Any]) -> None:
+    little = column.astype(column.dtype.newbyteorder("<"), copy=False)
+    data = np.ascontiguousarray(little).reshape(-1).view(np.uint8).data
+    for start in range(0, len(data), _WRITTEN):
+        file.append(data[start : start + _WRITTEN])
+
+
+Hashes = npt.NDArray[np.int64]
+
+
+class Texts(Protocol):
+    """What gives texts by their index, from 0, and all in their order, each time anew."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> str: ...
+    def __iter__(self) -> Iterator[str]: ...
+
+
+def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
+    """Yield the index of every text that an earlier one equals, and the index of the first of these.
+
+    Hashes find what may be equal, and comparing the texts decides. That takes 8 bytes of memory a text, and 16 where
+    two have one hash. The indices come in no order.
+
+    Parameters
+    ----------
+    texts : Texts
+        Iterated once. Where hashes meet, iterated again, and the texts concerned are asked for by index.
+    """
+    hashes = hashes_of(texts)
+    hashes.sort()
+    if not any((hashes[part][1:] == hashes[part][:-1]).any() for part in spans(len(hashes), overlap=1)):
+        return
+    hashes = hashes_of(texts)
+    order = np.argsort(hashes, kind="stable")
+    first: dict[str, int] = {}
+    before = -1
+    for part in spans(len(order), overlap=1):
+        indices = order[part]
+        ordered = hashes[indices]
+        for place in np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
+            earlier, index = int(indices[place]), int(indices[place + 1])
+            if earlier != before:  # else it is of the same group, whose texts nearly always are all one
+                first = {texts[earlier]: earlier}
+            found = first.setdefault(texts[index], index)
+            if found != index:
+                yield index, found
+            before = index
+
+
+def hashes_of(texts: Texts) -> Hashes:
+    """Return a hash of each text, 8 bytes; equal ones are so in this process only."""
+    return np.fromiter(map(hash, texts), np.int64, len(texts))

@@ -1,0 +1,331 @@
+"""Files beside the images, whose paths a template makes of an image's own path: ``../masks/{stem}.png``."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._account import REPORTED, Account
+from packer._codecs import IMAGE_SUFFIXES
+from packer._fields import Field
+from packer._sources.base import Files, Source, npy_array
+from packer._storage.safe_open import open_regular
+from packer.errors import OptionError, SourceError, printable
+
+__all__ = ["ON_MISSING", "FileField", "Missing", "files_among", "looked_up", "paths_inside", "with_files"]
+
+ON_MISSING = ("error", "null", "skip")
+_KINDS = ("image", "mask", "text", "json", "bytes", "array")
+_BY_SUFFIX = {".txt": "text", ".json": "json", ".npy": "array"}
+_SHOWN = 5
+_TRIED = 100  # files
+
+
+@dataclass(frozen=True)
+class FileField:
+    """A field whose values are files beside the images.
+
+    Attributes
+    ----------
+    name, kind : str
+    template : str
+        A path relative to the source, with placeholders: ``{path}``, the image's path; ``{dir}``, the directory in it;
+        ``{name}``, the file's name; ``{stem}``, the name without its suffix; ``{class}``, the first directory.
+        ``{stem%END}`` is the stem without END at its end, as in a shell. Literal braces are doubled.
+    """
+
+    name: str
+    kind: str
+    template: str
+
+    @classmethod
+    def of(cls, said: str) -> FileField:
+        """Return the field that ``NAME[:KIND]=TEMPLATE`` says; OptionError where that says none."""
+        head, sign, template = said.partition("=")
+        name, _, kind = head.partition(":")
+        option = f"--field {printable(said)!r}"
+        if not sign or not template:
+            raise OptionError(f"{option} is no field: say NAME=TEMPLATE, such as 'mask=../masks/{{stem}}.png'")
+        kind = kind or _kind_of_file(name, template)
+        if kind not in _KINDS:
+            raise OptionError(f"{option}: files are of the kinds {', '.join(_KINDS)}, not {printable(kind)!r}")
+        try:
+            Field(name, kind, "float32" if kind == "array" else "")
+            used = {placeholder.partition("%")[0] for _, placeholder in _pieces(template) if placeholder is not None}
+        except ValueError as error:
+            raise OptionError(f"{option}: {printable(error)}") from error
+        if unknown := sorted(used.difference(_PLACEHOLDERS)):
+            known = ", ".join(f"{{{placeholder}}}" for placeholder in _PLACEHOLDERS)
+            raise OptionError(
+                f"{option}: the template has {{{printable(unknown[0])}}}, which is no placeholder. These are {known}; "
+                "a brace that is meant as such is doubled."
+            )
+        if not used:
+            raise OptionError(f"{option}: the template has no placeholder, so that all images have one file")
+        return cls(name, kind, template)
+
+    def paths(self, names: Iterable[str]) -> list[str]:
+        """Return the path of the file of each image, relative to the source."""
+        pieces = [(text, _nothing if of is None else _filled(of)) for text, of in _pieces(self.template)]
+        return ["".join([text + part(name) for text, part in pieces]) for name in names]
+
+
+def with_files(source: Source, wanted: Sequence[FileField], on_missing: str = "error", *, skip: bool = False) -> Source:
+    """Return a source whose images have fields of files beside them.
+
+    Which files there are is looked up now, each directory once. Images that are files of a field themselves, such as
+    masks among the images, are no longer images of the source.
+
+    Parameters
+    ----------
+    source : Source
+    wanted : sequence of FileField
+    on_missing : {"error", "null", "skip"}
+        What becomes of an image without one of the files.
+    skip : bool
+        Whether files that are no values are bad samples; else the first one is an error at once.
+
+    Raises
+    ------
+    SourceError
+        If files are missing, all or some, or the first one is no value of its kind, or a name is taken.
+    """
+    source = _without_own_files(source, wanted)
+    columns = [
+        Files.of(
+            Field(field.name, field.kind, "float32" if field.kind == "array" else "", file=field.template),
+            source.root,
+            field.paths(source.names),
+        )
+        for field in wanted
+    ]
+    return looked_up(source, columns, on_missing, skip=skip)
+
+
+def looked_up(source: Source, columns: Sequence[Files], on_missing: str, *, skip: bool = False) -> Source:
+    """Return a source with fields whose files there are; errors as `with_files`."""
+    present, missing = Present(source.root), Missing(source, on_missing)
+    for column in columns:
+        field, paths = column.field, [column.get(index) for index in range(len(column))]
+        there = present.among(paths)
+        if field.file and not there.any():
+            raise SourceError(
+                f"--field '{field.name}={printable(field.file)}' leads to no file of the {len(source)} images. "
+                f"The first image is {printable(source.names[0])}, and {_shown(source.root, paths[0])} was looked for. "
+                f"The template is relative to {printable(source.root)}: correct it."
+            )
+        missing.note(field.name, paths, there)
+        if field.kind == "array":
+            found_paths = [paths[at] or "" for at in np.flatnonzero(there)[: _TRIED if skip else 1].tolist()]
+            field = _as_first(field, (os.path.join(source.root, path) for path in found_paths or [""]))
+        found = (path if is_there else None for path, is_there in zip(paths, there.tolist(), strict=True))
+        source = source.having(Files.of(field, source.root, found))
+    return missing.settled(source)
+
+
+def files_among(root: Path, fields: Sequence[FileField], names: Iterable[str]) -> dict[str, str]:
+    """Return the paths below `root` that templates make of the names of images, each with its image."""
+    images = list(names)
+    return {
+        path: name
+        for field in fields
+        for name, path in zip(images, paths_inside(root, field.paths(images)), strict=True)
+        if path not in ("", name)
+    }
+
+
+def paths_inside(root: Path, paths: Iterable[str | None]) -> Iterator[str]:
+    """Yield paths as they are below `root`, also of those that leave it and come back; an empty text of all others."""
+    top = os.path.abspath(root).replace(os.sep, "/").rstrip("/") + "/"
+    for path in paths:
+        full = posixpath.normpath(posixpath.join(top, path or ""))
+        yield full[len(top) :] if full.startswith(top) else ""
+
+
+class Present:
+    """Which files there are, found by listing each of their directories once.
+
+    Parameters
+    ----------
+    root : Path
+        What paths are relative to.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._listed: dict[str, frozenset[str]] = {}
+
+    def among(self, paths: Iterable[str | None]) -> npt.NDArray[np.bool_]:
+        """Tell of each path whether there is a file; SourceError where a directory cannot be listed."""
+        return np.fromiter((path is not None and self._has(path) for path in paths), bool)
+
+    def _has(self, path: str) -> bool:
+        directory, _, name = path.rpartition("/")
+        names = self._listed.get(directory)
+        if names is None:
+            names = self._listed[directory] = self._names_in(directory if directory or path[:1] != "/" else "/")
+        return name in names
+
+    def _names_in(self, directory: str) -> frozenset[str]:
+        where = os.path.join(self._root, directory)
+        try:
+            return frozenset(os.listdir(where))
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return frozenset()
+        except OSError as error:
+            raise SourceError(f"{printable(where)}: cannot be listed: {error.strerror}") from error
+
+
+class Missing:
+    """Which images of a source lack what, and what becomes of them.
+
+    Parameters
+    ----------
+    source : Source
+    on_missing : {"error", "null", "skip"}
+    """
+
+    def __init__(self, source: Source, on_missing: str) -> None:
+        self._names = source.names
+        self._root = source.root
+        self._on_missing = on_missing
+        self._kept = np.ones(len(source), bool)
+        self._account = Account()
+        self._notes: list[str] = []
+
+    def note(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
+        """Take down which files of a field are missing; SourceError where none may be. No path is no missing file."""
+        lacking = np.flatnonzero(~there & np.array([path is not None for path in paths], bool))
+        if not len(lacking):
+            return
+        named = [f"{printable(self._names[at])} ({_shown(self._root, paths[at])})" for at in lacking[:_SHOWN].tolist()]
+        shown = ", ".join(named) + (", …" if len(lacking) > _SHOWN else "")
+        self.lack(lacking, f"a file of the field {field!r}", shown)
+
+    def lack(self, lacking: npt.NDArray[np.int64], what: str, shown: str) -> None:
+        """Take down which images lack something; SourceError where none may."""
+        count = f"{len(lacking)} of {len(self._names)} images"
+        if self._on_missing == "error":
+            raise SourceError(
+                f"{count} have not {what}: {shown}. Put it there, or say --on-missing null to keep such images "
+                "without, or --on-missing skip to leave them out."
+            )
+        if self._on_missing == "skip":
+            names = [self._names[at] for at in lacking[:REPORTED].tolist()]
+            self._account.left_out(
+                "image", f"it has not {what}; --on-missing skip", names, count=len(lacking), chosen=True
+            )
+            self._kept[lacking] = False
+        else:
+            self._notes.append(f"{count} have not {what}, and have null in its place: {shown}")
+
+    def settled(self, source: Source) -> Source:
+        """Return a source without the images to leave out, and with notes of what is missing."""
+        if not self._kept.any():
+            raise SourceError(
+                f"{printable(source.root)}: --on-missing skip leaves no image: {self._account.lines()[0]}"
+            )
+        if source.account is not None:
+            source.account.update(self._account)
+        source = replace(source, notes=[*source.notes, *self._notes])
+        return source if self._kept.all() else source.taken(np.flatnonzero(self._kept))
+
+
+def _kind_of_file(name: str, path: str) -> str:
+    """Return the kind of a field by its name and the suffix of its files."""
+    suffix = posixpath.splitext(path)[1].lower()
+    if suffix in IMAGE_SUFFIXES:
+        return "mask" if "mask" in name.lower() else "image"
+    return _BY_SUFFIX.get(suffix, "bytes")
+
+
+def _as_first(field: Field, paths: Iterable[str]) -> Field:
+    """Return a field of arrays with dtype and rank of the one in the first ``.npy`` file that can be read.
+
+    Those before it are bad samples, as whoever reads them says. SourceError where none can be read.
+    """
+    first: SourceError | None = None
+    for path in paths:
+        try:
+            return _as_in(field, path)
+        except SourceError as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
+def _as_in(field: Field, path: str) -> Field:
+    try:
+        with open(open_regular(path), "rb") as file:
+            array = npy_array(memoryview(file.read()))
+        return replace(field, dtype=array.dtype.name, rank=array.ndim)
+    except OSError as error:
+        raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SourceError(
+            f"{printable(path)}: {printable(error)}. "
+            f"--field '{field.name}:bytes={printable(field.file)}' keeps any file."
+        ) from error
+
+
+def _without_own_files(source: Source, wanted: Sequence[FileField]) -> Source:
+    """Return a source without those of its images that are files of a field of others."""
+    if source.kind not in ("imagefolder", "files"):  # a table names what is an image
+        return source
+    own = files_among(source.root, wanted, source.names).keys() & set(source.names)
+    if not own:
+        return source
+    kept = np.array([name not in own for name in source.names], bool)
+    if not kept.any():
+        raise SourceError(f"{printable(source.root)}: every image is a file of a field of another one")
+    note = f"{len(own):,} files of fields lie among the images, and are no images of their own"
+    source = source.taken(np.flatnonzero(kept))
+    return replace(source, notes=[*source.notes, note])
+
+
+def _shown(root: Path, path: str | None) -> str:
+    return printable(os.path.normpath(os.path.join(root, path or "")))
+
+
+def _pieces(template: str) -> Iterable[tuple[str, str | None]]:
+    """Yield texts, each with the placeholder after it; ValueError where braces stand alone."""
+    for text, placeholder, form, conversion in string.Formatter().parse(template):
+        if form or conversion:
+            raise ValueError("a placeholder has neither a format nor a conversion")
+        yield text, placeholder
+
+
+def _filled(placeholder: str) -> Callable[[str], str]:
+    """Return what makes of an image's path the text that a placeholder stands for."""
+    known, _, end = placeholder.partition("%")
+    part = _PLACEHOLDERS[known]
+    return (lambda name: part(name).removesuffix(end)) if end else part
+
+
+def _nothing(name: str) -> str:
+    return ""
+
+
+def _directory(name: str) -> str:
+    return name.rpartition("/")[0] or "."
+
+
+def _base(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+_PLACEHOLDERS: Mapping[str, Callable[[str], str]] = {
+    "path": str,
+    "dir": _directory,
+    "name": _base,
+    "stem": lambda name: posixpath.splitext(_base(name))[0],
+    "class": lambda name: name.partition("/")[0] if "/" in name else ".",
+}
+"""What each placeholder stands for, by an image's path; the directory of an image at the top is ``.``."""

@@ -1,0 +1,823 @@
+"""A table in a file that names images, with labels and fields, instead of directories.
+
+A table in a file that names images by their URLs, or by paths below a URL, with labels and fields.
+
+The names that a table has for files which are called otherwise on the disk.
+
+Tables are written on other systems than the files: with backslashes, another Unicode form, other case, the directories
+of another machine, or ids in place of names. Where exactly one file fits a name, the name means it. Anything else is
+left to whoever reads the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import posixpath
+import re
+import shlex
+import unicodedata
+import urllib.parse
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import numpy as np
+
+from packer._account import Account, BadSamples, has_label_name
+from packer._codecs import IMAGE_SUFFIXES, UNLABELED
+from packer._sources.base import Column, Files, Source
+from packer._sources.imagefolder import FilesOf, ImageRule, Walk, class_directories
+from packer._sources.labels import Meaning, class_ids, meaning_of, quoted, unusable_labels
+from packer._sources.objects import ObjectSource, stamp_of_version, versions_of
+from packer._sources.sidecar_files import looked_up, paths_inside
+from packer._sources.tables import Cells, ColumnSpec, Images, Reading, Table, open_table, reading_of, some_columns
+from packer._storage.remote.folders import listed_in_parallel
+from packer._storage.remote.urls import Url, is_url, join, parse, shown, user_path
+from packer._storage.safe_open import name_problem
+from packer._table import Names
+from packer.errors import OptionError, RemoteError, SourceError, printable
+
+__all__ = ["NO_COLUMN", "FileNames", "Rows", "TreeImages", "called_otherwise", "csv_source", "url_table_source"]
+
+Form = Callable[[str], str]
+
+_BARE = 0.5  # of the rows have to be found where directories before all names are left out
+
+
+def _slashes(name: str) -> str:
+    return str(PurePosixPath(name.replace("\\", "/")))
+
+
+_FORMS: tuple[tuple[str, Form], ...] = (
+    ("with slashes for backslashes", _slashes),
+    ("without the blanks around them", lambda name: "/".join(map(str.strip, name.strip().split("/")))),
+    ("in the other Unicode form of accents (NFC, NFD)", lambda name: unicodedata.normalize("NFC", name)),
+    ("without the quoting of URLs", urllib.parse.unquote),
+    ("in upper or lower case", lambda name: unicodedata.normalize("NFC", name.casefold())),
+)
+"""What names may differ in, in the order in which it is tried: each form is one of the form before it."""
+
+_WITH_SUFFIX = "with the suffix that the table leaves out"
+
+
+class FileNames:
+    """Finds the files that names mean.
+
+    Parameters
+    ----------
+    files : collection of str
+        The files that no name is exactly, relative to the source.
+    names : mapping of int to str
+        The names that are exactly no file, by their rows.
+    alone : bool
+        Whether the table has no other names: then all may lack a directory, or have the same ones too many.
+
+    Attributes
+    ----------
+    found : dict of int to str
+        The files, by rows.
+    several : dict of int to list of str
+        The files that fit a name where these are more than one.
+    """
+
+    def __init__(self, files: Collection[str], names: Mapping[int, str], *, alone: bool) -> None:
+        self.found: dict[int, str] = {}
+        self.several: dict[int, list[str]] = {}
+        self._given = names
+        self._names = dict(names)
+        self._files = {file: file for file in files}  # with their forms
+        self._how: dict[str, list[int]] = {}
+        for how, form in _FORMS:
+            self._names = {row: form(name) for row, name in self._names.items()}
+            self._files = {file: form(name) for file, name in self._files.items()}
+            self._match(how, str)
+        self._match_ids()
+        if alone and not self.found:
+            self._match_below()
+            self._match_by_name()
+
+    def notes(self) -> Iterator[str]:
+        """Yield what a person should know of the names: how they differ from the files', with an example."""
+        for how, rows in self._how.items():
+            first = rows[0]
+            yield (
+                f"{len(rows):,} paths of the table are those of files {how}, such as "
+                f"{printable(self._given[first])!r} for {printable(self.found[first])!r}"
+            )
+
+    def _match(self, how: str, of_name: Form, of_file: Form | None = None) -> None:
+        """Match names with files whose forms are equal, and forget the names that are matched."""
+        wanted = {of_name(name) for name in self._names.values()}
+        fitting: dict[str, list[str]] = {}
+        for file, form in self._files.items():
+            key = (of_file or of_name)(form)
+            if key in wanted:
+                fitting.setdefault(key, []).append(file)
+        for row, name in list(self._names.items()):
+            files = fitting.get(of_name(name), [])
+            if len(files) == 1:
+                self.found[row] = files[0]
+                self._how.setdefault(how, []).append(row)
+                self.several.pop(row, None)
+                del self._names[row]
+            elif files:
+                self.several.setdefault(row, sorted(files))
+
+    def _match_ids(self) -> None:
+        """Match names without a suffix."""
+        rest = self._names
+        self._names = {row: name for row, name in rest.items() if not name.endswith(IMAGE_SUFFIXES)}
+        self._match(_WITH_SUFFIX, str, _stem)
+        self._names = {row: name for row, name in rest.items() if row not in self.found}
+
+    def _match_below(self) -> None:
+        """Match names that all begin with the same directories, which are above the source or on another machine."""
+        if not self._names:
+            return
+        parts = {row: name.strip("/").split("/") for row, name in self._names.items()}
+        first, last = min(parts.values()), max(parts.values())
+        pairs = zip(first[:-1], last[:-1], strict=False)
+        common = [one for one, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
+        keys, stems = set(self._files.values()), set(map(_stem, self._files.values()))
+        for count in range(1, len(common) + 1):
+            below = {row: "/".join(one[count:]) for row, one in parts.items()}
+            if sum(name in keys or name in stems for name in below.values()) >= _BARE * len(below):
+                self._names = below
+                how = f"without {printable('/'.join(common[:count]))!r} before them"
+                self._match(how, str)
+                self._match(f"{how}, {_WITH_SUFFIX}", str, _stem)
+                return
+
+    def _match_by_name(self) -> None:
+        """Match names without any directory with the files of these names, wherever they lie."""
+        if any("/" in name for name in self._names.values()):
+            return
+        how = "in the directories that the table leaves out"
+        self._match(how, posixpath.basename)
+        self._match(f"{how}, {_WITH_SUFFIX}", str, lambda name: _stem(posixpath.basename(name)))
+
+
+def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
+    """Return what to say of names that are no file, where files that no name means are called nearly so; else nothing.
+
+    Parameters
+    ----------
+    files : collection of str
+        The files that no name is.
+    names : sequence of str
+        The names that are no file.
+    """
+    note = next(FileNames(files, dict(enumerate(names)), alone=False).notes(), "")
+    return f" But {note.replace(' of the table', '')}." if note else ""
+
+
+def _stem(name: str) -> str:
+    return posixpath.splitext(name)[0]
+
+
+NO_COLUMN = "no --column takes it"
+"""What an account says of a column that is not read."""
+
+_SHOWN = 20  # columns in a message
+_PLAIN = re.compile(r"[^/\0:\\]+(/[^/\0:\\]+)*")
+_PATH, _LABEL = "path", "label"
+_PATHS = re.compile(r".*(path|file|name|image|img|id)s?", re.IGNORECASE)
+_WORDS = re.compile(r"[,;\t| ]")
+
+
+def csv_source(
+    root: Path,
+    table: Path,
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    delimiter: str | None = None,
+    label_type: str | None = None,
+    unlabeled: bool = False,
+    classes: Sequence[str] | None = None,
+    columns: Sequence[ColumnSpec] = (),
+    has_labels: bool = True,
+    on_missing: str = "error",
+    files_of: FilesOf | None = None,
+    suffix: str | None = None,
+    has_header: bool = True,
+    bad: BadSamples | None = None,
+) -> Source:
+    """List the images that a table names, in its order.
+
+    Parameters
+    ----------
+    root : Path
+        The paths are relative to `root`, or absolute and below it.
+    table : Path
+        A CSV file in UTF-8, with a header line; or ``.jsonl``, or ``.parquet``.
+    path_column, label_column : str, optional
+        What the two columns are called; by default ``"path"`` and ``"label"``, and ``"1"`` and ``"2"`` without a
+        header. Where `columns` are wanted and there is
+        no column of labels, and nobody said its name, the directories are the classes, as for ImageFolder.
+    delimiter : str, optional
+        The character that separates columns; by default a tab in a ``.tsv`` file, and a comma in others.
+    label_type : {"class", "int", "float"}, optional
+        See `packer._sources.labels.meaning_of`.
+    unlabeled : bool
+        Whether rows without a label are kept, with the label -1.
+    classes : sequence of str, optional
+        Class names in the order of their ids. By default whole numbers are ids, and the ids of names follow the sorted
+        names.
+    columns : sequence of ColumnSpec
+        The columns that become fields.
+    has_labels : bool
+        Whether labels are wanted; else all images have the label -1, and there are no classes.
+    on_missing : {"error", "null", "skip"}
+        What becomes of images without a file that a column names.
+    files_of : callable, optional
+        Which files belong to other fields, as for `imagefolder_source`.
+    suffix : str, optional
+        What the paths lack at their end.
+    has_header : bool
+        Whether the first line names the columns.
+    bad : BadSamples, optional
+        Takes the rows that cannot be used; by default the first of them is an error.
+
+    Raises
+    ------
+    SourceError
+        If the file or a column is missing, a row has no label, names a path twice or one outside of `root`,
+        has a label that is not in `classes`, or a cell is no value of its field; or if it cannot be known what the
+        labels mean.
+    MissingDependencyError
+        If the file is Parquet, and pyarrow is not installed.
+    """
+    if not os.path.isdir(root):
+        raise SourceError(f"{printable(root)}: no such directory")
+    rows = Rows(root, open_table(table, delimiter, bad, has_header=has_header), unlabeled, suffix or "")
+    present = TreeImages(root)
+    path, own_label = (_PATH, _LABEL) if has_header else ("1", "2")
+    rows.table.images = Images(path_column or path, lambda name: present.has(name + (suffix or "")))
+    header = rows.table.header()
+    said, labels = label_column is not None, label_column or own_label
+    by_directory = has_labels and bool(columns) and not said and labels not in header
+    _require_header(rows.table, header, path_column or path, present)
+    rows.read(header, path_column or path, labels if has_labels and not by_directory else None, columns)
+    rows.match(present)
+    rows.settle()
+    rows.require_sound()
+    if has_labels and not by_directory and rows.table.bad.skip:
+        for row, error in unusable_labels(rows.labels, label_type, classes, rows.refused_label):
+            rows.table.leave_out(rows.lines[row], error)
+        rows.settle()
+        rows.require_sound()
+    made = rows.columns(root)
+    files = [column for column in made if isinstance(column, Files)]
+    own = [path for column in files for path in paths_inside(root, column.names())]
+    own += files_of(rows.names) if files_of is not None else ()
+    if by_directory:
+        meaning = _by_directory(rows, classes, own)
+    elif has_labels:
+        rows.require_labels(header, labels)
+        meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label, rows.table.bad)
+    else:
+        meaning = Meaning(np.full(len(rows.names), UNLABELED, np.int64))
+    account = Account()
+    unnamed = sorted(present.images.difference(rows.names, own, (one["name"] for one in rows.table.left.values())))
+    account.left_out("image", "the table does not name it", unnamed)
+    account.not_looked_at("column", NO_COLUMN, rows.unused)
+    source = Source(
+        "csv",
+        root,
+        Names.of(rows.names),
+        meaning.labels,
+        meaning.classes,
+        [*present.notes, *rows.notes, *meaning.notes],
+        label_type=meaning.label_type,
+        lines=np.array(rows.lines, np.int64),
+        doubts=tuple(rows.table.bad.found),
+        account=account,
+    )
+    source = source.having(*(column for column in made if not isinstance(column, Files)))
+    return looked_up(source, files, on_missing, skip=rows.table.bad.skip) if files else source
+
+
+class TreeImages:
+    """The images below a directory, listed once.
+
+    Parameters
+    ----------
+    root : Path
+    known : iterable of str, optional
+        The images, where they are listed already.
+
+    Attributes
+    ----------
+    notes : list of str
+        Why the images are not known, where the directory cannot be listed.
+    """
+
+    def __init__(self, root: Path, known: Iterable[str] | None = None) -> None:
+        self._root = root
+        self._known = known
+        self.notes: list[str] = []
+
+    @cached_property
+    def images(self) -> frozenset[str]:
+        """The paths of the images, relative to the directory; empty where it cannot be listed."""
+        if self._known is not None:
+            return frozenset(self._known)
+        try:
+            return frozenset(Walk(self._root, ImageRule()).all_images())
+        except (SourceError, OSError) as error:
+            self.notes.append(f"which images the table does not name is not known: {error}")
+            return frozenset()
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a file of this name."""
+        return name in self.images or os.path.isfile(os.path.join(self._root, name))
+
+    def may_be(self, cell: str) -> bool:
+        """Tell whether a cell names an image: one that is there, as a name or an id, or by its suffix."""
+        if cell.lower().endswith(IMAGE_SUFFIXES) or (cell and self.has(cell)):
+            return True
+        return bool(cell) and any(name.rpartition("/")[2].startswith(f"{cell}.") for name in self.images)
+
+
+def _by_directory(rows: Rows, classes: Sequence[str] | None, files: Iterable[str]) -> Meaning:
+    """Return the classes and labels that ImageFolder gives images in such directories, without those of files alone."""
+    folder_of = [name.partition("/")[0] if "/" in name else "" for name in rows.names]
+    beside = {path.partition("/")[0] for path in files}.difference(folder_of)
+    folders = [folder for folder in class_directories(rows.root) if folder not in beside]
+    ids = class_ids(folders if classes is None else classes)
+    if unknown := [at for at, folder in enumerate(folder_of) if folder not in ids]:
+        raise rows.refused(
+            unknown[0],
+            f"{printable(rows.names[unknown[0]])} lies in no directory of a class, and there is no column {_LABEL!r}. "
+            "Say which column has labels with --label-column, or --no-classes.",
+        )
+    return Meaning(np.array([ids[folder] for folder in folder_of], np.int64), classes=list(ids))
+
+
+class Rows:
+    """The rows of a table: the images' names, their labels as text, and the lines that the rows end in.
+
+    Parameters
+    ----------
+    root : Path
+    table : Table
+    unlabeled : bool
+        Whether rows may lack a label.
+    suffix : str
+        What the paths lack at their end.
+
+    Attributes
+    ----------
+    names, labels : list of str
+    readings : list of Reading
+        The values of fields.
+    notes : list of str
+    unused : list of str
+        The columns that are not read.
+    """
+
+    def __init__(self, root: Path, table: Table, unlabeled: bool, suffix: str = "") -> None:
+        self.root = root
+        self.table = table
+        self._tops = os.path.abspath(root), os.path.realpath(root)
+        self._unlabeled = unlabeled
+        self._suffix = suffix
+        self._outside: set[int] = set()  # rows whose paths are none inside the root
+        self._kept: list[int] | None = None  # rows of the table, where not all of them are kept
+        self.lines = array("q")
+        self.names: list[str] = []
+        self.labels: list[str] = []
+        self.readings: list[Reading] = []
+        self.notes: list[str] = []
+        self.unused: list[str] = []
+
+    def read(
+        self, header: Sequence[str], path_column: str, label_column: str | None, columns: Sequence[ColumnSpec] = ()
+    ) -> None:
+        """Read all rows; the labels where `label_column` is a column."""
+        own = [path_column, *([] if label_column is None else [label_column])]
+        wanted = [*own, *(spec.column for spec in columns)]
+        _require_columns(self.table, header, own, [spec.column for spec in columns])
+        self.unused = [name for name in header if name not in wanted]
+        self.readings = [reading_of(spec, self.table) for spec in columns]
+        for chunk in self.table.chunks(wanted):
+            self.lines.extend(chunk.lines)
+            self._add_names(chunk.columns[path_column], chunk.lines)
+            if label_column is not None:
+                self.labels.extend(self._labels(chunk.columns[label_column], chunk.lines))
+            for reading in self.readings:
+                reading.add(chunk.columns[reading.spec.column], chunk.lines)
+        if joined := self.table.joined:
+            self.notes.append(
+                f"{len(joined):,} paths hold the character that separates columns, such as {printable(joined[0])!r}, "
+                "and are images that are there"
+            )
+
+    def match(self, present: TreeImages) -> None:
+        """Give images the names of their files, where the table writes these otherwise."""
+        unknown = {name for name in set(self.names) - present.images if name and not present.has(name)}
+        rows = enumerate(self.names) if unknown or self._outside else ()
+        missing = {row: name for row, name in rows if row in self._outside or name in unknown}
+        if missing:
+            free = present.images.difference(self.names)
+            matched = FileNames(free, missing, alone=len(missing) == len(self.names))
+            for row, name in matched.found.items():
+                self.names[row] = name
+            for row, files in matched.several.items():
+                which = ", ".join(map(printable, files[:3])) + (", …" if len(files) > 3 else "")
+                self.leave_out(
+                    row, f"{printable(self.names[row])} fits {len(files)} images: {which}. Name one of them."
+                )
+            self.notes += matched.notes()
+            self._outside -= matched.found.keys()
+        for row in sorted(self._outside):
+            self.leave_out(row, _outside(self.names[row]))
+        self._outside.clear()
+
+    def settle(self) -> bool:
+        """Forget the rows that were left out; tell whether there were any."""
+        if not self.table.left:
+            return False
+        kept = [row for row, line in enumerate(self.lines) if line not in self.table.left]
+        for line, name in zip(self.lines, self.names, strict=False):
+            if name and line in self.table.left:
+                self.table.left[line]["name"] = name
+        if len(kept) == len(self.lines):
+            return False
+        self._keep(kept)
+        self._kept = kept if self._kept is None else [self._kept[row] for row in kept]
+        self.lines = array("q", (self.lines[row] for row in kept))
+        return True
+
+    def columns(self, root: Path) -> list[Column]:
+        """Return the values of the fields; the paths of files are relative to `root`."""
+        made = [reading.column(root) for reading in self.readings]
+        return made if self._kept is None else [column.taken(np.array(self._kept, np.int64)) for column in made]
+
+    def require_sound(self) -> None:
+        """Raise SourceError where there are no rows, or two name one image."""
+        if not self.names:
+            first = f" that can be used: {self.table.bad.found[0]['reason']}" if self.table.left else " in it"
+            raise SourceError(f"{printable(self.table.path)}: no rows{first}. Each row names an image.")
+        if len(set(self.names)) == len(self.names):
+            return
+        seen: dict[str, int] = {}
+        for row, name in enumerate(self.names):
+            first_row = seen.setdefault(name, row)
+            if first_row != row:
+                self._repeated(row, first_row)
+        self.settle()
+
+    def require_labels(self, header: Sequence[str], label_column: str) -> None:
+        """Raise SourceError where no row has a label, and another column looks like labels."""
+        if any(self.labels):
+            return
+        for name in header:
+            if name != label_column and has_label_name(name):
+                raise SourceError(
+                    f"{printable(self.table.path)}: all labels in the column {printable(label_column)!r} are missing, "
+                    f"and {printable(name)!r} looks like labels: say --label-column {shlex.quote(printable(name))}; or "
+                    "--no-classes for images without labels"
+                )
+
+    def refused_label(self, row: int | None, problem: str) -> SourceError:
+        """Return the error on the label of a row, or on all labels."""
+        if row is None:
+            return SourceError(f"{printable(self.table.path)}: {problem}")
+        return self.refused(row, f"the label {quoted(self.labels[row])} {problem}")
+
+    def refused(self, row: int, problem: str) -> SourceError:
+        """Return the error on a row."""
+        return self.table.refused(self.lines[row], problem)
+
+    def leave_out(self, row: int, problem: str) -> None:
+        """Leave a row out, or raise the error on it."""
+        self.table.leave_out(self.lines[row], self.refused(row, problem))
+
+    def _keep(self, rows: Sequence[int]) -> None:
+        """Keep some rows."""
+        self.names = [self.names[row] for row in rows] if self.names else []
+        self.labels = [self.labels[row] for row in rows] if self.labels else []
+
+    def _repeated(self, row: int, first: int) -> None:
+        """Leave out a second row of an image, with the first where they contradict each other; or raise the error."""
+        left = self.table.left
+        if self.lines[first] in left:
+            left[self.lines[row]] = left[self.lines[first]]
+            return
+        named = f"{printable(self.names[row])} is named twice: {self.table.unit} {self.lines[first]} names it too"
+        if self.labels and self.labels[row] != self.labels[first]:
+            one, other = quoted(self.labels[first]), quoted(self.labels[row])
+            self.leave_out(
+                row,
+                f"{named}, with another label ({one}, {other}). An image has one label here. Where it has several "
+                "labels, put all labels of one image into one row with semicolons between them, and take them as a "
+                "field: --column NAME=COLUMN:labels --no-classes",
+            )
+            left[self.lines[first]] = left[self.lines[row]]
+            return
+        self.leave_out(
+            row,
+            f"{named}. Leave one of the rows out; or where each row has a box of the image, put all its boxes into one "
+            "row, as a list of lists, and take them as a field: --column boxes=COLUMN:boxes",
+        )
+
+    def _add_names(self, cells: Cells, lines: Sequence[int]) -> None:
+        for cell, line in zip(cells, lines, strict=True):
+            name = cell if isinstance(cell, str) else self._name_of(cell)
+            if not name:
+                missing = "the path is missing" if cell is None or cell == "" else f"{printable(cell)} is no path"
+                self.table.leave_out(line, self.table.refused(line, missing))
+            if self._suffix and name and not name.endswith(self._suffix):
+                name += self._suffix
+            plain = name.isascii() and "/." not in f"/{name}" and _PLAIN.fullmatch(name)
+            if name and not plain:
+                name = self._relative(name)
+            self.names.append(name)
+
+    def _name_of(self, cell: Any) -> str:
+        """Return the name that a number is, as of ids in JSON or Parquet; an empty one where it is none."""
+        return str(cell) if isinstance(cell, (int, np.integer)) and not isinstance(cell, bool) else ""
+
+    def _relative(self, name: str) -> str:
+        """Return a path relative to the source; of one that is none inside, take that down."""
+        path = PurePosixPath(name.replace(os.sep, "/"))
+        if os.path.isabs(name):
+            for top in self._tops:
+                if Path(name).is_relative_to(top):
+                    path = PurePosixPath(Path(name).relative_to(top).as_posix())
+                    break
+        if name_problem(str(path)) or PureWindowsPath(name).drive:
+            self._outside.add(len(self.names))
+            return name
+        return str(path)
+
+    def _labels(self, cells: Cells, lines: Sequence[int]) -> Iterable[str]:
+        listed: Iterable[Any] = cells.tolist() if isinstance(cells, np.ndarray) else cells
+        for cell, line in zip(listed, lines, strict=True):
+            label = "" if cell is None else str(cell)
+            if isinstance(cell, (bool, list, dict, bytes)) or not _is_text(label):
+                problem = f"the label {quoted(label)} is neither text nor a number. Lists are fields: say --column."
+                self.table.leave_out(line, self.table.refused(line, problem))
+            if not label.strip():
+                label = ""
+                if not self._unlabeled:
+                    problem = "the label is missing. Say --unlabeled to keep such rows, with the label -1."
+                    self.table.leave_out(line, self.table.refused(line, problem))
+            yield label
+
+
+def _is_text(label: str) -> bool:
+    try:
+        label.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _outside(name: str) -> str:
+    """Say what is wrong with a path that is none inside the source."""
+    said = f"{printable(name)} is not a path inside SRC"
+    if os.path.isabs(name) or PureWindowsPath(name).drive:
+        said += ". It is absolute, as on the machine that wrote the table: paths are relative to SRC, or lie below it"
+    return said
+
+
+def _require_header(table: Table, header: Sequence[str], path_column: str, present: TreeImages) -> None:
+    """Raise SourceError where the first line of a table without a header would be taken for one, and be lost."""
+    if not table.of_texts or not table.has_header:
+        return
+    cells = [cell for name in header for cell in ([name] if len(header) > 1 else _WORDS.split(name))]
+    suspects = [path_column] if path_column in header else cells
+    if not any(present.may_be(cell) for cell in suspects):
+        return
+    others = [delimiter for delimiter in ",;\t| " if len(header) == 1 and delimiter in header[0]]
+    delimited = f" --delimiter {_quoted(others[0])}" if others else ""
+    cells = _with_whole_image(cells, others[0], present) if others else cells
+    number = next(number for number, cell in enumerate(cells, 1) if present.may_be(cell))
+    label = next((str(at) for at in range(1, len(cells) + 1) if at != number), "2")
+    raise SourceError(
+        f"{printable(table.path)}: the first line, {some_columns([repr(name) for name in header])}, looks like a row "
+        f"and not like a header: {printable(cells[number - 1])} names an image, which would be lost. Where there is no "
+        f"header, say --no-header{delimited}: columns are called by their numbers, --path-column {number} "
+        f"--label-column {label}"
+    )
+
+
+def _with_whole_image(cells: Sequence[str], delimiter: str, present: TreeImages) -> list[str]:
+    """Return the cells of a row, of which the longest that is an image may hold the delimiter."""
+    parts = [(start, end) for start in range(len(cells)) for end in range(start + 1, len(cells) + 1)]
+    for start, end in sorted(parts, key=lambda part: part[0] - part[1]):
+        if present.has(name := delimiter.join(cells[start:end])):
+            return [*cells[:start], name, *cells[end:]]
+    return list(cells)
+
+
+def _require_columns(table: Table, present: Sequence[str], own: Sequence[str], fields: Sequence[str]) -> None:
+    """Raise SourceError where the path, the labels or a field has no column, or two have its name."""
+    columns = some_columns([repr(name) for name in present[: _SHOWN + 1]])
+    shown = printable(table.path)
+    for column in [*own, *fields]:
+        if column not in present:
+            others = [delimiter for delimiter in ",;\t| " if len(present) == 1 and delimiter in present[0]]
+            advice = f"say which with --path-column and --label-column{_such_as(present, own)}."
+            if others:
+                advice = f"if they are separated by {others[0]!r}, say --delimiter {_quoted(others[0])}."
+            elif column not in own:
+                advice = "'NAME=COLUMN:KIND' of --column says which one is meant."
+            raise SourceError(f"{shown}: no column {column!r}. It has {columns}; {advice}")
+        if present.count(column) > 1:
+            raise SourceError(f"{shown}: {present.count(column)} columns have the name {column!r}. Rename one.")
+
+
+def _such_as(present: Sequence[str], own: Sequence[str]) -> str:
+    """Return an example of columns that may be meant: those that are named as paths and labels are."""
+    paths = [name for name in present if name in own[:1] or _PATHS.fullmatch(name)]
+    labels = [name for name in present if name in own[1:] or has_label_name(name)]
+    labels = labels or [name for name in present if name not in paths[:1]] if len(present) == 2 else labels
+    words = [f"--path-column {shlex.quote(paths[0])}"] if paths and paths[0] not in own else []
+    if labels and len(own) > 1 and labels[0] not in own:
+        words.append(f"--label-column {shlex.quote(labels[0])}")
+    return f", such as {printable(' '.join(words))}" if words else ""
+
+
+def _quoted(delimiter: str) -> str:
+    return "tab" if delimiter == "\t" else f"'{delimiter}'"
+
+
+_URL_COLUMNS = "url", "path"
+"""The columns of URLs where nobody says one: the first that is there."""
+
+
+def url_table_source(
+    base: str | None,
+    table: Path,
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    delimiter: str | None = None,
+    label_type: str | None = None,
+    unlabeled: bool = False,
+    classes: Sequence[str] | None = None,
+    columns: Sequence[ColumnSpec] = (),
+    has_labels: bool = True,
+    suffix: str | None = None,
+    has_header: bool = True,
+    bad: BadSamples | None = None,
+) -> Source:
+    """List the images that a table names, in its order, and look at each: its size, and its ETag.
+
+    An image that is not there is listed all the same: reading it says so, and names it.
+
+    Parameters
+    ----------
+    base : str, optional
+        The URL that paths count from; by default, what all URLs begin with.
+    table : Path
+        A file, as for `csv_source`, which explains the other parameters.
+
+    Raises
+    ------
+    SourceError
+        As for `csv_source`; if a cell is no URL, or a store cannot be reached.
+    """
+    rows = _UrlRows(base, open_table(table, delimiter, bad, has_header=has_header), unlabeled, suffix or "")
+    header = rows.table.header()
+    _require_url_header(rows.table, header)
+    paths, labels = (_URL_COLUMNS, "label") if has_header else (("1",), "2")
+    named = path_column or next((name for name in paths if name in header), paths[0])
+    rows.read(header, named, label_column or labels if has_labels else None, columns)
+    rows.settle()
+    rows.name_all()
+    rows.settle()
+    rows.require_sound()
+    if has_labels and rows.table.bad.skip:
+        for row, error in unusable_labels(rows.labels, label_type, classes, rows.refused_label):
+            rows.table.leave_out(rows.lines[row], error)
+        rows.settle()
+        rows.require_sound()
+    meaning = Meaning(np.full(len(rows.names), UNLABELED, np.int64))
+    if has_labels:
+        rows.require_labels(header, label_column or labels)
+        meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label, rows.table.bad)
+    made = rows.columns(rows.root)
+    if files := [column.field.name for column in made if isinstance(column, Files)]:
+        raise OptionError(
+            f"--column {files[0]} would be files beside the images, which are read of a disk alone: copy them, or "
+            "leave the column out"
+        )
+    account, notes = _unnamed(base, rows)
+    account.not_looked_at("column", NO_COLUMN, rows.unused)
+    versions = versions_of(rows.urls)
+    source = ObjectSource(
+        "csv",
+        rows.root,
+        Names.of(rows.names),
+        meaning.labels,
+        meaning.classes,
+        [*notes, *rows.notes, *meaning.notes],
+        stamps=np.array([stamp_of_version(version) for version in versions], np.int64),
+        label_type=meaning.label_type,
+        lines=np.array(rows.lines, np.int64),
+        doubts=tuple(rows.table.bad.found),
+        account=account,
+        base=rows.base,
+        etags=Names.of("" if version is None else version.etag for version in versions),
+        urls=Names.of(rows.urls),
+    )
+    return source.having(*made)
+
+
+def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
+    """Return an account of the images below the URL that the table does not name, and what is not known of them."""
+    account, suffixes = Account(), ImageRule().extensions
+    if base is None or parse(base).scheme in ("http", "https"):  # nobody lists what is there
+        return account, []
+    try:
+        below = {name for name, _ in listed_in_parallel(base) if name.lower().endswith(suffixes)}
+    except RemoteError as error:
+        return account, [f"which images the table does not name is not known: {error}"]
+    known = {*rows.names, *(one["name"] for one in rows.table.left.values())}
+    account.left_out("image", "the table does not name it", sorted(below - known))
+    return account, []
+
+
+def _require_url_header(table: Table, header: Sequence[str]) -> None:
+    """Raise SourceError where the first line of a table without a header would be taken for one, and be lost."""
+    if table.has_header and table.of_texts and (first := next(filter(is_url, header), None)):
+        raise SourceError(
+            f"{printable(table.path)}: the first line looks like a row and not like a header: {shown(first)} is a URL, "
+            "which would be lost. Where there is no header, say --no-header: columns are called by their numbers, "
+            f"--path-column {header.index(first) + 1}"
+        )
+
+
+class _UrlRows(Rows):
+    """The rows of a table of URLs.
+
+    Attributes
+    ----------
+    base : str
+        What the names of all images count from.
+    urls : list of str
+    """
+
+    def __init__(self, base: str | None, table: Table, unlabeled: bool, suffix: str) -> None:
+        super().__init__(Path(), table, unlabeled, suffix)
+        self._given = base
+        self.base = ""
+        self.urls: list[str] = []
+
+    def name_all(self) -> None:
+        """Give the images names: what their URLs have after the base, without queries, which may be secret."""
+        if not self.urls:
+            return
+        places = [parse(url) for url in self.urls]
+        first = places[0]
+        same = all((place.scheme, place.host) == (first.scheme, first.host) for place in places)
+        folders = [posixpath.dirname(place.key) for place in places]
+        above = posixpath.commonpath(folders) if same and all(folders) else ""
+        self.base = self._given or (str(Url(first.scheme, first.host, above)) if same else f"{first.scheme}://")
+        self.root = user_path(self.base)
+        start = parse(self._given).key.strip("/") if self._given is not None else above
+        for row, place in enumerate(places):
+            name = place.key[len(start) :].lstrip("/") if same else f"{place.host}/{place.key}"
+            name = urllib.parse.unquote(name) if place.scheme in ("http", "https") else name
+            if problem := name_problem(name):
+                self.leave_out(row, f"{place.shown()} names no image: {problem}")
+            self.names.append(name)
+
+    def _keep(self, rows: Sequence[int]) -> None:
+        super()._keep(rows)
+        self.urls = [self.urls[row] for row in rows]
+
+    def _add_names(self, cells: Cells, lines: Sequence[int]) -> None:
+        for cell, line in zip(cells, lines, strict=True):
+            url = ""
+            try:
+                url = self._url(cell)
+            except (RemoteError, ValueError) as error:
+                self.table.leave_out(line, self.table.refused(line, str(error)))
+            self.urls.append(url)
+
+    def _url(self, cell: Any) -> str:
+        """Return the URL that a cell says; ValueError or RemoteError where it says none."""
+        if not isinstance(cell, str) or not cell:
+            raise ValueError("the URL is missing" if cell is None or cell == "" else "is no URL")
+        cell += self._suffix if not cell.endswith(self._suffix) else ""
+        if is_url(cell):
+            url = str(parse(cell))
+        elif self._given is not None and not name_problem(cell):
+            url = join(self._given, cell)
+        else:
+            raise ValueError(
+                f"{printable(cell)} is no URL such as https://host/image.jpg or s3://bucket/image.jpg. For files on a "
+                "disk, say their directory as SRC, and this table with --labels"
+            )
+        if self._given is not None and not f"{parse(url)}".startswith(f"{self._given.rstrip('/')}/"):
+            raise ValueError(f"{shown(url)} is not below SRC")
+        return url

@@ -1,0 +1,66 @@
+"""Pointers of Git LFS: small texts that stand where a repository's large files belong, until these are fetched.
+
+https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
+
+Files that macOS and Windows leave beside other files: no images, whatever their names end in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from packer._table import Buffer
+
+__all__ = [
+    "IS_POINTER",
+    "LARGEST_POINTER",
+    "LEFT_BY_SYSTEM",
+    "MACOSX",
+    "is_pointer",
+    "is_system_file",
+    "may_be_system_file",
+]
+
+LARGEST_POINTER = 1023
+"""Bytes that a pointer has at most."""
+
+IS_POINTER = "is a pointer of Git LFS, and not the file itself: fetch the files with `git lfs pull`"
+"""What an error says of a pointer, after its path."""
+
+_BEGINNING = b"version https://git-lfs.github.com/spec/v1"
+
+
+def is_pointer(head: Buffer) -> bool:
+    """Tell whether bytes begin as a pointer does."""
+    return bytes(head[: len(_BEGINNING)]) == _BEGINNING
+
+
+MACOSX = "__MACOSX"
+"""The directory in which macOS puts such files when it makes a zip archive."""
+
+LEFT_BY_SYSTEM = "macOS or Windows leave it beside other files"
+"""What an account says of them."""
+
+_APPLE_DOUBLE = b"\0\x05\x16\x07"  # begins what macOS writes as ._NAME where the file system has no attributes
+_DOUBLE = "._"
+_NAMES = frozenset({".ds_store", "thumbs.db", "ehthumbs.db", "desktop.ini"})
+
+
+def may_be_system_file(name: str) -> bool:
+    """Tell by its name, without directories, whether a file may be one of these: then `is_system_file` knows."""
+    return name.startswith(_DOUBLE) or name.lower() in _NAMES
+
+
+def is_system_file(name: str, head: Callable[[], Buffer]) -> bool:
+    """Tell whether a system left a file.
+
+    Parameters
+    ----------
+    name : str
+        Its name, without directories.
+    head : callable
+        Returns its first bytes, four or more where it has so many. Called where the name alone does not tell.
+    """
+    if name.startswith(_DOUBLE):
+        return bytes(head()[: len(_APPLE_DOUBLE)]) == _APPLE_DOUBLE
+    return name.lower() in _NAMES

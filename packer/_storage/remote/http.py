@@ -1,0 +1,379 @@
+"""Ranges of objects over kept connections: what obstore does as well, at three times the cost of a processor.
+
+Servers of HTTP are asked by themselves, and S3 by URLs that obstore signs. Where a server wants more than a plain
+request, or gives another answer, obstore asks in place of this for a while.
+
+A kept connection to a server of HTTP, which reads a range of an object once, into memory that is used again.
+
+It understands nothing but the plain answer to such a request: 206, the range that was wanted, and its length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import email.utils
+import os
+import re
+import ssl
+import time
+import urllib.parse
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from packer._storage.remote.obstore import CUT, StoreError
+from packer._storage.remote.urls import parse
+from packer.errors import RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Answer", "Connection", "Host", "Plain", "UnplainError"]
+
+Host = tuple[str, int, bool]
+"""A server: its name, its port, and whether it is reached by TLS."""
+
+_LONGEST_HEAD = 1 << 14  # bytes
+_STEP, _KEPT = 1 << 18, 1 << 20  # bytes of memory: taken at once, and kept for the next body
+_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
+_LENGTH = re.compile(r"\d{1,18}")
+_BUSY = (408, 429)  # and those from 500 on: the server has too much to do, and is not asked twice at once
+
+
+class UnplainError(Exception):
+    """The server does not give the plain answer: a whole client has to ask."""
+
+
+class Answer(NamedTuple):
+    """A range of an object.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the whole object.
+    etag : str
+    modified : int
+        Nanoseconds since 1970.
+    data : memoryview
+        The bytes. They stay until the connection is used again, or rests.
+    """
+
+    size: int
+    etag: str
+    modified: int
+    data: memoryview
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection, for one request at a time.
+
+    Attributes
+    ----------
+    host : Host
+        Where it leads.
+    heard : float
+        When something came last, by the clock of the event loop.
+    reusable : bool
+        Whether another request may follow.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.heard = 0.0
+        self.reusable = False
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._begun, self._memory = bytearray(_LONGEST_HEAD), memoryview(b"")
+        self._head = memoryview(self._begun)
+        self._free = self._head  # where the next bytes go
+        self._answer: Answer | None = None  # once the head is there
+        self._whole: asyncio.Future[Answer] | None = None
+        self._wanted = 0, 0
+        self._keep = False
+
+    async def ask(self, request: bytes, begin: int, end: int, seconds: float) -> Answer:
+        """Send a request for the bytes from `begin` to before `end`, and return those that the object has of them.
+
+        Raises
+        ------
+        ConnectionResetError
+            If the connection ended before anything came.
+        UnplainError
+            If the answer is another one than was asked for.
+        StoreError
+            If not all of it came, or nothing within `seconds`; or if the server has too much to do.
+        """
+        assert self._transport is not None
+        self.reusable, self._answer, self._free = False, None, self._head
+        self._wanted, self.heard = (begin, end), self._loop.time()
+        self._whole = self._loop.create_future()
+        self._watch(seconds)
+        try:
+            if self._transport.is_closing():
+                raise ConnectionResetError
+            self._transport.write(request)
+            answer = await self._whole
+        except BaseException as error:
+            self.close()
+            if isinstance(error, StoreError):
+                error.heard = self.heard
+            raise
+        finally:
+            self._watching.cancel()
+            self._whole = None
+        self.reusable = self._keep
+        return answer
+
+    def rest(self) -> None:
+        """Let go of memory, where it is much: the bytes of the answer were used."""
+        if len(self._memory) > _KEPT:
+            self._memory = memoryview(b"")
+
+    def close(self) -> None:
+        """End the connection."""
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep what sends bytes."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go."""
+        return self._free
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take bytes that came."""
+        if self._whole is None or self._whole.done():  # nobody asked for them
+            self.close()
+            return
+        self.heard = self._loop.time()
+        self._free = self._free[nbytes:]
+        try:
+            if self._answer is None and not self._take_head():
+                return
+        except (UnplainError, StoreError) as error:
+            self._free = self._head  # there has to be room for what comes until the connection is closed
+            self._whole.set_exception(error)
+            return
+        if not self._free:
+            assert self._answer is not None
+            self._free = self._head  # what comes from now on is too much
+            self._whole.set_result(self._answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Say so to who waits."""
+        self.reusable = False
+        if self._whole is not None and not self._whole.done():
+            nothing = self._answer is None and len(self._free) == len(self._head)
+            self._whole.set_exception(ConnectionResetError() if nothing else StoreError("again", CUT))
+
+    def _watch(self, seconds: float) -> None:
+        """Look again when nothing may have come for so long."""
+        left = self.heard + seconds - self._loop.time()
+        if left > 0:
+            self._watching = self._loop.call_later(left, self._watch, seconds)
+        elif self._whole is not None and not self._whole.done():
+            self._whole.set_exception(StoreError("again", "the server was silent"))
+
+    def _take_head(self) -> bool:
+        """Tell whether the head is there, compare it with what was wanted, and take the bytes that follow it."""
+        came = self._head[: len(self._head) - len(self._free)]
+        end = self._begun.find(b"\r\n\r\n", 0, len(came))
+        if end < 0:
+            if not self._free:
+                raise UnplainError
+            return False
+        first, *lines = str(came[:end], "latin-1").split("\r\n")
+        version, _, status = first.partition(" ")
+        said = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        self._keep = version == "HTTP/1.1" and said.get("connection", "").lower() != "close"
+        self._answer = self._expected(status[:3], said)
+        size, rest = len(self._answer.data), came[end + 4 :]
+        if len(rest) > size:
+            raise StoreError("length", "the server sent more bytes than were asked for")
+        self._answer.data[: len(rest)] = rest
+        self._free = self._answer.data[len(rest) :]
+        return True
+
+    def _expected(self, status: str, said: dict[str, str]) -> Answer:
+        """Return the answer that a head says, with memory for its bytes."""
+        if status.isdecimal() and (int(status) in _BUSY or int(status) >= 500):
+            raise StoreError("again", status)
+        found, length = _RANGE.fullmatch(said.get("content-range", "")), said.get("content-length", "")
+        encoded = "transfer-encoding" in said or said.get("content-encoding", "identity") != "identity"
+        if status != "206" or found is None or _LENGTH.fullmatch(length) is None or encoded:
+            raise UnplainError
+        begin, last, size = map(int, found.groups())
+        wanted = min(self._wanted[1], size) - self._wanted[0]
+        if begin != self._wanted[0] or last + 1 - begin != wanted:
+            raise UnplainError
+        if int(length) != wanted:
+            raise StoreError(
+                "length", f"the server sent {'more' if int(length) > wanted else 'fewer'} bytes than were asked for"
+            )
+        return Answer(size, said.get("etag", ""), _time_of(said.get("last-modified", "")), self._memory_for(wanted))
+
+    def _memory_for(self, size: int) -> memoryview:
+        if len(self._memory) < size:
+            self._memory = memoryview(bytearray(-(-size // _STEP) * _STEP))
+        return self._memory[:size]
+
+
+def _time_of(date: str) -> int:
+    try:
+        return int(email.utils.parsedate_to_datetime(date).timestamp()) * 1_000_000_000
+    except (ValueError, OverflowError):
+        return 0
+
+
+_CONNECT = 10.0  # seconds until a host that says nothing counts as one that is not there
+_NOT_FOR = 60.0  # seconds for which obstore asks a server that gave another answer
+_SIGNED = 3600.0  # seconds for which a URL is signed; it is used for half of them
+_MOST_URLS, _MOST_HOSTS = 1000, 32
+_HOST = re.compile(r"[\w.:%\[\]-]+", re.ASCII)
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+class _Where(NamedTuple):
+    """An object: its server's name, port and whether by TLS; a request without its end; until when it is right."""
+
+    host: Host
+    request: bytes
+    until: float
+
+
+class Plain:
+    """Asks servers by itself.
+
+    Parameters
+    ----------
+    store_of : callable
+        Given a URL and seconds, returns the store of obstore's and the object's path there.
+    """
+
+    def __init__(self, store_of: Callable[[str, float], tuple[Any, str]]) -> None:
+        self._store_of = store_of
+        self._idle: dict[Host, list[Connection]] = {}
+        self._known: dict[str, _Where] = {}
+        self._not_before: dict[str, float] = {}
+        self._context: ssl.SSLContext | None = None
+        self._proxied = _proxied()
+
+    def may_ask(self, url: str) -> bool:
+        """Tell whether an object's server is asked by itself."""
+        apart = url.startswith(("gs:", "az:")) or self._proxied
+        return not apart and self._not_before.get(_server(url), 0.0) <= time.monotonic()
+
+    def leave(self, url: str) -> None:
+        """Have obstore ask an object's server for a while."""
+        self._not_before[_server(url)] = time.monotonic() + _NOT_FOR
+
+    def forget(self) -> None:
+        """Forget what was signed, and what the environment said."""
+        self._known.clear()
+        self._proxied = _proxied()
+
+    async def ask(self, url: str, begin: int, end: int, etag: str, seconds: float) -> tuple[Answer, Connection]:
+        """Return a range of an object, and the connection, which `put_back` takes once the bytes were used.
+
+        Raises
+        ------
+        UnplainError
+            If obstore has to ask.
+        StoreError
+            As `Connection.ask`.
+        """
+        where = await self._where(url, seconds)
+        match = f"If-Match: {etag}\r\n" if etag else ""
+        try:
+            request = where.request + f"Range: bytes={begin}-{end - 1}\r\n{match}\r\n".encode("latin-1")
+        except UnicodeEncodeError:
+            raise UnplainError from None
+        idle = self._connections_to(where.host)
+        while True:
+            kept = idle.pop() if idle else None
+            if kept is not None and not kept.reusable:
+                continue
+            connection = kept or await self._connected(where.host, seconds)
+            try:
+                return await connection.ask(request, begin, end, seconds), connection
+            except ConnectionResetError:
+                if kept is None:
+                    raise UnplainError from None
+
+    def put_back(self, connection: Connection) -> None:
+        """Keep a connection for the next request to its server, which an object's URL may not lead to any more."""
+        if connection.reusable:
+            connection.rest()
+            self._connections_to(connection.host).append(connection)
+        else:
+            connection.close()
+
+    def _connections_to(self, host: Host) -> list[Connection]:
+        """Return the connections to a server that are not in use; those to servers that were asked long ago end."""
+        idle = self._idle[host] = self._idle.pop(host, [])
+        while len(self._idle) > _MOST_HOSTS:
+            for connection in self._idle.pop(next(iter(self._idle))):
+                connection.close()
+        return idle
+
+    async def _connected(self, host: Host, seconds: float) -> Connection:
+        name, port, tls = host
+        if tls and self._context is None:
+            self._context = ssl.create_default_context()
+        opening = asyncio.get_running_loop().create_connection(
+            lambda: Connection(host), name, port, ssl=self._context if tls else None
+        )
+        try:
+            return (await asyncio.wait_for(opening, min(seconds, _CONNECT)))[1]
+        except (OSError, ValueError, asyncio.TimeoutError):  # such as a name that is none; obstore says what is wrong
+            raise UnplainError from None
+
+    async def _where(self, url: str, seconds: float) -> _Where:
+        found = self._known.get(url)
+        if found is None or found.until < time.monotonic():
+            if len(self._known) >= _MOST_URLS:
+                self._known.clear()
+            until = time.monotonic() + _SIGNED / 2
+            web = url if url.startswith("http") else await self._signed(url, seconds)
+            found = self._known[url] = _where_of(web, until)
+        return found
+
+    async def _signed(self, url: str, seconds: float) -> str:
+        import obstore
+
+        store, path = self._store_of(url, seconds)
+        try:
+            return await obstore.sign_async(store, "GET", path, timedelta(seconds=_SIGNED))
+        except Exception:  # such as a public bucket, for which there is nothing to sign with
+            raise UnplainError from None
+
+
+def _where_of(url: str, until: float) -> _Where:
+    """Return where an object is, by a URL of HTTP."""
+    try:
+        place = parse(url)
+        if _HOST.fullmatch(place.host) is None:
+            raise UnplainError
+        tls = place.scheme == "https"
+        target = urllib.parse.quote(f"/{place.key}{place.query and '?'}{place.query}", safe="/%?#[]@!$&'()*+,;=:~")
+        lines = [f"GET {target} HTTP/1.1", f"Host: {place.host}", "User-Agent: packer", "Accept: */*"]
+        if place.user:
+            word = base64.b64encode(urllib.parse.unquote_to_bytes(place.user)).decode()
+            lines.append(f"Authorization: Basic {word}")
+        server = urllib.parse.urlsplit(f"//{place.host}")
+        host = server.hostname or "", server.port or (443 if tls else 80), tls
+        return _Where(host, "".join(f"{line}\r\n" for line in lines).encode("ascii"), until)
+    except (RemoteError, ValueError):  # such as an endpoint with an empty part, no port, what is no text
+        raise UnplainError from None
+
+
+def _proxied() -> bool:
+    return any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES)
+
+
+def _server(url: str) -> str:
+    return "/".join(url.split("/", 3)[:3])

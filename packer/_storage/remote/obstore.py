@@ -1,0 +1,392 @@
+"""Stores of objects, as obstore has them: one for a URL, with credentials where the ecosystem has them; their errors.
+
+Only the process that fetches imports this: the threads of obstore do not survive a fork.
+
+Buckets of Google Cloud and containers of Azure as they are written: through obstore, in a process of its own.
+
+obstore's threads hang in a process that is forked after they began. So each request has a process, which runs `main`:
+JSON on its standard input, lines of JSON on its standard output.
+
+An object appears when all of it has arrived. obstore cannot go on with an object that was sent in part: it is sent
+anew. What arrived of it before belongs to no object; Azure drops it after a week, and Google by a lifecycle rule.
+"""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from packer._storage.remote.s3 import Found, UploadLog, exists_already, part_size, same_object
+from packer._storage.remote.urls import Settings, Url, parse
+from packer._storage.system import python_command
+from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
+
+__all__ = ["CUT", "REPLACED", "PuttingStore", "StoreError", "error_of", "main", "store_of"]
+
+_CONNECT = 10.0  # seconds until a host that says nothing counts as one that is not there
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_URLS = re.compile(r"\bhttps?://\S+")
+_PATH = re.compile(r'[Pp]ath:? "(.{1,1000}?)"')
+_KIND = re.compile(r"kind: (Connect|Timeout|Interrupted|Decode|Request|Body)")
+_ENDPOINT = re.compile(r"https?://[^/\s]", re.IGNORECASE)
+_METADATA = "169.254.169.254"
+"""Where machines in a cloud ask for credentials, when nobody gave them any."""
+
+REPLACED = "it was replaced after it was opened. Open it again"
+CUT = "the connection was cut, or the answer makes no sense"
+
+_REMEDIES = {
+    "s3": "Credentials stand in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in ~/.aws/credentials (AWS_PROFILE); "
+    "AWS_SKIP_SIGNATURE=true reads a public bucket without any",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS names a file of credentials",
+    "az": "Credentials stand in AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    "http": "The URL may have expired, or needs a user, as in https://user:password@host/",
+}
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE")
+_S3_SETTINGS = {
+    "region": ("region", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    "endpoint_url": ("endpoint", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    "aws_access_key_id": ("access_key_id", *_KEYS),
+    "aws_secret_access_key": ("secret_access_key", *_KEYS),
+    "aws_session_token": ("session_token", *_KEYS),
+}
+"""What a profile says: obstore's word for it, and the variables that go before."""
+
+_BOTO3_KNOWS = {"role_arn", "sso_session", "sso_start_url", "credential_process", "source_profile"}
+
+
+class StoreError(Exception):
+    """What a store says in place of bytes, without anything that may be secret.
+
+    Attributes
+    ----------
+    kind : str
+        "missing", "changed" and "denied" stay so; "outside" is a range that the object does not have, "partial" a
+        server that gives whole objects alone, "length" another count of bytes than was wanted, "refused" another answer
+        that stays so, "away" a host that cannot be reached, and "again" what may go well another time.
+    heard : float
+        When the last byte came before that, by the monotonic clock; 0 where nobody knows.
+    """
+
+    heard = 0.0
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+def store_of(url: str, seconds: float) -> tuple[Any, str]:
+    """Return the store that an object lies in, and the object's path there.
+
+    Parameters
+    ----------
+    url : str
+    seconds : float
+        How long a connection may be silent.
+
+    Raises
+    ------
+    StoreError
+        If the credentials are not all there, or are none.
+    """
+    from obstore.exceptions import BaseError
+
+    try:
+        return _store_of(url, seconds)
+    except (BaseError, ValueError):  # whose text has what was given
+        raise StoreError("denied", f"the credentials lack something, or make no sense. {_remedy(url)}") from None
+
+
+def _store_of(url: str, seconds: float) -> tuple[Any, str]:
+    import obstore.store as stores
+
+    place = parse(url)
+    options: dict[str, Any] = {
+        "client_options": {
+            "allow_http": True,
+            "connect_timeout": timedelta(seconds=min(seconds, _CONNECT)),
+            "read_timeout": timedelta(seconds=seconds),
+            "timeout": timedelta(days=1),
+            "user_agent": "packer",
+        },
+        "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=seconds)},
+    }
+    if place.scheme == "s3":
+        settings = _s3_settings()
+        _require_endpoint(settings.get("endpoint"))
+        return stores.S3Store(place.host, **settings, **options), place.key
+    if place.scheme == "gs":
+        return stores.GCSStore(place.host, **options), place.key
+    if place.scheme == "az":
+        return stores.AzureStore(place.host, **options), place.key
+    base = str(Url(place.scheme, place.host, "", place.query))
+    if place.user:  # which obstore leaves out
+        word = base64.b64encode(urllib.parse.unquote_to_bytes(place.user)).decode()
+        options["client_options"]["default_headers"] = {"authorization": f"Basic {word}"}
+    return stores.HTTPStore(base, **options), urllib.parse.unquote(place.key)
+
+
+def error_of(error: BaseException, url: str) -> StoreError:
+    """Say what an error of obstore's is. Its own text has the whole URL in it, and is left out."""
+    from obstore import exceptions
+
+    text = str(error)
+    own = _URLS.sub("", text)  # a signed URL has the word credential in it, and a name may have any
+    status, code, kind = _STATUS.search(text), _CODE.search(text), _KIND.search(text)
+    said = " ".join(found[1] for found in (status, code) if found)
+    number = int(status[1]) if status else 0
+    denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    region = " AWS_REGION may be that of another bucket." if parse(url).scheme == "s3" else ""
+    for fits, what, why in (
+        (isinstance(error, FileNotFoundError), "missing", "there is no such object"),
+        (number == 416, "outside", "it has fewer bytes than before"),
+        (isinstance(error, exceptions.PreconditionError) or number == 412, "changed", REPLACED),
+        (isinstance(error, denied) or number in (401, 403), "denied", f"access is denied ({said}). {_remedy(url)}"),
+        (
+            f"//{_METADATA}/" in text or (not number and "redential" in own),
+            "denied",
+            f"no credentials were found. {_remedy(url)}",
+        ),
+        (
+            "non-partial response" in text or "RangeNotSupported" in text,
+            "partial",
+            "the server gives whole objects and no ranges of them. Copy the pack to a disk, or serve it by one that "
+            "knows ranges, such as nginx",
+        ),
+        (
+            "InvalidCertificate" in own,
+            "refused",
+            "the server's certificate is none that this machine trusts. SSL_CERT_FILE names a file with who signed it",
+        ),
+        (
+            isinstance(error, exceptions.InvalidPathError),
+            "refused",
+            f"the name of an object there has an empty part, `.` or `..`: {_name_in(text)}. Rename it",
+        ),
+        (code and code[1] == "NoSuchBucket", "refused", "there is no such bucket"),
+        (300 <= number < 500 and number not in (408, 429), "refused", f"the server refuses: {said}.{region}"),
+        (number, "again", said),
+        (kind and kind[1] == "Connect", "away", "the host cannot be reached"),
+        (kind and kind[1] == "Timeout", "again", "the server was silent"),
+    ):
+        if fits:
+            return StoreError(what, why)
+    return StoreError("again", CUT)
+
+
+def _name_in(text: str) -> str:
+    found = _PATH.search(text)
+    return printable(found[1]) if found else "?"
+
+
+def _remedy(url: str) -> str:
+    scheme = parse(url).scheme
+    return _REMEDIES["http" if scheme == "https" else scheme]
+
+
+def _s3_settings() -> dict[str, Any]:
+    """Return what the files of the ecosystem say and its variables do not; obstore reads the variables."""
+    profile = _profile()
+    settings: dict[str, Any] = {
+        own: profile[theirs]
+        for theirs, (own, *variables) in _S3_SETTINGS.items()
+        if profile.get(theirs) and not any(os.environ.get(variable) for variable in variables)
+    }
+    own_way = any(os.environ.get(variable) for variable in _KEYS)
+    if not own_way and "access_key_id" not in settings and not _BOTO3_KNOWS.isdisjoint(profile):
+        with contextlib.suppress(ImportError):
+            from obstore.auth.boto3 import Boto3CredentialProvider
+
+            settings["credential_provider"] = Boto3CredentialProvider()
+    return settings
+
+
+def _require_endpoint(said: str | None) -> None:
+    """Raise StoreError where the URL of a store has no scheme, of which obstore would only panic."""
+    for name, value in (
+        ("endpoint_url", said),
+        *((name, os.environ.get(name)) for name in _S3_SETTINGS["endpoint_url"]),
+    ):
+        if value and not _ENDPOINT.match(value):
+            raise StoreError("refused", f"{name} is no URL: it begins with http:// or https://")
+
+
+def _profile() -> dict[str, str]:
+    """Return what the files of AWS say under the profile that is asked for."""
+    name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
+    found: dict[str, str] = {}
+    for variable, place, section in (
+        ("AWS_CONFIG_FILE", "~/.aws/config", name if name == "default" else f"profile {name}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", name),
+    ):
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(os.path.expanduser(os.environ.get(variable) or place), encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError):
+            continue
+        if parser.has_section(section):
+            found.update(parser.items(section))
+    return found
+
+
+_PROGRAM = "from packer._storage.remote.obstore import main; main()"
+
+_REQUEST = 5  # how much longer a request with a part may take than one wait
+_RETRIES = 8
+_PUT_REMEDIES = {
+    "NotFoundError": "there is no such bucket or container. Make it first.",
+    "PermissionDeniedError": "access is refused. Writing needs the rights to read, list, write and delete objects.",
+    "UnauthenticatedError": "there are no credentials, or they have expired. The same command continues.",
+    "UnknownConfigurationKeyError": "a variable of the environment says what obstore does not know.",
+}
+
+
+class PuttingStore:
+    """A bucket or a container that is written.
+
+    Parameters
+    ----------
+    scheme : {"gs", "az"}
+    name : str
+    settings : Settings
+        How long is waited.
+    """
+
+    def __init__(self, scheme: str, name: str, settings: Settings) -> None:
+        self._base = f"{scheme}://{name}"
+        self._settings = settings
+
+    def shown(self, key: str) -> str:
+        """Return how messages call an object."""
+        return printable(f"{self._base}/{key}")
+
+    def find(self, key: str) -> Found | None:
+        """Return what is known of an object; None where there is none."""
+        found = self._ask("find", key)
+        return None if found is None else Found(found["size"], found["etag"])
+
+    def keys_below(self, prefix: str, most: int | None = None) -> list[str]:
+        """Return the keys that begin with `prefix`, which ends in a slash, in their order."""
+        return list(self._ask("list", prefix))[:most]
+
+    def delete(self, keys: list[str]) -> None:
+        """Delete objects."""
+        for key in keys:
+            self._ask("delete", key)
+
+    def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
+        """Make an object of a file; as `PartsBucket.send`, but for going on with an object that was sent in part."""
+        size, found = path.stat().st_size, self.find(key)
+        if key in log.done and same_object(found, size, log.done[key]):
+            progress(size)
+            return
+        if found is not None and not replace:
+            raise exists_already(self.shown(key))
+        etag = self._ask("put", key, progress, path=os.fspath(path), part=part_size(size))
+        if not same_object(self.find(key), size, etag):
+            raise RemoteError(f"{self.shown(key)}: is not what was uploaded. Does somebody else write there?")
+        log.finished(key, etag)
+
+    def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
+        """Return nothing: these stores list no unfinished uploads that obstore could abort."""
+        return []
+
+    def _ask(self, verb: str, key: str, progress: Callable[[int], None] | None = None, **more: Any) -> Any:
+        """Have a process do something, and return what it says; RemoteError where it fails."""
+        request = {"verb": verb, "base": self._base, "key": key, "timeout": self._settings.timeout, **more}
+        try:
+            command = python_command(_PROGRAM, "obstore")
+        except ModuleNotFoundError:
+            raise self._failed(key, "ImportError") from None
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+            try:
+                assert child.stdin is not None
+                assert child.stdout is not None
+                child.stdin.write(json.dumps(request))
+                child.stdin.close()
+                for line in child.stdout:
+                    answer = json.loads(line)
+                    if "sent" in answer:
+                        if progress is not None:
+                            progress(answer["sent"])
+                    elif "error" in answer:
+                        raise self._failed(key, answer["error"])
+                    else:
+                        return answer["result"]
+            finally:
+                child.kill()
+        raise RemoteError(f"{self.shown(key)}: the process that writes it ended. The same command tries again.")
+
+    def _failed(self, key: str, kind: str) -> Exception:
+        if kind == "ImportError":
+            return MissingDependencyError(f"writing to {self._base} needs obstore: {pip_install('remote')}")
+        why = _PUT_REMEDIES.get(
+            kind, f"obstore says {printable(kind)}. Look at the network; the same command tries again."
+        )
+        # Without the text of the error, in which a URL may stand with its signature.
+        return RemoteError(f"{self.shown(key)}: {why}")
+
+
+def main() -> None:
+    """Do what standard input asks for."""
+    request = json.load(sys.stdin)
+    try:
+        _say({"result": _done(request)})
+    except ImportError:
+        _say({"error": "ImportError"})
+    except Exception as error:  # whatever it is, the parent says so
+        _say({"error": type(error).__name__})
+
+
+def _done(request: dict[str, Any]) -> Any:
+    import obstore
+    from obstore.exceptions import NotFoundError
+
+    seconds, key = request["timeout"], request["key"]
+    store = obstore.store.from_url(
+        request["base"],
+        client_options={
+            "allow_http": True,
+            "connect_timeout": f"{seconds:.0f}s",
+            "timeout": f"{_REQUEST * seconds:.0f}s",
+        },
+        retry_config={"max_retries": _RETRIES},
+    )
+    if request["verb"] == "find":
+        try:
+            found = obstore.head(store, key)
+        except (NotFoundError, FileNotFoundError):
+            return None
+        return {"size": found["size"], "etag": found["e_tag"] or ""}
+    if request["verb"] == "list":
+        return sorted(entry["path"] for chunk in obstore.list(store, key.rstrip("/")) for entry in chunk)
+    if request["verb"] == "delete":
+        with contextlib.suppress(NotFoundError, FileNotFoundError):
+            obstore.delete(store, key)
+        return None
+    with open(request["path"], "rb") as file:
+        given = obstore.put(store, key, _pieces(file, request["part"]), chunk_size=request["part"], max_concurrency=8)
+    return given["e_tag"] or ""
+
+
+def _pieces(file: Any, size: int) -> Iterator[bytes]:
+    while piece := file.read(size):
+        _say({"sent": len(piece)})
+        yield piece
+
+
+def _say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)  # noqa: T201 - its standard output is read by its parent alone

@@ -1,0 +1,278 @@
+"""A pack that is complete on this machine goes to object storage: every file under its name when all of it is there.
+
+Where a pack is several files, the manifest goes last: without it, what is there is no pack. Objects that a replaced
+pack had, and the new one has not, are deleted at the end.
+
+What several processes put below one URL: each file under a name of its own, and none is ever replaced.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from packer._storage.remote import client
+from packer._storage.remote.obstore import PuttingStore
+from packer._storage.remote.s3 import Found, PartsBucket, UploadLog, exists_already
+from packer._storage.remote.urls import chosen, join, parse
+from packer._storage.safe_open import open_regular
+from packer.errors import DestinationError
+
+__all__ = ["MANIFESTS", "SharedPrefix", "Store", "Upload", "require_writable", "store_of"]
+
+MANIFESTS = ("manifest.json", ".packer.index/manifest.json")
+"""Where in a pack of several files its manifest lies, which is uploaded last."""
+
+_WRITTEN = ("s3", "gs", "az")
+
+
+class Store(Protocol):
+    """What is asked of a store; keys are relative to its bucket."""
+
+    def shown(self, key: str) -> str: ...
+
+    def find(self, key: str) -> Found | None: ...
+
+    def keys_below(self, prefix: str, most: int | None = None) -> list[str]: ...
+
+    def delete(self, keys: list[str]) -> None: ...
+
+    def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None: ...
+
+    def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]: ...
+
+
+def store_of(url: str | Path) -> Store:
+    """Return the store in which the object of a URL is, or will be."""
+    parts = parse(url)
+    settings = chosen(str(parts))
+    if parts.scheme == "s3":
+        return PartsBucket(parts.host, settings)
+    return PuttingStore(parts.scheme, parts.host, settings)
+
+
+def require_writable(destination: str | Path) -> None:
+    """Raise DestinationError where a URL is none that a pack can be written to."""
+    url = parse(destination)
+    if url.scheme not in _WRITTEN:
+        raise DestinationError(
+            f"{url.shown()}: a server of HTTP is read only. Write to s3://, gs:// or az://, or to a file."
+        )
+    if not url.key.strip("/"):
+        raise DestinationError(f"{url.shown()}: names a bucket, and no pack in it, such as {url.shown()}train.lmdb")
+
+
+class Upload:
+    """The upload of one pack.
+
+    Parameters
+    ----------
+    destination : str or Path
+        Its URL.
+    log : UploadLog
+        What an earlier run uploaded.
+    overwrite : bool
+        Whether a pack that is there is replaced.
+    """
+
+    def __init__(self, destination: str | Path, log: UploadLog, *, overwrite: bool) -> None:
+        url = parse(destination)
+        self._key = url.key.strip("/")
+        self._log, self._overwrite = log, overwrite
+        self._store = store_of(destination)
+
+    def require_free(self, *, fresh: bool = False) -> list[str]:
+        """Refuse a destination where something is that is not to be replaced, or another process is uploading.
+
+        Returns
+        -------
+        list of str
+            What to say of abandoned uploads, which are aborted; with `fresh` also those that may be alive.
+
+        Raises
+        ------
+        DestinationError
+            If something is there, and was not uploaded by an earlier run.
+        PackLockedError
+            If another process may be uploading.
+        RemoteError
+            If the store cannot be reached or refuses.
+        """
+        if self._log.empty:
+            self._refuse_what_is_there()
+        return self._store.abort_others(self._key, self._log, even_alive=fresh)
+
+    def run(self, files: Sequence[tuple[str, Path]], progress: Callable[[int, int], None] | None = None) -> list[str]:
+        """Upload the files of the pack, and compare each with its object.
+
+        Parameters
+        ----------
+        files : sequence of (str, Path)
+            Where each lies in the pack, and on this machine; the place is empty where the pack is one file.
+        progress : callable, optional
+            Called, on any thread, with the number of bytes that are there, and their total.
+
+        Returns
+        -------
+        list of str
+            As `require_free`.
+
+        Raises
+        ------
+        DestinationError, PackLockedError, RemoteError
+            As `require_free`; the same call goes on.
+        """
+        said = self.require_free()
+        ordered = sorted(files, key=lambda file: (file[0] in MANIFESTS, file[0]))
+        keys = [self._key_of(place) for place, _ in ordered]
+        if self._overwrite:
+            self._take_apart()
+        counted = _Counted(sum(path.stat().st_size for _, path in ordered), progress)
+        for key, (_, path) in zip(keys, ordered, strict=True):
+            self._store.send(path, key, self._log, replace=self._overwrite, progress=counted.add)
+        if self._overwrite:
+            stale = {*self._present()} - {*keys}
+            self._store.delete(sorted(stale))
+        return said
+
+    def give_up(self) -> None:
+        """Delete what an earlier run uploaded of a pack of several files that is not complete."""
+        if not any(self._store.find(self._key_of(place)) for place in MANIFESTS):
+            self._store.delete([key for key in self._log.done if key != self._key])
+
+    def _key_of(self, place: str) -> str:
+        return f"{self._key}/{place}" if place else self._key
+
+    def _refuse_what_is_there(self) -> None:
+        shown = self._store.shown(self._key)
+        if self._store.find(self._key) is not None and not self._overwrite:
+            raise exists_already(shown)
+        if not self._store.keys_below(f"{self._key}/", 1):
+            return
+        if not any(self._store.find(self._key_of(place)) for place in MANIFESTS):
+            raise DestinationError(
+                f"{shown}/: holds objects, and no manifest of a pack is among them: something else, a conversion in "
+                "parts, or what an upload left whose scratch is lost. Look at them and delete them, or choose another "
+                "name."
+            )
+        if not self._overwrite:
+            raise exists_already(shown)
+
+    def _take_apart(self) -> None:
+        """Delete the manifest of the pack that is replaced: what is there from now on is neither pack."""
+        keys = [self._key_of(place) for place in MANIFESTS]
+        self._store.delete([key for key in keys if key not in self._log.done and self._store.find(key) is not None])
+
+    def _present(self) -> list[str]:
+        own = [] if self._store.find(self._key) is None else [self._key]
+        return own + self._store.keys_below(f"{self._key}/")
+
+
+class _Counted:
+    """Adds up what arrives on many threads."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> None:
+        with self._lock:
+            self._done += size
+            if self._progress is not None:
+                self._progress(self._done, self._total)
+
+
+_PIECE = 8 << 20  # bytes that are compared at a time
+_PAUSES = 0.2, 1.0, 4.0  # seconds before an object is sent again
+
+
+class SharedPrefix:
+    """The objects below a URL, as many processes write them.
+
+    Parameters
+    ----------
+    url : str
+        A URL of S3, Google Cloud Storage or Azure. The objects' names begin with it and a slash.
+
+    Raises
+    ------
+    RemoteError
+        If the store cannot be reached or refuses; so all methods raise it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = str(parse(url))
+        self._key = parse(url).key.strip("/")
+        self._store = store_of(url)
+
+    def is_object(self) -> bool:
+        """Tell whether there is an object at the URL itself."""
+        return self._store.find(self._key) is not None
+
+    def names(self) -> list[str]:
+        """Return the names of the objects, after the slash, in their order."""
+        return [key[len(self._key) + 1 :] for key in self._store.keys_below(f"{self._key}/")]
+
+    def size(self) -> int:
+        """Return how many bytes the objects have together."""
+        return sum(entry.version.size for entry in client.listed(self._url))
+
+    def read(self, name: str) -> bytes | None:
+        """Return an object's bytes; None where there is none of this name."""
+        try:
+            return client.get(join(self._url, name))
+        except FileNotFoundError:
+            return None
+
+    def send(self, path: Path, name: str, log: UploadLog) -> None:
+        """Make an object of a file, unless another process made it with the same bytes.
+
+        Parameters
+        ----------
+        path : Path
+        name : str
+        log : UploadLog
+            Where an interrupted call left off.
+
+        Raises
+        ------
+        DestinationError
+            If an object of this name has other bytes, or the file cannot be read.
+        """
+        for pause in (*_PAUSES, None):
+            try:
+                self._store.send(path, f"{self._key}/{name}", log, replace=False, progress=lambda size: None)
+            except DestinationError:
+                if self._has_bytes_of(path, name):
+                    return
+                if pause is None or self._store.find(f"{self._key}/{name}") is not None:
+                    raise
+                time.sleep(pause)  # S3 refuses one of two that come at once, before the object of the other is there
+            else:
+                return
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; no error where there is none."""
+        self._store.delete([f"{self._key}/{name}" for name in names])
+
+    def abort_unfinished(self, log: UploadLog) -> None:
+        """Abort the uploads that others began here and did not complete, alive or not."""
+        self._store.abort_others(self._key, log, even_alive=True)
+
+    def _has_bytes_of(self, path: Path, name: str) -> bool:
+        """Compare an object with a file, for not every store's ETag says what is in the object."""
+        url = join(self._url, name)
+        with open(open_regular(path), "rb") as file:
+            found = client.head(url)
+            if found is None or found.size != path.stat().st_size:
+                return False
+            try:
+                return all(
+                    client.get(url, start, min(start + _PIECE, found.size), found) == file.read(_PIECE)
+                    for start in range(0, found.size, _PIECE)
+                )
+            except FileNotFoundError:  # another process dropped it meanwhile
+                return False

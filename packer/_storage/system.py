@@ -1,0 +1,222 @@
+"""How many CPUs and how much memory this process may use; numbers that a person asks for, and is told.
+
+Ctrl-C held back while processes are started.
+
+Python processes that packer starts for itself: each finds packer where this process found it.
+
+``sys.path`` alone is not enough: an editable installation is found by a finder that ``site`` adds, and a program may
+have left the directory that the empty entry of ``sys.path`` stands for. The environment is not enough either: a program
+that changed ``sys.path``, or that was started with ``-I``, ``-E`` or ``-P``, searches elsewhere than a new process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import math
+import operator
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = [
+    "available_cpus",
+    "available_memory",
+    "cgroup_cpus",
+    "cgroup_memory",
+    "in_units",
+    "interrupts_held",
+    "python_command",
+    "require_count",
+    "require_seconds",
+]
+
+_ROOT = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
+
+
+def available_cpus() -> int:
+    """Return how many CPUs this process may use: the least of affinity, cgroup's quota and SLURM's allocation."""
+    limits = [_affinity()]
+    quota = cgroup_cpus()
+    if quota is not None:
+        limits.append(quota)
+    slurm = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE", "")
+    if slurm.isdigit():
+        limits.append(int(slurm))
+    return max(1, min(limits))
+
+
+def available_memory() -> int | None:
+    """Return how many bytes of memory this process may use: the node's, or its cgroup's; None where nothing says so."""
+    limits = [cgroup_memory()]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def in_units(size: float) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def require_count(name: str, value: object, least: int = 1) -> None:
+    """Raise TypeError or ValueError where `value` is neither None nor a whole number of `least` or more."""
+    if value is None:
+        return
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} is a whole number, not {value!r}") from None
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is a whole number, not {value!r}")
+    if number < least:
+        raise ValueError(f"{name} is {least} or more, not {value}")
+
+
+def require_seconds(name: str, value: float) -> None:
+    """Raise ValueError where `value` is no time that something can take: a finite number above 0."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} is a number above 0, not {value!r}")
+
+
+def _affinity() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cgroup_cpus(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
+    """Return how many CPUs the cgroup and those above it grant, rounded up; None where there is no limit."""
+    granted = [cpus for directory in _cgroups("cpu", root, membership) for cpus in _quota_of(directory)]
+    return max(1, -int(-min(granted) // 1)) if granted else None
+
+
+def cgroup_memory(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
+    """Return how many bytes of memory the cgroup and those above it grant; None where there is no limit."""
+    granted = [
+        int(word)
+        for directory in _cgroups("memory", root, membership)
+        for word in _words(directory, "memory.max", "memory.limit_in_bytes")
+        if word.isdigit()
+    ]
+    return min(granted, default=None)
+
+
+def _cgroups(controller: str, root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> Iterator[Path]:
+    """Yield the directories of the cgroups (version 1 or 2) that limit this process, from the innermost outwards."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        base = root if not controllers else root / controller if controller in controllers.split(",") else None
+        if base is None:
+            continue
+        group = base / path.lstrip("/")
+        for directory in [group, *group.parents]:
+            yield directory
+            if directory == base:
+                break
+
+
+def _quota_of(directory: Path) -> list[float]:
+    """Return how many CPUs a cgroup's own files grant, as a list of one number; an empty list where they do not say."""
+    values = _words(directory, "cpu.max") or [
+        *_words(directory, "cpu.cfs_quota_us"),
+        *_words(directory, "cpu.cfs_period_us"),
+    ]
+    if len(values) == 2 and values[0] not in ("max", "-1"):
+        return [int(values[0]) / int(values[1])]
+    return []
+
+
+def _words(directory: Path, *names: str) -> list[str]:
+    """Return the words of the first of the files that can be read."""
+    for name in names:
+        try:
+            return (directory / name).read_text().split()
+        except OSError:
+            continue
+    return []
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back; a process that is started meanwhile never gets one, not even while it imports its modules.
+
+    A signal that this thread blocks goes to another thread, and Python then interrupts the main thread all the same,
+    which would leave a process behind that was only half started. So its handler is held back too.
+    """
+    held: list[int] = []
+    handler = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread() and callable(handler)
+    blocking = hasattr(signal, "pthread_sigmask")
+    if blocking:
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()  # which unblocks the signal when it starts its process
+    if ours:
+        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if blocking else None
+        try:
+            yield
+        finally:
+            if before is not None:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, handler)
+        if held:
+            signal.raise_signal(signal.SIGINT)
+
+
+_START = """\
+import sys
+packages = {packages!r}
+directories, sys.path[:] = dict(zip(packages, sys.argv[1:])), sys.argv[1 + len(packages):]
+from importlib.machinery import PathFinder
+class Finder:
+    def find_spec(name, path=None, target=None):
+        return PathFinder.find_spec(name, [directories[name]]) if name in directories else None
+sys.meta_path.insert(0, Finder)
+"""
+
+
+def _directory(package: str) -> str:
+    """Return the directory, or zip archive, in which a package lies that this process can import.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If it cannot.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    return os.path.dirname(os.path.abspath(spec.submodule_search_locations[0]))
+
+
+def python_command(code: str, *packages: str) -> list[str]:
+    """Return the command that runs code in another Python, soon: without ``site`` and the variables for Python.
+
+    Parameters
+    ----------
+    code : str
+        It imports modules as this process does.
+    *packages : str
+        What it imports from where this process would, beside packer; all else comes from ``sys.path`` as it is here.
+    """
+    packages = ("packer", *packages)
+    start = _START.format(packages=packages) + code
+    directories = map(_directory, packages)
+    return [sys.executable, "-S", "-E", "-c", start, *directories, *map(os.path.abspath, sys.path)]

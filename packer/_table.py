@@ -1,0 +1,732 @@
+"""What a pack holds beside its manifest: samples, and a table with one row a sample. No I/O.
+
+The table is kept as one array a column, so that a pack of millions of samples never becomes millions of Python
+objects. The columns of an open pack are read when they are first asked for. `formats.md` specifies the columns.
+
+Samples, and the table with one row a sample.
+
+Names of samples, in two arrays instead of one Python string each.
+
+Long vectors piece by piece, and their checksums.
+
+A vector in a file, which becomes memory of this process, and of its forks, when it is first needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import mmap
+import struct
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from packer._codecs import LABEL_TYPES
+from packer._fields import Field, Stored
+from packer.errors import CorruptPackError, PackError
+
+__all__ = [
+    "COLUMNS",
+    "LONGEST_NAME",
+    "NO_VALUE",
+    "Buffer",
+    "Ints",
+    "Labels",
+    "Names",
+    "Row",
+    "Sample",
+    "Table",
+    "Vector",
+    "are_pixels",
+    "blocks",
+    "checksum",
+    "column_checksum",
+    "column_checksums",
+    "column_types",
+    "cut_name",
+    "decode_name",
+    "encode_name",
+    "field_columns",
+    "spans",
+    "value_checksum",
+    "with_offsets",
+]
+
+_SHARED_FROM = 1 << 16  # bytes; a smaller vector costs less than a page of address space for itself
+_STEP = 1 << 16  # bytes that are read at a time, and copied while the caches of the processor hold them
+_READ = b"\1"
+
+
+class _Bytes(Protocol):
+    """An open file; every method raises PackError where that was cut short."""
+
+    def read(self, offset: int, size: int) -> bytes: ...
+    def mapping(self, start: int, size: int) -> mmap.mmap: ...
+    def require_whole(self) -> None: ...
+    def stamp(self) -> tuple[int, int]: ...
+    def overwritten(self) -> PackError: ...
+
+
+class Vector:
+    """A vector in a file: small ones are read at once, others when they are needed for the first time.
+
+    What is read is copied into memory. Touching a mapping of a file that was cut short kills the process, and a mapping
+    shows what others write into the file. Forks share the memory, whichever process reads the vector, so that the
+    workers of a DataLoader together need no more than one of them.
+
+    Vectors of very large tables are not held. `array` then gives a mapping, and looks at the file before: what it gives
+    is for this very moment, and goes to no user. All else is read from the file each time.
+
+    Parameters
+    ----------
+    file : FileBytes
+    offset : int
+        Where the vector begins in the file.
+    count : int
+        Number of elements.
+    dtype : str
+    held : bool
+        Whether it may be held in memory.
+
+    Attributes
+    ----------
+    checksum : int, optional
+        The CRC-32C of the vector. It is compared where the file changed since it was opened: `cp` may have written
+        another pack into the file, whose rows would be taken for those of this one.
+
+    Raises
+    ------
+    PackError
+        From every way to the elements: if the file was cut short, the disk fails, or there is no memory.
+    """
+
+    def __init__(self, file: _Bytes, offset: int, count: int, dtype: str, *, held: bool = True) -> None:
+        self._opened: _Bytes | None = file
+        self._offset, self._count, self.dtype = offset, count, np.dtype(dtype)
+        self._size, self.held = count * self.dtype.itemsize, held
+        self.checksum: int | None = None
+        self._memory: Any = None
+        self._fits = file.stamp()  # of which the elements are those that the vector was made of
+        if self._size < _SHARED_FROM:
+            self.held, self._memory, self._opened = True, file.read(offset, self._size), None
+        elif held:
+            self._memory = _shared(self._size + len(_READ))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, which: int | slice) -> Any:
+        """Return an element, or several, which are memory."""
+        if self.held:
+            return self.array()[which]
+        if not isinstance(which, slice):
+            index = range(self._count)[which]
+            return self._part(index, index + 1)[0]
+        start, stop, step = which.indices(self._count)
+        return self._part(start, stop) if step == 1 else self.array()[which].copy()
+
+    def array(self) -> npt.NDArray[Any]:
+        """Return the whole vector, read-only: memory, or where it is not held a mapping, to be used at once."""
+        if not self.held:
+            self._file.require_whole()
+            self._require_same(self._file)
+            return self._mapped()
+        opened = self._opened
+        if opened is not None:  # which another thread may set to None meanwhile
+            self._fill(opened)
+            self._opened = None  # so that the file is closed when its reader is
+        return _read_only(np.frombuffer(self._memory, self.dtype, self._count))
+
+    def copy(self) -> npt.NDArray[Any]:
+        """Return the whole vector, read-only, as memory that nothing can take away."""
+        if self.held:
+            return self.array()
+        try:
+            found = np.empty(self._count, self.dtype)
+        except MemoryError as error:
+            raise PackError(f"{self._size:,} bytes of a table do not fit into memory") from error
+        for start in range(0, self._count, _STEP):
+            block = self[start : start + _STEP]
+            found[start : start + len(block)] = block
+        return _read_only(found)
+
+    @property
+    def _file(self) -> _Bytes:
+        assert self._opened is not None  # of what is memory nothing is read
+        return self._opened
+
+    def _part(self, start: int, stop: int) -> npt.NDArray[Any]:
+        self._require_same(self._file)
+        size, count = self.dtype.itemsize, max(0, stop - start)
+        return np.frombuffer(self._file.read(self._offset + size * start, size * count), self.dtype)
+
+    def _require_same(self, file: _Bytes) -> None:
+        """Raise CorruptPackError where somebody wrote something else into the file since it was opened."""
+        if self.checksum is None or (stamp := file.stamp()) == self._fits:
+            return
+        checksum = 0
+        for start in range(0, self._size, _STEP):
+            data = file.read(self._offset + start, min(_STEP, self._size - start))
+            checksum = google_crc32c.extend(checksum, data)
+        if checksum != self.checksum:
+            raise file.overwritten()
+        self._fits = stamp
+
+    def _mapped(self) -> npt.NDArray[Any]:
+        start = self._offset - self._offset % mmap.ALLOCATIONGRANULARITY
+        if self._memory is None:
+            self._memory = self._file.mapping(start, self._offset + self._size - start)
+        return np.frombuffer(self._memory, self.dtype, self._count, self._offset - start)
+
+    def _fill(self, file: _Bytes) -> None:
+        """Read the vector, unless this process or a fork has done so.
+
+        Without a lock, which a fork could leave locked for ever: where two read at the same time, they read the same.
+        """
+        for start in range(0, self._size, _STEP):
+            if self._memory[-1:] == _READ:
+                return
+            data = file.read(self._offset + start, min(_STEP, self._size - start))
+            if self._memory[-1:] == _READ:  # others use it, and the file may have changed meanwhile
+                return
+            self._memory[start : start + len(data)] = data
+        self._require_same(file)
+        self._memory[-1:] = _READ
+
+
+def _shared(size: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, size)
+    except (OSError, MemoryError) as error:
+        raise PackError(f"{size:,} bytes of a table do not fit into memory: {error}") from error
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+_BLOCK = 1 << 16  # elements
+
+
+def blocks(column: npt.NDArray[Any] | Vector) -> Iterator[npt.NDArray[Any]]:
+    """Yield a vector piece by piece, so that a copy of each takes no more memory for a longer one."""
+    return (column[part] for part in spans(len(column)))
+
+
+def spans(length: int, overlap: int = 0) -> Iterator[slice]:
+    """Yield slices that cover a vector piece by piece; each goes on for `overlap` elements of the next one."""
+    return (slice(start, min(start + _BLOCK + overlap, length)) for start in range(0, length, _BLOCK))
+
+
+def column_checksum(column: npt.NDArray[Any] | Vector) -> int:
+    """Return the CRC-32C of a vector's bytes."""
+    return functools.reduce(google_crc32c.extend, (block.tobytes() for block in blocks(column)), 0)
+
+
+LONGEST_NAME = 1 << 16
+"""Bytes that a name may have. Ends that go back and forth could else give one long name again and again."""
+
+_MOST_TOGETHER = 1 << 26  # bytes
+
+
+class Names(Sequence[str]):
+    """An immutable sequence of strings in two arrays.
+
+    Every way to a name raises CorruptPackError, with its index, where the ends do not lie inside of the blob,
+    or a name is longer than `LONGEST_NAME`.
+
+    Parameters
+    ----------
+    blob : (B,) uint8 array, or vector of such
+        All names, one after the other, as UTF-8; bytes that are not UTF-8 come back as surrogates.
+    ends : (N,) int64 array, or vector of such
+        Where each name ends in `blob`.
+    path : str
+        The pack that the names are those of, for messages.
+    """
+
+    __slots__ = ("_blob", "_ends", "path")
+
+    def __init__(
+        self, blob: npt.NDArray[np.uint8] | Vector, ends: npt.NDArray[np.int64] | Vector, path: str = ""
+    ) -> None:
+        self._blob, self._ends = blob, ends
+        self.path = path
+
+    @property
+    def blob(self) -> npt.NDArray[np.uint8]:
+        """All names; of a vector that is not held in memory for this moment, see `Vector.array`."""
+        return self._blob.array() if isinstance(self._blob, Vector) else self._blob
+
+    @property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Where each ends, as `blob`."""
+        return self._ends.array() if isinstance(self._ends, Vector) else self._ends
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Names:
+        """Store `names`."""
+        blob, ends = bytearray(), array("q")
+        for name in names:
+            blob += encode_name(name)
+            ends.append(len(blob))
+        return cls(np.frombuffer(blob, np.uint8), np.frombuffer(ends, np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Names]) -> Names:
+        """Return the names of all `parts`, one part after the other; a name that a part has not is none here either."""
+        blobs = []
+        for part in parts:  # where its last name ends, the first one of the next part begins
+            last = int(part.ends[-1]) if len(part) else 0
+            is_end = 0 <= last <= len(part.blob)
+            blobs.append(part.blob[: last if is_end else _furthest(part.ends, len(part.blob))])
+        starts = np.cumsum([0, *map(len, blobs)])
+        ends = [
+            np.where((part.ends < 0) | (part.ends > len(blob)), -1, part.ends + start)
+            for part, blob, start in zip(parts, blobs, starts[:-1], strict=True)
+        ]
+        return cls(np.concatenate(blobs), np.concatenate(ends))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return decode_name(self.encoded(index))
+
+    def __iter__(self) -> Iterator[str]:
+        for index, name in enumerate(self.each_encoded()):
+            if name is None:
+                raise self._missing(index)
+            yield decode_name(name)
+
+    def get(self, index: int) -> str:
+        """Return name `index` for a message: empty where the ends do not lie inside of the blob."""
+        return decode_name(self._between_ends(range(len(self))[index]) or b"")
+
+    def between(self, start: int, stop: int) -> Names:
+        """Return names `start` to `stop` - 1, of which none is another one than here, whatever the ends are."""
+        ends = self._ends[start:stop]
+        first, last = int(self._ends[start - 1]) if start else 0, _furthest(ends, len(self._blob))
+        first = first if 0 <= first <= len(self._blob) else 0
+        return Names(self._blob[first : max(first, last)], ends - first, self.path)
+
+    def encoded(self, index: int) -> bytes:
+        """Return name `index` as its bytes."""
+        index = range(len(self))[index]
+        name = self._between_ends(index)
+        if name is None:
+            raise self._missing(index)
+        return name
+
+    def each_encoded(self) -> Iterator[bytes | None]:
+        """Yield every name as its bytes; None where the ends do not lie inside of the blob."""
+        start, size = 0, len(self._blob)
+        for ends in blocks(self._ends):
+            begin, blob = self._around(start, ends)
+            for end in ends.tolist():
+                fits = 0 <= start <= end <= min(size, start + LONGEST_NAME)
+                yield bytes(blob[start - begin : end - begin]) if fits else None
+                start = end
+
+    def _around(self, start: int, ends: npt.NDArray[np.int64]) -> tuple[int, memoryview]:
+        """Return bytes among which are all names from `start` on that end at `ends`, and where these bytes begin."""
+        if not isinstance(self._blob, Vector):
+            return 0, self._blob.data
+        begin, end = max(0, min(start, int(ends.min()))), min(len(self._blob), int(ends.max()))
+        if end - begin > _MOST_TOGETHER:  # of ends that go back and forth
+            return 0, self.blob.data
+        return begin, self._blob[begin : max(begin, end)].data
+
+    def _between_ends(self, index: int) -> bytes | None:
+        return cut_name(self._blob, int(self._ends[index - 1]) if index else 0, int(self._ends[index]))
+
+    def _missing(self, index: int) -> CorruptPackError:
+        return CorruptPackError(f"name {index} lies outside of the names, or is too long", self.path, index)
+
+
+def _furthest(ends: npt.NDArray[np.int64], size: int) -> int:
+    """Return the largest of the ends that lie inside of so many bytes: the last one may be damaged."""
+    return int(ends.max(initial=0, where=(ends >= 0) & (ends <= size)))
+
+
+def cut_name(blob: npt.NDArray[np.uint8] | Vector, start: int, end: int) -> bytes | None:
+    """Return the name from `start` to `end`; None where these do not lie inside of the blob, or are no name's."""
+    return blob[start:end].tobytes() if 0 <= start <= end <= min(len(blob), start + LONGEST_NAME) else None
+
+
+def encode_name(name: str) -> bytes:
+    """Return the bytes of a name: UTF-8, and surrogates as the bytes they stand for."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def decode_name(name: bytes) -> str:
+    """Return the name that `encode_name` turned into bytes."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+Buffer = bytes | bytearray | memoryview
+Ints = npt.NDArray[np.int64]
+Labels = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+
+COLUMNS: Mapping[str, str] = {
+    "label": "<i8",
+    "height": "<i4",
+    "width": "<i4",
+    "offset": "<i8",
+    "size": "<i8",
+    "crc32c": "<u4",
+    "name_end": "<i8",
+    "names": "|u1",
+}
+"""The table's columns and their dtypes. `names` is all names in one; `name_end[i]` is where name i ends in it.
+
+Labels of the type ``float`` are float64, and fields have columns of their own: see `column_types`.
+"""
+
+
+def column_types(label_type: str, fields: Iterable[Field] = (), *, apart: bool = False) -> dict[str, str]:
+    """Return the columns and their dtypes in a pack with labels of one of `LABEL_TYPES`, and such fields.
+
+    Where blobs lie `apart` from the images, each has the column of an offset too.
+    """
+    types = {**COLUMNS, "label": LABEL_TYPES[label_type]}
+    for one in fields:
+        types |= one.columns()
+        if apart and one.is_blob:
+            types[f"field.{one.name}.offset"] = "<i8"
+    return types
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One image.
+
+    Attributes
+    ----------
+    name : str
+        Path relative to the source, with forward slashes. Bytes that are not UTF-8 are surrogates (`os.fsdecode`).
+    label : int or float
+        Class id, an index into the manifest's `classes`, or a number; see `packer._codecs`.
+    data : bytes-like
+        The encoded image; with the codec ``raw``, the pixels: uint8 RGB, rows from the top, height * width * 3 bytes.
+    height, width : int
+        Size in pixels of what decoding gives.
+    fields : tuple
+        What the pack holds of each of its fields, in their order; see `packer._fields.Stored`.
+    """
+
+    name: str
+    label: int | float
+    data: Buffer
+    height: int
+    width: int
+    fields: tuple[Stored, ...] = ()
+
+    @property
+    def parts(self) -> list[Buffer]:
+        """What the pack holds of the sample one after the other: the image, and the blobs of its fields."""
+        blobs = (stored for stored in self.fields if stored is not None and not isinstance(stored, (int, float)))
+        return [self.data, *blobs]
+
+
+NO_VALUE = -1
+"""What stands in the column of a class, or of a blob's size, where a sample has no value."""
+
+_LARGEST = 1 << 61
+
+_CHECKED_FIELDS, _CHECKED_WITH_FLOAT = struct.Struct("<qii"), struct.Struct("<dii")
+
+
+def checksum(data: Buffer, label: int | float, height: int, width: int, name: bytes) -> int:
+    """Return the CRC-32C of a sample: of its data, then label, height, width (int32), name, little-endian.
+
+    A label is an int64, or a float64 where it is a float.
+
+    One number covers all that a reader hands out, so a damaged label is found as surely as a damaged byte.
+    """
+    if not isinstance(data, bytes):  # the extension takes bytes, or a read-only array
+        view = np.frombuffer(data, np.uint8)
+        view.flags.writeable = False
+        crc = google_crc32c.value(view)
+    else:
+        crc = google_crc32c.value(data)
+    fields = _CHECKED_WITH_FLOAT if isinstance(label, float) else _CHECKED_FIELDS
+    return int(google_crc32c.extend(crc, fields.pack(label, height, width) + name))
+
+
+def value_checksum(blob: Buffer, name: bytes) -> int:
+    """Return the CRC-32C of a field's blob, and then of the sample's name, so that no other sample's blob fits."""
+    return int(google_crc32c.extend(google_crc32c.value(bytes(blob)), name))
+
+
+def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes) -> tuple[int | float, ...]:
+    """Return a row of the fields' columns, in the order of `column_types`, for a sample with these values and name."""
+    row: list[int | float] = []
+    for one, stored in zip(fields, values, strict=True):
+        if one.kind == "class":
+            row.append(NO_VALUE if stored is None else int(stored))
+        elif one.kind == "scalar":
+            row += (0, 1) if stored is None else (stored, 0)  # type: ignore[arg-type]
+        elif stored is None:
+            row += (NO_VALUE, 0)
+        else:
+            assert not isinstance(stored, (int, float))
+            row += (len(stored), value_checksum(stored, name))
+    return tuple(row)
+
+
+def with_offsets(
+    fields: Sequence[Field], row: Sequence[int | float], offsets: Sequence[int]
+) -> tuple[int | float, ...]:
+    """Return a row of the fields' columns with where each blob lies, as `column_types` orders those that lie apart.
+
+    Parameters
+    ----------
+    fields : sequence of Field
+    row : sequence
+        As `field_columns` gives.
+    offsets : sequence of int
+        One for each field that has blobs.
+    """
+    columns, begins, joined = iter(row), iter(offsets), list[int | float]()
+    for one in fields:
+        joined += itertools.islice(columns, len(one.columns()))
+        if one.is_blob:
+            joined.append(next(begins))
+    return tuple(joined)
+
+
+def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Tell whether so many bytes are the pixels of an image of the codec ``raw``; of one, or of each of several."""
+    size, height, width = np.asarray(size, np.int64), np.asarray(height, np.int64), np.asarray(width, np.int64)
+    # A third of the size, because three times the number of pixels may be more than an integer holds.
+    return np.asarray((height > 0) & (width > 0) & (size % 3 == 0) & (height * width == size // 3))
+
+
+class Row(NamedTuple):
+    """What the table says of one sample, as plain numbers: its index, `number`, and the columns; see `Table`.
+
+    `name` is its bytes; None where the table's ends do not lie inside of its names.
+    """
+
+    number: int
+    label: int | float
+    height: int
+    width: int
+    offset: int
+    size: int
+    crc32c: int
+    name: bytes | None
+
+    def matches(self, data: Buffer) -> bool:
+        """Tell whether the row and `data` are what the row's checksum was taken of."""
+        return self.name is not None and checksum(data, self.label, self.height, self.width, self.name) == self.crc32c
+
+
+class _ReadLater(Mapping[str, npt.NDArray[Any]]):
+    """Columns by name, which are read from a file when they are asked for.
+
+    Attributes
+    ----------
+    stored : dict of str to array or Vector
+        Those that were not read so far, and those that are not held in memory, as vectors.
+    """
+
+    def __init__(self, columns: Mapping[str, npt.NDArray[Any] | Vector]) -> None:
+        self.stored = dict(columns)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.stored
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        column = self.stored[name]
+        if not isinstance(column, Vector):
+            return column
+        found = column.array()
+        if column.held:
+            self.stored[name] = found
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One row a sample, one array a column; the arrays may have gaps between their elements.
+
+    Attributes
+    ----------
+    label : (N,) int64 or float64
+        Class id, or number; see `packer._codecs`.
+    offset, size : (N,) int64
+        Where the data lie (each format says from where it counts); the number of bytes.
+    height, width : (N,) int32
+        Pixels.
+    crc32c : (N,) uint32
+        `checksum` of the sample.
+    name_end : (N,) int64
+    names : (B,) uint8
+        See `Names`.
+    more : mapping
+        The columns of the fields, by name; see `packer._fields.Field.columns`.
+
+    Raises
+    ------
+    PackError
+        From any column that `Table.of` was given as a `Vector`, where the file that it is read from was cut short.
+    """
+
+    label: Labels
+    height: npt.NDArray[np.int32]
+    width: npt.NDArray[np.int32]
+    offset: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    crc32c: npt.NDArray[np.uint32]
+    name_end: npt.NDArray[np.int64]
+    names: npt.NDArray[np.uint8]
+    more: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, columns: Mapping[str, npt.NDArray[Any] | Vector], types: Mapping[str, str] = COLUMNS) -> Table:
+        """Build the table from columns of such `types`; ValueError where one is missing or they do not fit together."""
+        for name, dtype in types.items():
+            if name not in columns:
+                raise ValueError(f"the table has no column {name!r}")
+            column = columns[name]
+            if column.dtype != np.dtype(dtype) or (isinstance(column, np.ndarray) and column.ndim != 1):
+                raise ValueError(f"the table's column {name!r} is not a vector of {dtype}")
+        if len({len(columns[name]) for name in types if name != "names"}) != 1:
+            raise ValueError("the table's columns differ in length")
+        table = object.__new__(cls)
+        table.__dict__.update(
+            more=_ReadLater({name: columns[name] for name in types if name not in COLUMNS}),
+            _own=_ReadLater({name: columns[name] for name in COLUMNS}),
+            _count=len(columns["label"]),
+        )
+        return table
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> npt.NDArray[Any]:
+            """Read a column that was not asked for before, or is not held in memory."""
+            own = self.__dict__.get("_own")
+            if own is None or name not in own:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            column = own[name]
+            if own.stored[name] is column:
+                self.__dict__[name] = column
+            return column
+
+    def __len__(self) -> int:
+        count: int | None = self.__dict__.get("_count")
+        return len(self.label) if count is None else count
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column by its name, for this moment; KeyError where there is none. See `Vector.array`."""
+        found: npt.NDArray[Any] = getattr(self, name) if name in COLUMNS else self.more[name]
+        return found
+
+    def stored(self, name: str) -> npt.NDArray[Any] | Vector:
+        """Return a column by its name, or what it is read from where it is not held in memory."""
+        columns = self.__dict__.get("_own") if name in COLUMNS else self.more
+        found = columns.stored[name] if isinstance(columns, _ReadLater) else self.column(name)
+        return self.column(name) if isinstance(found, Vector) and found.held else found
+
+    def kept(self, name: str) -> npt.NDArray[Any]:
+        """Return a column by its name, as memory that nothing can take away."""
+        found = self.stored(name)
+        return found.copy() if isinstance(found, Vector) else found
+
+    def checksum(self, name: str) -> int:
+        """Return the CRC-32C of a column."""
+        return column_checksum(self.stored(name))
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns by name, in the order of `COLUMNS`, and then those of the fields."""
+        return {name: self.column(name) for name in self.column_names()}
+
+    def column_names(self) -> list[str]:
+        """Return the names of the columns, in the order of `columns`, which reads them all."""
+        return [*COLUMNS, *self.more]
+
+    def extent(self, rows: slice | Ints = slice(None)) -> Ints:
+        """Return how many bytes some samples have from `offset` on: those of the image, and of the fields' blobs.
+
+        Blobs that lie apart from the image do not count.
+
+        Sizes that no disk holds count as `_LARGEST`, so that their sum is a number too.
+        """
+        total = self.size[rows]
+        for name in self.more:
+            if name.endswith(".size") and f"{name.removesuffix('.size')}.offset" not in self.more:
+                total = np.minimum(total, _LARGEST) + np.clip(self.more[name][rows], 0, _LARGEST)
+        return total
+
+    def sample_names(self, path: str = "") -> Names:
+        """Return the names as a sequence of strings; `path` is the pack's, for messages."""
+        return Names(self.stored("names"), self.stored("name_end"), path)
+
+    def overlapping(self) -> Iterator[int]:
+        """Yield the rows whose data begin before the data of an earlier row end: there are none in a proper pack.
+
+        Where the data do not lie in the order of the rows, that takes 8 bytes a row.
+        """
+        order = None if _ascends(self.offset) else np.argsort(self.offset, kind="stable")
+        end = np.int64(np.iinfo(np.int64).min)
+        for part in spans(len(self)):
+            rows = np.arange(part.start, part.stop) if order is None else order[part]
+            extent = self.extent(rows)
+            rows, extent = rows[extent > 0], extent[extent > 0]
+            offset = self.offset[rows]
+            ends = np.maximum.accumulate(np.concatenate([[end], offset + extent]))
+            yield from rows[offset < ends[:-1]].tolist()
+            end = ends[-1]
+
+    def row(self, index: int) -> Row:
+        """Return row `index`, counted from the beginning."""
+        start = int(self.name_end[index - 1]) if index else 0
+        return Row(
+            index,
+            self.label[index].item(),
+            int(self.height[index]),
+            int(self.width[index]),
+            int(self.offset[index]),
+            int(self.size[index]),
+            int(self.crc32c[index]),
+            cut_name(self.names, start, int(self.name_end[index])),
+        )
+
+    def rows(self, indices: npt.NDArray[np.int64]) -> list[Row]:
+        """Return some rows; the indices count from the beginning."""
+        if not len(indices):
+            return []
+        starts = np.where(indices > 0, self.name_end[indices - 1], 0).tolist()
+        names = map(cut_name, itertools.repeat(self.names), starts, self.name_end[indices].tolist())
+        numbers = self.label, self.height, self.width, self.offset, self.size, self.crc32c
+        return list(map(Row, indices.tolist(), *(column[indices].tolist() for column in numbers), names))
+
+
+def column_checksums(table: Table) -> dict[str, int]:
+    """Return the CRC-32C of every column of a table."""
+    return {name: table.checksum(name) for name in table.column_names()}
+
+
+def _ascends(column: npt.NDArray[Any]) -> bool:
+    return not any((column[part][1:] < column[part][:-1]).any() for part in spans(len(column), overlap=1))

@@ -1,0 +1,289 @@
+"""Affine moves and rotations by random numbers.
+
+Matrices of affine moves, for N images at once.
+
+Rectangles that are erased.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._images.operations import FILTERS, KINDS, Operations
+from packer.augment._base import Augmentation, Coded, coded
+from packer.augment._settings import angles_of, colour_of, filter_of, kept_colour, pair_of
+from packer.crops._geometry import Pairs
+from packer.crops._rules import probability, range_of
+from packer.crops._steps import Floats, below, between, inside
+
+__all__ = [
+    "RandomAffine",
+    "RandomErasing",
+    "RandomRotation",
+    "interpolations",
+    "inverse_matrices",
+    "is_identity",
+    "moved",
+    "turned",
+]
+
+
+def inverse_matrices(angle: Floats, shift: Floats, scale: Floats, shear: Floats, center: Floats) -> Floats:
+    """Return which place of an image each place of its result shows.
+
+    The arithmetic is that of ``_get_inverse_affine_matrix`` in torchvision's transforms/v2/functional/_geometry.py.
+
+    Parameters
+    ----------
+    angle, scale : (N,)
+        Degrees, clockwise; and how much larger the result is.
+    shift, shear, center : (N, 2)
+        Across and down: pixels; degrees; pixels from the middle of the image.
+
+    Returns
+    -------
+    (N, 6) float64 array
+    """
+    turn, (lean, rise) = np.radians(angle), np.radians(shear).T
+    (centre_x, centre_y), (moved_x, moved_y) = center.T, (center + shift).T
+    a = np.cos(turn - rise) / np.cos(rise)
+    b = -(a * np.tan(lean) + np.sin(turn))
+    c = np.sin(turn - rise) / np.cos(rise)
+    d = np.cos(turn) - c * np.tan(lean)
+    a, b, c, d = d / scale, -b / scale, -c / scale, a / scale
+    across = centre_x - a * moved_x - b * moved_y
+    down = centre_y - c * moved_x - d * moved_y
+    return np.stack([a, b, across, c, d, down], 1)
+
+
+def is_identity(matrices: Floats) -> npt.NDArray[np.bool_]:
+    """Tell which of N matrices move nothing."""
+    same: npt.NDArray[np.bool_] = (matrices == (1, 0, 0, 0, 1, 0)).all(1)
+    return same
+
+
+def interpolations(augmentation: Augmentation) -> set[str]:
+    """Return how an augmentation may move pixels, as names of `FILTERS`; none where it moves no pixel."""
+    settings = augmentation._settings
+    found = {str(settings["interpolation"])} if "interpolation" in settings else set()
+    for value in settings.values():
+        for rule in value if isinstance(value, tuple) else ():
+            found |= interpolations(rule) if isinstance(rule, Augmentation) else set()
+    return found
+
+
+def moved(operations: Operations, matrices: Floats, filter: int, fill: int) -> None:
+    """Fill in N operations that move images; nothing is done where a matrix moves nothing."""
+    operations["kind"] = np.where(is_identity(matrices), 0, KINDS.index("affine"))
+    operations["matrix"], operations["interpolation"], operations["fill"] = matrices, filter, fill
+
+
+def turned(angle: Floats, center: Floats, sizes: Pairs) -> Floats:
+    """Return the matrices of rotations by so many degrees, counter-clockwise.
+
+    Where torchvision turns by quarters without computing places, the matrices are exact.
+    """
+    degrees, none = angle % 360, np.zeros((len(angle), 2))
+    matrices = inverse_matrices(-degrees, none, np.ones(len(angle)), none, center)
+    quarters = (degrees % np.where(sizes[:, 0] == sizes[:, 1], 90, 180) == 0) & (center == 0).all(1)
+    matrices[quarters] = np.rint(matrices[quarters]) + 0.0
+    return matrices
+
+
+class RandomRotation(Augmentation):
+    """The image turned: torchvision's RandomRotation.
+
+    Parameters
+    ----------
+    degrees : float or (float, float)
+        Least and largest angle, counter-clockwise; one number stands for both signs.
+    interpolation : {"nearest", "bilinear"} or torchvision's InterpolationMode
+    expand : False
+        Any other value is refused: images keep their size.
+    center : (float, float), optional
+        What stays, in pixels across and down; by default the middle.
+    fill : int or (int, int, int) or None
+        The colour of what comes from outside, 0 to 255.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range.
+    """
+
+    def __init__(
+        self,
+        degrees: float | Sequence[float],
+        interpolation: Any = "nearest",
+        expand: bool = False,
+        center: Sequence[float] | None = None,
+        fill: int | Sequence[int] | None = 0,
+    ) -> None:
+        if expand is not False:
+            raise ValueError(f"expand is False, not {expand!r}: the images of a batch keep their size")
+        middle = None if center is None else pair_of("center", center)
+        name = FILTERS[filter_of(interpolation)]
+        turns, colour = angles_of("degrees", degrees), kept_colour(fill)
+        self._be(1, 1, degrees=turns, interpolation=name, center=middle, fill=colour)
+
+    def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
+        set_ = self._settings
+        matrices = turned(inside(set_["degrees"], random[:, 0]), _from_middle(set_["center"], sizes), sizes)
+        moved(chosen[:, 0], matrices, filter_of(set_["interpolation"]), colour_of(set_["fill"]))
+
+
+class RandomAffine(Augmentation):
+    """The image turned, moved, resized and sheared: torchvision's RandomAffine.
+
+    Parameters
+    ----------
+    degrees : float or (float, float)
+        Least and largest angle, clockwise; one number stands for both signs.
+    translate : (float, float), optional
+        The farthest way across and down, as shares of width and height.
+    scale : (float, float), optional
+        Least and largest factor.
+    shear : float, (float, float) or (float, float, float, float), optional
+        Least and largest angle of a shear across; and down, where there are four.
+    interpolation, fill, center
+        As for `RandomRotation`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range.
+    """
+
+    def __init__(  # noqa: PLR0917
+        self,
+        degrees: float | Sequence[float],
+        translate: Sequence[float] | None = None,
+        scale: Sequence[float] | None = None,
+        shear: float | Sequence[float] | None = None,
+        interpolation: Any = "nearest",
+        fill: int | Sequence[int] | None = 0,
+        center: Sequence[float] | None = None,
+    ) -> None:
+        scales = (1.0, 1.0) if scale is None else pair_of("scale", scale, 1e-6)
+        shares = (0.0, 0.0) if translate is None else pair_of("translate", translate, 0, 1)
+        across, down = (0.0, 0.0), (0.0, 0.0)
+        if isinstance(shear, Sequence) and len(shear) == 4:
+            across, down = pair_of("shear", shear[:2]), pair_of("shear", shear[2:])
+        elif shear is not None:
+            across = angles_of("shear", shear)
+        self._be(
+            6,
+            1,
+            degrees=angles_of("degrees", degrees),
+            translate=shares,
+            scale=scales,
+            shear=(*across, *down),
+            interpolation=FILTERS[filter_of(interpolation)],
+            fill=kept_colour(fill),
+            center=None if center is None else pair_of("center", center),
+        )
+
+    def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
+        set_ = self._settings
+        farthest = sizes[:, ::-1] * set_["translate"]
+        shift = np.rint((2 * random[:, 1:3] - 1) * farthest)
+        shear = np.stack([inside(set_["shear"][:2], random[:, 4]), inside(set_["shear"][2:], random[:, 5])], 1)
+        matrices = inverse_matrices(
+            inside(set_["degrees"], random[:, 0]),
+            shift,
+            inside(set_["scale"], random[:, 3]),
+            shear,
+            _from_middle(set_["center"], sizes),
+        )
+        moved(chosen[:, 0], matrices, filter_of(set_["interpolation"]), colour_of(set_["fill"]))
+
+
+def _from_middle(center: tuple[float, float] | None, sizes: Pairs) -> Floats:
+    """Return a place in N images, across and down from the middle."""
+    if center is None:
+        return np.zeros((len(sizes), 2))
+    places: Floats = np.asarray(center) - sizes[:, ::-1] * 0.5
+    return places
+
+
+_ATTEMPTS = 10
+
+
+class RandomErasing(Augmentation):
+    """A rectangle of the image becomes one colour: torchvision's RandomErasing, on uint8 pixels.
+
+    Up to ten times an area is drawn uniformly from `scale`, as a share of the image, and an aspect ratio log-uniformly
+    from `ratio`; the first rectangle that fits is put at a random place. Where none fits, nothing is erased. Recipes
+    that erase after normalizing make of the rectangle the mean, which is ``value=(124, 116, 104)`` for ImageNet's.
+
+    Parameters
+    ----------
+    p : float
+        Probability that something is erased.
+    scale : (float, float)
+        Least and largest share of the image's area, 0 to 1.
+    ratio : (float, float)
+        Least and largest ratio of height to width.
+    value : int or (int, int, int)
+        The colour, 0 to 255, the same for all or red, green and blue.
+    inplace : bool
+        Changes nothing here: the images of a batch are nobody else's.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range. ``value="random"``, noise, is refused.
+    """
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        scale: Sequence[float] = (0.02, 0.33),
+        ratio: Sequence[float] = (0.3, 3.3),
+        value: float | Sequence[float] | str = 0,
+        inplace: bool = False,
+    ) -> None:
+        if isinstance(value, str) and value == "random":
+            raise ValueError("value='random' is noise, which packer lacks: torchvision's RandomErasing makes it")
+        chance, shares, ratios = probability("p", p), pair_of("scale", scale, 0, 1), range_of("ratio", ratio)
+        if shares[0] > shares[1] or ratios[0] == 0:
+            raise ValueError(f"scale and ratio begin with the smaller one, ratio above 0: not {scale!r} and {ratio!r}")
+        if value is None:
+            raise TypeError("value is the colour of what is erased, an integer or three, not None")
+        if not isinstance(inplace, bool):
+            raise TypeError(f"inplace is True or False, not {inplace!r}")
+        self._be(3 + 2 * _ATTEMPTS, 1, p=chance, scale=shares, ratio=ratios, value=kept_colour(value, "value"))
+
+    def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
+        low, high = map(math.log, self._settings["ratio"])
+        areas = sizes.prod(1)[:, None] * inside(self._settings["scale"], random[:, 3 : 3 + _ATTEMPTS])
+        ratios = np.exp(between(low, high, random[:, 3 + _ATTEMPTS :]))
+        tried = np.rint(np.sqrt(np.stack([areas * ratios, areas / ratios], 2))).astype(np.int64)
+        fits = (tried < sizes[:, None]).all(2)
+        first = fits.argmax(1)
+        size = tried[np.arange(len(sizes)), first]
+        found = fits.any(1) & (random[:, 0] < self._settings["p"])
+        corner = below(sizes - size + 1, random[:, 1:3])
+        erased = chosen[:, 0]
+        for name, numbers in zip(("top", "left", "height", "width"), np.hstack([corner, size]).T, strict=True):
+            erased[name][found] = numbers[found]
+        erased["kind"][found] = KINDS.index("erase")
+        erased["fill"] = colour_of(self._settings["value"])
+
+    def _code(self, height: int, width: int) -> Coded:
+        (least, most), (narrowest, widest) = self._settings["scale"], self._settings["ratio"]
+        return coded(
+            "erasing",
+            self.randoms,
+            fill=colour_of(self._settings["value"]),
+            p=self._settings["p"],
+            least=least,
+            most=most,
+            log_narrowest=math.log(narrowest),
+            log_widest=math.log(widest),
+        )

@@ -1,0 +1,294 @@
+"""What all augmentations are: rules that choose operations, and rules made of other rules.
+
+Rules as the records that C takes.
+
+One of several rules, of images or of batches.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from packer._images.extension import _native
+from packer._images.native import crop_steps
+from packer._images.native.crop_steps import RULE, RULES
+from packer._images.operations import KINDS, LONGEST_MOVED, NO_FILL, Operations, nothing
+from packer._table import Ints
+from packer.augment._mixup import ChoiceOfMixings, Mixing, shares_of
+from packer.augment._settings import named
+from packer.crops._crop import Crop, Frozen
+from packer.crops._geometry import Pairs, sides_of
+from packer.crops._rules import probability
+from packer.crops._steps import Floats, refuse, require_uniform
+from packer.errors import ImageError
+
+__all__ = [
+    "Augmentation",
+    "Chain",
+    "ChoiceOfAugmentations",
+    "Coded",
+    "RandomApply",
+    "RandomChoice",
+    "chain_of",
+    "coded",
+    "joined",
+]
+
+
+class Coded(NamedTuple):
+    """Rules for images of one size.
+
+    Attributes
+    ----------
+    records : (M,) array of RULE
+    tables : tuple of arrays of OPERATION
+        What the records have the addresses of.
+    """
+
+    records: npt.NDArray[Any]
+    tables: tuple[Operations, ...] = ()
+
+
+def coded(kind: str, randoms: int, table: Operations | None = None, **numbers: float) -> Coded:
+    """Return one rule, of these fields of `RULE`."""
+    record = np.zeros(1, RULE)
+    record["kind"], record["randoms"] = RULES.index(kind), randoms
+    for name, number in numbers.items():
+        record[name] = number
+    if table is None:
+        return Coded(record)
+    record["table"] = table.ctypes.data
+    return Coded(record, (table,))
+
+
+def joined(rules: Sequence[Coded | None]) -> Coded | None:
+    """Return rules one after the other; None where C does not know one of them."""
+    known = [rule for rule in rules if rule is not None]
+    if len(known) < len(rules):
+        return None
+    records = np.concatenate([np.zeros(0, RULE), *(rule.records for rule in known)])
+    return Coded(records, tuple(table for rule in known for table in rule.tables))
+
+
+class Augmentation(Frozen, abc.ABC):
+    """A rule that chooses operations. Augmentations are frozen: equal settings, equal augmentations.
+
+    This class is public to name the type of packer's own augmentations; classes of others cannot be derived from it.
+    For another augmentation, give the dataset a `transform`.
+    """
+
+    randoms: int = 0
+    """How many random numbers an image needs."""
+
+    operations: int = 1
+    """How many operations are done to an image at most."""
+
+    @abc.abstractmethod
+    def __init__(self) -> None: ...
+
+    def _be(self, randoms: int, operations: int, **settings: Any) -> None:
+        """Become a rule; the settings are what it shows and what it is compared by."""
+        vars(self).update(randoms=randoms, operations=operations, _settings=settings)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_coded"}  # which has addresses
+
+    def choose(self, heights: Ints, widths: Ints, random: Floats | None = None) -> Operations:
+        """Choose the operations on N images.
+
+        Parameters
+        ----------
+        heights, widths : (N,) int64
+            Sizes of the images, in pixels.
+        random : (N, randoms) float64, optional
+            Uniform in [0, 1). The operations are a function of them. Without them, the numbers are drawn from torch's
+            default generator.
+
+        Returns
+        -------
+        (N, operations) array of OPERATION
+            What is done to each image, one after the other.
+
+        Raises
+        ------
+        ImageError
+            If an image is too small for the rule, or too large to be moved. The error's `index` is the place of the
+            image among the N.
+        ValueError
+            If `random` has another shape or numbers outside of [0, 1), or heights and widths are not as many.
+        """
+        heights, widths = sides_of(heights, widths)
+        if random is None:
+            random = torch.rand((len(heights), self.randoms), dtype=torch.float64).numpy()
+        require_uniform(random, (len(heights), self.randoms))
+        rules = self._coded_for(heights, widths)
+        if rules is not None:
+            return crop_steps.decide(rules.records, int(heights[0]), int(widths[0]), random)
+        sizes = np.stack([heights, widths], 1)
+        chosen = nothing(len(sizes), self.operations)
+        chosen["fill"] = NO_FILL
+        self._fill_in(chosen, sizes, random)
+        if sizes.max(initial=0) > LONGEST_MOVED:
+            refused = (sizes > LONGEST_MOVED).any(1) & (chosen["kind"] == KINDS.index("affine")).any(1)
+            refuse(refused, sizes, f"cannot be moved, as a side has more than {LONGEST_MOVED}: say a crop= of fewer")
+        return chosen
+
+    @abc.abstractmethod
+    def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
+        """Fill in the operations on images of these sizes; they do nothing so far."""
+
+    def _coded_for(self, heights: Ints, widths: Ints) -> Coded | None:
+        """Return the rules as C takes them; None where it does not, or sizes differ or are refused."""
+        if _native is None or len(heights) == 0:
+            return None
+        height, width = int(heights[0]), int(widths[0])
+        if max(height, width) > LONGEST_MOVED or not ((heights == height).all() and (widths == width).all()):
+            return None
+        known: tuple[tuple[int, int], Coded | None] | None = vars(self).get("_coded")
+        if known is None or known[0] != (height, width):
+            known = vars(self)["_coded"] = (height, width), self._code(height, width)
+        return known[1]
+
+    def _code(self, height: int, width: int) -> Coded | None:
+        """Return rules for images of a size as C takes them; None where it knows no such rule."""
+        return None
+
+
+class Chain(Augmentation):
+    """Augmentations one after the other.
+
+    Parameters
+    ----------
+    augmentations : sequence of Augmentation
+
+    Raises
+    ------
+    TypeError
+        If one is no augmentation of packer.
+    """
+
+    def __init__(self, augmentations: Sequence[Augmentation]) -> None:
+        rules = _rules("augmentations", augmentations)
+        counts = sum(rule.randoms for rule in rules), sum(rule.operations for rule in rules)
+        self._be(*counts, augmentations=rules)
+
+    def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
+        rules: tuple[Augmentation, ...] = self._settings["augmentations"]
+        operation = number = 0
+        for rule in rules:
+            ours, numbers = slice(operation, operation + rule.operations), slice(number, number + rule.randoms)
+            rule._fill_in(chosen[:, ours], sizes, random[:, numbers])
+            operation, number = ours.stop, numbers.stop
+
+    def _code(self, height: int, width: int) -> Coded | None:
+        return joined([rule._code(height, width) for rule in self._settings["augmentations"]])
+
+
+class RandomApply(Augmentation):
+    """Augmentations that are applied, all of them or none: torchvision's RandomApply.
+
+    Parameters
+    ----------
+    transforms : sequence of Augmentation
+    p : float
+        Probability that they are applied.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one is no augmentation of packer, or `p` no probability.
+    """
+
+    def __init__(self, transforms: Sequence[Augmentation], p: float = 0.5) -> None:
+        chain, chance = Chain(_rules("transforms", transforms)), probability("p", p)
+        self._be(1 + chain.randoms, chain.operations, transforms=chain._settings["augmentations"], p=chance)
+        vars(self)["_chain"] = chain
+
+    def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
+        chain: Chain = vars(self)["_chain"]
+        chain._fill_in(chosen, sizes, random[:, 1:])
+        chosen["kind"][random[:, 0] >= self._settings["p"]] = 0
+
+
+class ChoiceOfAugmentations(Augmentation):
+    """One of some augmentations, for each image: what `RandomChoice` of augmentations gives."""
+
+    _shown = "RandomChoice"
+
+    def __init__(self, transforms: Sequence[Augmentation], p: Sequence[float] | None = None) -> None:
+        rules = _rules("transforms", transforms)
+        shares = shares_of(p, len(rules))
+        randoms, operations = max(rule.randoms for rule in rules), max(rule.operations for rule in rules)
+        self._be(1 + randoms, operations, transforms=rules, p=shares)
+
+    def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
+        rules: tuple[Augmentation, ...] = self._settings["transforms"]
+        which = np.searchsorted(np.cumsum(self._settings["p"])[:-1], random[:, 0], side="right")
+        for number, rule in enumerate(rules):
+            ours = which == number
+            some = np.array(chosen[ours, : rule.operations])
+            try:
+                rule._fill_in(some, sizes[ours], random[ours, 1 : 1 + rule.randoms])
+            except ImageError as error:  # `index` is its place among those of this rule
+                error.index = int(np.flatnonzero(ours)[error.index or 0])
+                raise
+            chosen[ours, : rule.operations] = some
+
+
+def chain_of(augment: Any) -> Augmentation:
+    """Return the augmentation that a person gave, as one or as a list; TypeError where it is none."""
+    return augment if isinstance(augment, Augmentation) else Chain(_rules("augment", augment))
+
+
+def _rules(name: str, augmentations: Any) -> tuple[Augmentation, ...]:
+    """Return the augmentations of a list; TypeError where one is none, or there is no list."""
+    if isinstance(augmentations, (Frozen, str)) or not isinstance(augmentations, Sequence):
+        raise TypeError(
+            f"{name} is a list of packer's augmentations, such as [packer.augment.TrivialAugmentWide()], not "
+            f"{named(augmentations)}"
+        )
+    for rule in augmentations:
+        if isinstance(rule, Mixing):
+            raise TypeError(f"{rule!r} mixes the images of a batch: give it to a Loader, as mix=")
+        if isinstance(rule, Crop):
+            raise TypeError(f"{rule!r} is a crop, which comes before the augmentations: give it as crop=")
+        if not isinstance(rule, Augmentation):
+            raise TypeError(
+                "augmentations are packer's, such as packer.augment.TrivialAugmentWide(), not "
+                f"{named(rule)}: others go into transform=, or into batch_transform= of a Loader"
+            )
+    return tuple(augmentations)
+
+
+@overload
+def RandomChoice(transforms: Sequence[Augmentation], p: Sequence[float] | None = None) -> Augmentation: ...
+@overload
+def RandomChoice(transforms: Sequence[Mixing], p: Sequence[float] | None = None) -> Mixing: ...
+def RandomChoice(transforms: Sequence[Any], p: Sequence[float] | None = None) -> Augmentation | Mixing:  # noqa: N802
+    """Return one of some rules, another for each image or batch: torchvision's RandomChoice.
+
+    One of some augmentations is an augmentation: three-augment (DeiT III) is ``RandomChoice([Grayscale(3),
+    RandomSolarize(128, p=1), GaussianBlur(9)])``. One of `MixUp` and `CutMix`, ``RandomChoice([MixUp(num_classes=9),
+    CutMix(num_classes=9)])``, is a `Mixing`, for the batches of a Loader.
+
+    Parameters
+    ----------
+    transforms : sequence of Augmentation, or sequence of Mixing
+    p : sequence of float, optional
+        A weight for each, by default the same.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one is no augmentation of packer, there is none, or the weights are not as many, or negative.
+    """
+    of_batches = isinstance(transforms, Sequence) and bool(transforms)
+    if of_batches and all(isinstance(rule, Mixing) for rule in transforms):
+        return ChoiceOfMixings(transforms, p)
+    return ChoiceOfAugmentations(transforms, p)

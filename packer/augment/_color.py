@@ -1,0 +1,228 @@
+"""Changes of levels and colours by random numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from packer._images.operations import KINDS, Operations
+from packer.augment._base import Augmentation
+from packer.augment._settings import count_of, pair_of, real, within
+from packer.crops._geometry import Pairs
+from packer.crops._rules import probability, range_of, sides
+from packer.crops._steps import Floats, inside, refuse
+
+__all__ = [
+    "ColorJitter",
+    "GaussianBlur",
+    "Grayscale",
+    "RandomAdjustSharpness",
+    "RandomAutocontrast",
+    "RandomEqualize",
+    "RandomGrayscale",
+    "RandomInvert",
+    "RandomPosterize",
+    "RandomSolarize",
+]
+
+_JITTERED = ("brightness", "contrast", "saturation", "hue")
+
+
+class ColorJitter(Augmentation):
+    """Brightness, contrast, saturation and hue, in a random order: torchvision's ColorJitter.
+
+    Parameters
+    ----------
+    brightness, contrast, saturation : float or (float, float), optional
+        Least and largest factor, 0 or more; a number x stands for ``(max(0, 1 - x), 1 + x)``.
+    hue : float or (float, float), optional
+        Least and largest shift, -0.5 to 0.5; a number x stands for ``(-x, x)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range.
+    """
+
+    def __init__(
+        self,
+        brightness: float | Sequence[float] | None = None,
+        contrast: float | Sequence[float] | None = None,
+        saturation: float | Sequence[float] | None = None,
+        hue: float | Sequence[float] | None = None,
+    ) -> None:
+        limits = {
+            "brightness": _limits("brightness", brightness, 1, 0, math.inf),
+            "contrast": _limits("contrast", contrast, 1, 0, math.inf),
+            "saturation": _limits("saturation", saturation, 1, 0, math.inf),
+            "hue": _limits("hue", hue, 0, -0.5, 0.5),
+        }
+        count = sum(limit is not None for limit in limits.values())
+        self._be(2 * count, count, **limits)
+
+    def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
+        order = random[:, self.operations :].argsort(1)
+        jittered = [name for name in _JITTERED if self._settings[name] is not None]
+        factors = [inside(self._settings[name], random[:, place]) for place, name in enumerate(jittered)]
+        kinds = np.array([KINDS.index(name) for name in jittered], np.int64)
+        if jittered:
+            chosen["kind"] = kinds[order]
+            chosen["factor"] = np.take_along_axis(np.stack(factors, 1), order, 1)
+
+
+def _limits(
+    name: str, value: float | Sequence[float] | None, neutral: float, least: float, most: float
+) -> tuple[float, float] | None:
+    """Return the range of a factor; None where it is always neutral."""
+    if value is None:
+        return None
+    if isinstance(value, Sequence):
+        low, high = pair_of(name, value, least, most)
+    else:
+        spread = within(name, value, 0, most)
+        low, high = max(neutral - spread, least), neutral + spread
+    if low > high:
+        raise ValueError(f"{name} begins with the smaller one, not {value!r}")
+    return None if low == high == neutral else (low, high)
+
+
+class GaussianBlur(Augmentation):
+    """The image blurred: torchvision's GaussianBlur.
+
+    Parameters
+    ----------
+    kernel_size : int or (int, int)
+        Width and height of the kernel, in pixels, odd, each less than twice the image's.
+    sigma : float or (float, float)
+        The standard deviation, or the range that it is drawn from uniformly, in pixels.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range.
+    """
+
+    def __init__(self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
+        kernel = sides("kernel_size", kernel_size, "(width, height)")
+        if not all(side % 2 for side in kernel):
+            raise ValueError(f"kernel_size is odd, not {kernel_size!r}")
+        limits = range_of("sigma", sigma) if isinstance(sigma, Sequence) else (real("sigma", sigma),) * 2
+        if limits[0] <= 0:
+            raise ValueError(f"sigma is more than 0, not {sigma!r}")
+        self._be(1, 1, kernel_size=kernel, sigma=limits)
+
+    def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
+        width, height = self._settings["kernel_size"]
+        too_small = np.any(sizes <= (height // 2, width // 2), axis=1)
+        refuse(too_small, sizes, f"are too few for a blur with {width} x {height} pixels")
+        chosen["kind"], chosen["height"], chosen["width"] = KINDS.index("blur"), height, width
+        chosen["factor"][:, 0] = inside(self._settings["sigma"], random[:, 0])
+
+
+class Grayscale(Augmentation):
+    """The image in grey: torchvision's Grayscale.
+
+    Parameters
+    ----------
+    num_output_channels : 3
+        Has to be said: torchvision's default, 1, is refused as any other number is. Batches keep three channels, here
+        of one level each.
+
+    Raises
+    ------
+    ValueError
+        If `num_output_channels` is not 3.
+    """
+
+    def __init__(self, num_output_channels: int = 1) -> None:
+        if num_output_channels != 3:
+            raise ValueError(
+                f"num_output_channels is 3, as the images of a batch have three, not {num_output_channels!r}: "
+                "say Grayscale(3)"
+            )
+        self._be(0, 1, num_output_channels=3)
+
+    def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
+        chosen["kind"] = KINDS.index("grayscale")
+
+
+class _ByChance(Augmentation):
+    """An operation that is done or not, with the same factor each time."""
+
+    _kind: str
+
+    def _be_by_chance(self, p: float, factor: float = 0.0, **settings: object) -> None:
+        self._be(1, 1, **settings, p=probability("p", p))
+        vars(self)["_factor"] = factor
+
+    def _fill_in(self, chosen: Operations, sizes: Pairs, random: Floats) -> None:
+        chosen["kind"][:, 0] = np.where(random[:, 0] < self._settings["p"], KINDS.index(self._kind), 0)
+        chosen["factor"] = vars(self)["_factor"]
+
+
+class RandomGrayscale(_ByChance):
+    """The image in grey, with a probability of `p`: torchvision's RandomGrayscale."""
+
+    _kind = "grayscale"
+
+    def __init__(self, p: float = 0.1) -> None:
+        self._be_by_chance(p)
+
+
+class RandomEqualize(_ByChance):
+    """The histogram of each colour equalized, with a probability of `p`: torchvision's RandomEqualize."""
+
+    _kind = "equalize"
+
+    def __init__(self, p: float = 0.5) -> None:
+        self._be_by_chance(p)
+
+
+class RandomAutocontrast(_ByChance):
+    """Each colour stretched over all levels, with a probability of `p`: torchvision's RandomAutocontrast."""
+
+    _kind = "autocontrast"
+
+    def __init__(self, p: float = 0.5) -> None:
+        self._be_by_chance(p)
+
+
+class RandomInvert(_ByChance):
+    """The negative of the image, with a probability of `p`: torchvision's RandomInvert."""
+
+    _kind = "invert"
+
+    def __init__(self, p: float = 0.5) -> None:
+        self._be_by_chance(p)
+
+
+class RandomPosterize(_ByChance):
+    """Levels of `bits` bits, 0 to 8, with a probability of `p`: torchvision's RandomPosterize."""
+
+    _kind = "posterize"
+
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        kept = int(within("bits", count_of("bits", bits, 0), 0, 8))
+        self._be_by_chance(p, kept, bits=kept)
+
+
+class RandomSolarize(_ByChance):
+    """Levels from `threshold` on, 0 to 255, inverted, with a probability of `p`: torchvision's RandomSolarize."""
+
+    _kind = "solarize"
+
+    def __init__(self, threshold: float, p: float = 0.5) -> None:
+        limit = within("threshold", threshold, 0, 255)
+        self._be_by_chance(p, limit, threshold=limit)
+
+
+class RandomAdjustSharpness(_ByChance):
+    """Sharpness times `sharpness_factor`, 0 or more, with a probability of `p`: torchvision's RandomAdjustSharpness."""
+
+    _kind = "sharpness"
+
+    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
+        factor = within("sharpness_factor", real("sharpness_factor", sharpness_factor), 0, math.inf)
+        self._be_by_chance(p, factor, sharpness_factor=factor)

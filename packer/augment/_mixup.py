@@ -1,0 +1,279 @@
+"""What mixes the images of a batch, and their labels: torchvision's MixUp and CutMix."""
+
+from __future__ import annotations
+
+import abc
+import bisect
+import itertools
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from packer._images.extension import _native
+from packer._images.numbers import Mixture
+from packer.augment._settings import count_of, real
+from packer.crops._crop import Frozen
+from packer.crops._steps import Floats, require_uniform
+
+__all__ = ["ChoiceOfMixings", "CutMix", "MixUp", "Mixing", "mixed_images", "mixed_labels", "shares_of"]
+
+_LEAST_ALPHA = 1e-100  # of less, numpy makes what is no number
+_of_thread = threading.local()  # has `source`, a generator that is seeded anew each time
+
+
+class Mixing(Frozen, abc.ABC):
+    """A rule that mixes each image of a batch with the one before it, and the first with the last.
+
+    A `Loader` takes it as ``mix=``. It is also a function of a batch, as torchvision's are: ``mix(images, labels)``.
+
+    This class is public to name the type of packer's own; classes of others cannot be derived from it.
+    """
+
+    randoms: int = 0
+    """How many random numbers a batch needs."""
+
+    makes_fractions: bool = False
+    """Whether pixels may become what whole numbers cannot say."""
+
+    @abc.abstractmethod
+    def __init__(self) -> None: ...
+
+    def _be(self, randoms: int, **settings: Any) -> None:
+        """Become a rule; the settings are what it shows and what it is compared by."""
+        import numpy.random  # noqa: F401  # now, not amid the first batch: a Ctrl-C during this import is lost
+
+        vars(self).update(randoms=randoms, _settings=settings)
+
+    def choose(self, height: int, width: int, random: Floats | None = None) -> Mixture:
+        """Choose how a batch is mixed.
+
+        Parameters
+        ----------
+        height, width : int
+            Size of its images, in pixels.
+        random : (randoms,) float64, optional
+            Uniform in [0, 1). The mixture is a function of them. Without them, the numbers are drawn from torch's
+            default generator.
+
+        Returns
+        -------
+        Mixture
+            A tuple of ``share``, ``box`` and ``num_classes``: the share of an image's own label; top, left, bottom and
+            right of what is the other image's, or None where each pixel is mixed by the share; and `num_classes`.
+
+        Raises
+        ------
+        ValueError
+            If `random` has another shape, or numbers outside of [0, 1).
+        """
+        if random is None:
+            random = torch.rand(self.randoms, dtype=torch.float64).numpy()
+        require_uniform(random, (self.randoms,))
+        return self._chosen(height, width, random)
+
+    def __call__(self, *inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mix a batch by numbers of torch's default generator: torchvision's ``forward``.
+
+        Parameters
+        ----------
+        *inputs
+            Images, an (N, C, H, W) tensor of floating point numbers, of `CutMix` of any; and labels, an (N,) tensor of
+            class ids, or (N, num_classes) of shares. Or both as one pair.
+
+        Returns
+        -------
+        images, labels : (N, C, H, W) tensor, (N, num_classes) tensor of floating point numbers
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the inputs are others.
+        """
+        pair = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], (tuple, list)) else inputs
+        if len(pair) != 2 or not all(isinstance(part, torch.Tensor) for part in pair):
+            raise TypeError("a batch of images and labels is mixed: two tensors")
+        images, labels = pair
+        if images.ndim != 4 or len(images) != len(labels):
+            shapes = tuple(images.shape), tuple(labels.shape)
+            raise ValueError(
+                f"images of (N, C, H, W) and N labels are mixed, not tensors of {shapes[0]} and {shapes[1]}"
+            )
+        mixture = self.choose(*images.shape[-2:])
+        return mixed_images(images, mixture), mixed_labels(labels, mixture)
+
+    @abc.abstractmethod
+    def _chosen(self, height: int, width: int, random: Floats) -> Mixture:
+        """Return the mixture that random numbers say."""
+
+
+class MixUp(Mixing):
+    """Each image and its label become a weighted mean of two: torchvision's MixUp (Zhang and others 2018).
+
+    Parameters
+    ----------
+    alpha : float
+        The weights are drawn from the Beta distribution of `alpha` and `alpha`; more than 0.
+    num_classes : int, optional
+        How long labels become that are class ids. It has to be said unless labels are (N, num_classes) shares.
+    labels_getter : "default"
+        Any other value is refused: the labels are the second of a batch, or a dict's `label`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range.
+    """
+
+    makes_fractions = True
+
+    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, labels_getter: Any = "default") -> None:
+        self._be(1, **_settings(alpha, num_classes, labels_getter))
+
+    def _chosen(self, height: int, width: int, random: Floats) -> Mixture:
+        return Mixture(_beta(self._settings["alpha"], random[0]), None, self._settings["num_classes"])
+
+
+class CutMix(Mixing):
+    """A rectangle of each image is another's, and as much of its label: torchvision's CutMix (Yun and others 2019).
+
+    Parameters
+    ----------
+    alpha : float
+        The share of the image that stays is drawn from the Beta distribution of `alpha` and `alpha`; more than 0. What
+        of the rectangle would lie outside is left out.
+    num_classes, labels_getter
+        As for `MixUp`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a setting is of another kind or out of range.
+    """
+
+    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None, labels_getter: Any = "default") -> None:
+        self._be(3, **_settings(alpha, num_classes, labels_getter))
+
+    def _chosen(self, height: int, width: int, random: Floats) -> Mixture:
+        radius = 0.5 * math.sqrt(1 - _beta(self._settings["alpha"], random[0]))
+        across, down = int(radius * width), int(radius * height)
+        x, y = int(random[1] * width), int(random[2] * height)
+        left, top, right, bottom = max(x - across, 0), max(y - down, 0), min(x + across, width), min(y + down, height)
+        share = 1 - (right - left) * (bottom - top) / (width * height)
+        return Mixture(share, (top, left, bottom, right), self._settings["num_classes"])
+
+
+class ChoiceOfMixings(Mixing):
+    """One of some mixings, for each batch: what `RandomChoice` of mixings gives."""
+
+    _shown = "RandomChoice"
+
+    def __init__(self, transforms: Sequence[Mixing], p: Sequence[float] | None = None) -> None:
+        rules = tuple(transforms)
+        shares = shares_of(p, len(rules))
+        self._be(1 + max(rule.randoms for rule in rules), transforms=rules, p=shares)
+        vars(self)["makes_fractions"] = any(rule.makes_fractions for rule in rules)
+
+    def _chosen(self, height: int, width: int, random: Floats) -> Mixture:
+        which = bisect.bisect_right([*itertools.accumulate(self._settings["p"][:-1])], random[0])
+        rule: Mixing = self._settings["transforms"][which]
+        return rule._chosen(height, width, random[1 : 1 + rule.randoms])
+
+
+def shares_of(p: Sequence[float] | None, count: int) -> tuple[float, ...]:
+    """Return the probability of each of `count` rules, by the weights that a person gave, or ValueError."""
+    if not count:
+        raise ValueError("a choice is of one augmentation or more, and there is none")
+    try:
+        weights = np.ones(count) if p is None else np.asarray(p, np.float64)
+    except (TypeError, ValueError):
+        weights = np.empty(0)
+    if weights.shape != (count,) or not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
+        raise ValueError(f"p is a weight, 0 or more, for each of the {count} augmentations, not {p!r}")
+    shares: tuple[float, ...] = tuple((weights / weights.sum()).tolist())
+    return shares
+
+
+def mixed_images(images: torch.Tensor, mixture: Mixture) -> torch.Tensor:
+    """Return (N, C, H, W) images, each mixed with the one before it; ValueError where whole numbers would be."""
+    if mixture.box is None:
+        if not images.is_floating_point():
+            raise ValueError(
+                f"MixUp makes fractions, which {images.dtype} has not: convert the images first, as a Loader does with "
+                "normalize= or dtype="
+            )
+        return images.roll(1, 0).mul_(1.0 - mixture.share).add_(images.mul(mixture.share))
+    top, left, bottom, right = mixture.box
+    mixed = images.clone()
+    mixed[..., top:bottom, left:right] = images.roll(1, 0)[..., top:bottom, left:right]
+    return mixed
+
+
+def mixed_labels(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
+    """Return labels, each mixed with the one before it, as (N, num_classes) shares.
+
+    Raises
+    ------
+    ValueError
+        If the labels are neither class ids nor shares, or there are other classes.
+    """
+    if labels.ndim == 1:
+        return _mixed_ids(labels, mixture)
+    if labels.ndim != 2 or (mixture.num_classes not in (None, labels.shape[1])):
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)} are neither (N,) class ids nor (N, num_classes) shares, with "
+            f"num_classes={mixture.num_classes}"
+        )
+    labels = labels if labels.is_floating_point() else labels.float()
+    return labels.roll(1, 0).mul_(1.0 - mixture.share).add_(labels.mul(mixture.share))
+
+
+def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
+    """Return what `mixed_labels` makes of class ids, of which most shares are 0."""
+    classes, share = mixture.num_classes, mixture.share
+    if labels.is_floating_point():
+        raise ValueError("labels that are mixed are class ids or shares of classes, and not numbers of another meaning")
+    if classes is None:
+        raise ValueError("the labels are class ids: say of how many classes, as packer.augment.MixUp(num_classes=1000)")
+    if _native is not None and labels.dtype == torch.int64 and labels.device.type == "cpu" and labels.is_contiguous():
+        count, own_and_other = labels.shape[0], np.array([share, 1.0 - share], np.float32)
+        shares = torch.empty(count, classes, dtype=torch.float32)
+        numbers = labels.data_ptr(), count, classes, own_and_other.ctypes.data, shares.data_ptr()
+        if _native.mix_labels(*numbers):
+            return shares
+    ids = labels.long()[:, None]
+    shares = torch.zeros(len(ids), classes, dtype=torch.float32, device=ids.device)
+    if not len(ids):
+        return shares
+    least, most = map(int, ids.aminmax())
+    if not (least >= 0 and most < classes):
+        wrong = least if least < 0 else most
+        raise ValueError(f"num_classes={classes}, and there is a label {wrong}; -1 is one that is not known")
+    shares.scatter_(1, ids.roll(1, 0), 1.0 - share)
+    return shares.scatter_(1, ids, shares.gather(1, ids) + share)
+
+
+def _settings(alpha: object, num_classes: object, labels_getter: object) -> dict[str, Any]:
+    if labels_getter != "default":
+        raise ValueError(
+            f"labels_getter is 'default', not {labels_getter!r}: labels are the second of a batch, or a dict's label"
+        )
+    if not real("alpha", alpha) >= _LEAST_ALPHA:
+        raise ValueError(f"alpha is more than 0, and {_LEAST_ALPHA:g} at least, not {alpha!r}")
+    classes = None if num_classes is None else count_of("num_classes", num_classes, 1)
+    return {"alpha": real("alpha", alpha), "num_classes": classes}
+
+
+def _beta(alpha: float, random: float) -> float:
+    """Return a number of the Beta distribution, made of a uniform one.
+
+    numpy promises that RandomState gives the same numbers in every version.
+    """
+    seed = int(random * 2**53)
+    if not hasattr(_of_thread, "source"):
+        _of_thread.source = np.random.RandomState()  # making one takes several times as long as seeding it
+    _of_thread.source.seed([seed >> 32, seed & 0xFFFFFFFF])
+    return float(_of_thread.source.beta(alpha, alpha))

@@ -1,0 +1,102 @@
+"""Bagz (https://github.com/google-deepmind/bagz): records one after the other, and after them where each one ends.
+
+The file ends with the ends of all records, each 8 bytes, little-endian. The last of them, the end of the last record,
+is where these begin. Or the ends are in a file of their own, ``limits.X`` beside ``X``. A sample is a record; there are
+no labels and no names.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from packer._containers.contract import Container, Entry, Piece, no_keys, suffix_of
+from packer._containers.shards import Reading, reading
+from packer.errors import SourceError, printable
+
+__all__ = ["Bagz"]
+
+_LIMIT = struct.Struct("<Q")
+_BLOCK = 1 << 16  # records
+_HEAD = 32  # bytes, by which an image is known
+_LIMITS = "limits."
+
+
+@dataclass(eq=False)
+class Bagz(Container):
+    """Files ``.bag``. Those called ``.bagz`` have compressed records, and are refused."""
+
+    kind = "bagz"
+    suffixes = (".bag", ".bagz")
+
+    limits: Sequence[int | None] = ()
+    """The number in `files` of each file's limits, None where they are at its end."""
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        return path.suffix.lower() in cls.suffixes  # there is no signature
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        return super().recognise_directory(path, [name for name in names if not name.startswith(_LIMITS)])
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Bagz:
+        no_keys(cls.kind, keys)
+        bags = [path for path in paths if not path.name.startswith(_LIMITS)] or list(paths)
+        for path in bags:
+            if path.suffix.lower() == ".bagz":
+                raise SourceError(
+                    f"{printable(path)}: its records are compressed. Write them to a .bag, whose records are not."
+                )
+        beside = {path: limits for path in bags if os.path.isfile(limits := path.with_name(_LIMITS + path.name))}
+        container = cls.of_files([*bags, *beside.values()])
+        numbers = {path: number for number, path in enumerate(beside, len(bags))}
+        container.limits = [numbers.get(path) for path in bags]
+        return container
+
+    @property
+    def units(self) -> int:
+        return len(self.limits)
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        number = self.limits[unit]
+        with reading(self.root / self.files[unit]) as file:
+            if number is None:
+                yield from self._records(unit, file, file, _begin(file))
+                return
+            with reading(self.root / self.files[number]) as limits:
+                if limits.size % _LIMIT.size:
+                    raise SourceError(f"{limits.path}: {limits.size} bytes are no limits: it was cut short")
+                yield from self._records(unit, file, limits, 0)
+
+    def _records(self, unit: int, file: Reading, limits: Reading, begin: int) -> Iterator[Entry]:
+        """Yield the records of a file; their ends stand in `limits` from `begin` on."""
+        count, most = (limits.size - begin) // _LIMIT.size, begin if limits is file else file.size
+        start, stem, digits = 0, self.files[unit].rpartition(".")[0], len(str(count))
+        for first in range(0, count, _BLOCK):
+            part = min(_BLOCK, count - first)
+            ends = np.frombuffer(limits.read(begin + first * _LIMIT.size, part * _LIMIT.size), "<u8").tolist()
+            for number, end in enumerate(ends, first):
+                if not start <= end <= most:
+                    raise SourceError(f"{file.path}: damaged: record {number} ends at byte {end}")
+                suffix = suffix_of(file.read(start, min(_HEAD, end - start)))
+                yield Entry(f"{stem}/{number:0{digits}d}{suffix}", Piece(unit, start, end - start))
+                start = end
+        if start != most:
+            raise SourceError(f"{file.path}: damaged: its last record ends at byte {start} of {most}")
+
+
+def _begin(file: Reading) -> int:
+    """Return where the ends of the records begin."""
+    if not file.size:
+        return 0
+    begin = _LIMIT.unpack(file.read(file.size - 8, 8))[0] if file.size >= _LIMIT.size else file.size + 1
+    if begin > file.size or (file.size - begin) % _LIMIT.size:
+        raise SourceError(f"{file.path}: no Bagz file, or one that was cut short")
+    return int(begin)

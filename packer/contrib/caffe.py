@@ -1,0 +1,438 @@
+"""Caffe's LMDB (tools/convert_imageset.cpp), a Datum each value, and the one of its fork SSD with boxes.
+
+Keys are ``00000012_folder/name.jpg``. An image is an encoded file, or raw: plane after plane, blue first. A label
+that a Datum does not have is 0, as Caffe reads it.
+
+Messages of Caffe (src/caffe/proto/caffe.proto) and of its fork SSD, found in place: nothing is read of the images.
+
+``Datum { 1 channels, 2 height, 3 width, 4 data, 5 label, 6 float_data, 7 encoded }``, and of SSD
+``AnnotatedDatum { 1 datum, 2 type, 3 annotation_group { 1 group_label, 2 annotation { 1 instance_id, 2 bbox } } }``,
+where a bbox is ``{ 1 xmin, 2 ymin, 3 xmax, 4 ymax, 5 label, 6 difficult, 7 score, 8 size }``, fractions of the image.
+
+Caffe's LMDB, as its tool convert_imageset makes it: a Datum each value.
+
+``data.mdb``      the samples, and nothing else: each entry is a sample to NVIDIA's DALI
+``classes.txt``   the names of the classes, a line each, where they have names
+
+A key is the number of the sample in eight digits, ``_``, and its name, cut where LMDB's 511 bytes end. A Datum is what
+``convert_imageset --encoded`` makes of a file: its bytes, the label, which is an int32, and that it is encoded. A
+sample without a label has the label -1, because a Datum that says none has the label 0.
+
+A Datum has no place for fields: packer's index has their values.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from packer._containers.contract import Entry, Piece, PixelLayout, image_name, no_keys, suffix_of
+from packer._containers.lmdb import MOST_KEY, First, LMDBContainer, Tree, Value, failing, first_of, size_of, text_of
+from packer._containers.protobuf import varint
+from packer._containers.safe_pickle import PIECE, RangeReader
+from packer._fields import Field, Stored
+from packer._formats.contract import NOTHING, Contents, Placed
+from packer._formats.foreign import (
+    AGAIN,
+    COPIED_FROM,
+    MAX_SHARD_SIZE,
+    ForeignWriter,
+    Listed,
+    end_of,
+    framing_checksum,
+    one_file,
+)
+from packer._formats.lmdb import TreeWriter
+from packer._storage.files import Spool
+from packer._storage.packfile import PackFile
+from packer._storage.safe_open import name_problem
+from packer._table import COLUMNS, Buffer, Sample, Table, encode_name
+from packer.errors import DestinationError, printable
+
+__all__ = ["Box", "Caffe", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
+
+_HEAD = 16
+_MOST_BOXES = 1 << 16
+_FARTHEST = 1e6  # of a corner, in images
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
+
+
+class Box(NamedTuple):
+    """An object of SSD's: the group's label, which instance of it, the corners, and whether it is difficult."""
+
+    label: int
+    instance: int
+    corners: tuple[float, float, float, float]
+    difficult: bool
+
+
+@dataclass(slots=True)
+class Datum:
+    """One image of Caffe's.
+
+    Attributes
+    ----------
+    channels, height, width, label : int
+        0 where the message has none.
+    offset, size : int
+        Where in the file the data lie.
+    encoded : bool or None
+        What the message says; None where it says nothing.
+    suffix : str
+        That of the image which the data are; empty where they begin as none.
+    labeled : bool
+        Whether the message has a label.
+    boxes : list of Box
+    """
+
+    channels: int = 0
+    height: int = 0
+    width: int = 0
+    label: int = 0
+    offset: int = 0
+    size: int = -1
+    encoded: bool | None = None
+    suffix: str = ""
+    labeled: bool = False
+    boxes: list[Box] = field(default_factory=list)
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether the data are an encoded image: by what the message says, else by what the data are.
+
+        Caffe takes a message that says nothing for pixels, and NVIDIA DALI takes it for an encoded image.
+        """
+        if self.encoded is not None:
+            return self.encoded
+        return bool(self.suffix) and self.channels * self.height * self.width != self.size
+
+    def require_pixels(self) -> None:
+        """Raise ValueError where the data are not as many pixels as the message says."""
+        if self.channels not in (1, 3) or self.height < 1 or self.width < 1:
+            raise ValueError(
+                f"{self.channels} channels of {self.width} x {self.height} pixels, where packer reads 1 or 3 channels"
+            )
+        if self.size != self.channels * self.height * self.width:
+            raise ValueError(
+                f"{self.size} bytes are not {self.channels} channels of {self.width} x {self.height} pixels"
+            )
+
+
+def is_annotated(first: bytes) -> bool:
+    """Tell whether a message is SSD's, by its first byte: the datum comes first, and its channels in Caffe's."""
+    return first[:1] == b"\x0a"
+
+
+def datum_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum:
+    """Return the Datum in a range of a file, whose first bytes may be known; ValueError where there is none."""
+    datum = Datum()
+    for number, wire, value, length in _fields(RangeReader(file, offset, size, head)):
+        if number == 4 and wire == _BYTES:
+            datum.offset, datum.size = value, length
+        elif number == 6:
+            raise ValueError("its pixels are floats, which packer does not read")
+        elif number in (1, 2, 3, 5, 7) and wire == _VARINT:
+            if number == 1:
+                datum.channels = _int32(value)
+            elif number == 2:
+                datum.height = _int32(value)
+            elif number == 3:
+                datum.width = _int32(value)
+            elif number == 5:
+                datum.label, datum.labeled = _int32(value), True
+            else:
+                datum.encoded = bool(value)
+        else:
+            raise ValueError(f"field {number} is none of Caffe's Datum")
+    if datum.size < 0:
+        raise ValueError("a Datum without data")
+    inner, count = datum.offset - offset, min(_HEAD, datum.size)
+    known = inner + count <= len(head)
+    datum.suffix = suffix_of(head[inner : inner + count] if known else file.read(datum.offset, count))
+    return datum
+
+
+def annotated_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> Datum:
+    """Return the Datum in an AnnotatedDatum, with its boxes; as `datum_of`."""
+    datum, groups = None, []
+    for number, wire, value, length in _fields(RangeReader(file, offset, size, head)):
+        if number == 1 and wire == _BYTES:
+            datum = datum_of(file, value, length)
+        elif number == 3 and wire == _BYTES:
+            groups.append((value, length))
+        elif number != 2 or wire != _VARINT:
+            raise ValueError(f"field {number} is none of SSD's AnnotatedDatum")
+    if datum is None:
+        raise ValueError("an AnnotatedDatum without a Datum")
+    for group in groups:
+        datum.boxes += _boxes(file, *group)
+        if len(datum.boxes) > _MOST_BOXES:
+            raise ValueError(f"more than {_MOST_BOXES} boxes")
+    return datum
+
+
+def _boxes(file: PackFile, offset: int, size: int) -> Iterator[Box]:
+    label, annotations = 0, []
+    for number, wire, value, length in _fields(RangeReader(file, offset, size)):
+        if number == 1 and wire == _VARINT:
+            label = _int32(value)
+        elif number == 2 and wire == _BYTES:
+            annotations.append((value, length))
+    for annotation in annotations:
+        instance, box = 0, None
+        for number, wire, value, length in _fields(RangeReader(file, *annotation)):
+            if number == 1 and wire == _VARINT:
+                instance = _int32(value)
+            elif number == 2 and wire == _BYTES:
+                box = value, length
+        if box is not None:
+            yield _box(RangeReader(file, *box), label, instance)
+
+
+def _box(window: RangeReader, label: int, instance: int) -> Box:
+    corners, difficult = [0.0] * 4, False
+    for number, wire, value, _ in _fields(window):
+        if number in (1, 2, 3, 4) and wire == _FOUR:
+            (corners[number - 1],) = struct.unpack("<f", value.to_bytes(4, "little"))
+        elif number == 6 and wire == _VARINT:
+            difficult = bool(value)
+    if not all(abs(corner) <= _FARTHEST for corner in corners):  # NaN is not, either
+        raise ValueError(f"a box with the corners {corners}, which are fractions of the image")
+    return Box(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
+
+
+def _fields(window: RangeReader) -> Iterator[tuple[int, int, int, int]]:
+    """Yield number, wire type, value and length of each field; the value of bytes is where in the file they begin."""
+    while window.left:
+        tag = window.varint()
+        number, wire, length = tag >> 3, tag & 7, 0
+        if wire == _VARINT:
+            value = window.varint()
+        elif wire == _BYTES:
+            length, value = window.varint(), window.tell()
+            window.skip(length)
+        elif wire in (_FOUR, _EIGHT):
+            value = int.from_bytes(window.take(4 if wire == _FOUR else 8), "little")
+        else:
+            raise ValueError(f"no message of a protocol buffer: wire type {wire}")
+        yield number, wire, value, length
+
+
+def _int32(value: int) -> int:
+    """Return the int32 of a varint: negative ones have ten bytes."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+_NUMBERED = re.compile(rb"[0-9]{8,}_(.+)", re.DOTALL)
+_BOXES = Field("boxes", "boxes")
+_CATEGORY = Field("category", "labels")
+_INSTANCE = Field("instance", "array", "int64", 1)
+_DIFFICULT = Field("difficult", "array", "uint8", 1)
+
+
+class Caffe(LMDBContainer):
+    """Samples in the order of their keys; their names are the paths in these where no two are the same."""
+
+    kind = "caffe lmdb"
+    annotated = False
+    unlabeled = False
+    whole_keys = False
+
+    @classmethod
+    def is_of(cls, first: First) -> bool:
+        return _read(first.values[0], first.values[0].head(PIECE)).size >= 0
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Caffe:
+        no_keys(cls.kind, keys)
+        with failing(paths[0]), first_of(paths[0]) as first:
+            head = first.values[0].head(PIECE)
+            annotated, datum = is_annotated(head), _read(first.values[0], head)
+        fields = (_BOXES, _CATEGORY, _INSTANCE, _DIFFICULT) if annotated else ()
+        pixels = None if datum.is_encoded else PixelLayout("CHW", "BGR" if datum.channels == 3 else "L")
+        container = cls.of_files(paths, fields=fields, pixels=pixels)
+        container.annotated = annotated
+        return container
+
+    def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
+        raw = self.pixels is not None  # images whose names lose their suffixes
+        paths = (_path_of(key) for key, _, _ in tree.walk())
+        hashes = np.fromiter((hash(os.path.splitext(path)[0] if raw else path) for path in paths), np.int64)
+        hashes.sort()
+        self.whole_keys = bool((hashes[1:] == hashes[:-1]).any())
+        if self.whole_keys:
+            self.notes.append("paths occur in several keys, so names are the whole keys")
+        return super().ordered(path, blank, tree)
+
+    def entry(self, value: Value) -> Entry:
+        head = value.head(PIECE)
+        if is_annotated(head) != self.annotated:
+            raise ValueError("SSD's AnnotatedDatum and Caffe's Datum in one file")
+        datum = _read(value, head)
+        raw, shape = self.pixels is not None, None
+        if datum.is_encoded == raw:
+            raise ValueError(
+                "raw pixels and encoded images in one file, which packer does not read. "
+                "Write it again with one of them (convert_imageset --encoded)"
+            )
+        if self.pixels is not None:
+            datum.require_pixels()
+            if datum.channels != len(self.pixels.channels):
+                raise ValueError("images of 1 and of 3 channels in one file, which packer does not read")
+            shape = datum.height, datum.width
+        if not datum.labeled and not self.annotated and not self.unlabeled:
+            self.unlabeled = True
+            self.notes.append("a Datum without a label has the label 0, as Caffe reads it")
+        label = None if self.annotated and not datum.labeled else datum.label
+        values = _objects(value, datum) if self.annotated else {}
+        return Entry(self._name(value.key, datum), Piece(value.unit, datum.offset, datum.size), label, values, shape)
+
+    def _name(self, key: bytes, datum: Datum) -> str:
+        name = text_of(key) if self.whole_keys else _path_of(key)
+        if self.pixels is None:
+            return image_name(name, datum.suffix)
+        return (name if self.whole_keys else os.path.splitext(name)[0]) + ".png"
+
+
+def _read(value: Value, head: bytes) -> Datum:
+    read = annotated_of if is_annotated(head) else datum_of
+    return read(value.file, value.offset, value.size, head)
+
+
+def _path_of(key: bytes) -> str:
+    """Return the path in a key; the whole key where that is none that could be a name, such as an absolute one."""
+    match = _NUMBERED.fullmatch(key)
+    path = text_of(match[1]) if match else ""
+    return text_of(key) if name_problem(path) else path
+
+
+def _objects(value: Value, datum: Datum) -> dict[str, Stored]:
+    """Return the values of the fields that the boxes are: corners in pixels, and what belongs to each."""
+    boxes = datum.boxes
+    if not boxes:
+        height = width = 0
+    elif datum.is_encoded:
+        try:
+            height, width = size_of(RangeReader(value.file, datum.offset, datum.size))
+        except ValueError as error:
+            raise ValueError(f"its boxes are fractions of its size, and {error}") from error
+    else:
+        height, width = datum.height, datum.width
+    corners = [[x0 * width, y0 * height, x1 * width, y1 * height] for _, _, (x0, y0, x1, y1), _ in boxes]
+    return {
+        "boxes": _BOXES.encode(corners),
+        "category": _CATEGORY.encode([box.label for box in boxes]),
+        "instance": _INSTANCE.encode(np.array([box.instance for box in boxes], np.int64)),
+        "difficult": _DIFFICULT.encode(np.array([box.difficult for box in boxes], np.uint8)),
+    }
+
+
+_DATA = "data.mdb"
+_RANGE = struct.Struct("<qq")
+_MOST_SAMPLES = 10**8  # whose numbers have eight digits
+_MOST_BYTES = 1 << 31  # of a protocol buffer
+_DATA_TAG, _LABEL_TAG, _IS_ENCODED = b"\x22", b"\x28", b"\x38\x01"
+
+
+class CaffeWriter(ForeignWriter):
+    """Writes an LMDB file that Caffe reads.
+
+    No options: Caffe opens one file.
+    """
+
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
+        self.check_options(options)
+        if contents.codec == "raw":
+            raise DestinationError("Caffe has pixels plane after plane, and packer does not. Choose --codec png")
+        if contents.label_type == "float":
+            raise DestinationError("a label of Caffe's is an int32, and these are floats. Choose another format.")
+        super().__init__(path, MAX_SHARD_SIZE, written, contents)
+        self._tree, self._count = TreeWriter(path.parent), 0
+        self._images = Spool(path.parent)  # where each lies
+        self._complete: list[Listed] | None = None
+        self._resume(written)
+        self._open_copies({_DATA})
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        one_file(".caffe", options)
+
+    @classmethod
+    def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
+        if rows > _MOST_SAMPLES:
+            raise DestinationError(f"{rows:,} samples are too many for Caffe, whose keys have eight digits")
+
+    def append(self, sample: Sample) -> Placed:
+        name = encode_name(sample.name)
+        offset = self._put(name, sample.label, len(sample.data), sample.data)
+        self._names += len(name)
+        return Placed(offset, tuple(self._copy(sample)))
+
+    def flush(self) -> None:
+        super().flush()
+        self._tree.flush()
+
+    def sync(self) -> None:
+        self._tree.sync()
+        super().sync()
+
+    def complete(self) -> list[Listed]:
+        if self._complete is None:
+            size, images = self._tree.finish(), self._images.array("<i8").reshape(-1, 2)
+            images = images[np.argsort(images[:, 0], kind="stable")]  # the nodes of a leaf fill it from its end
+            with PackFile(self._path, _DATA) as file:
+                framing = framing_checksum(file, [(begin, end) for begin, end in images.tolist()])
+            self._complete = [Listed(_DATA, size, framing, self._count)]
+        return self._complete
+
+    def close(self) -> None:
+        super().close()
+        self._tree.close()
+        self._images.close()
+
+    def _put(self, name: bytes, label: int | float, size: int, data: Buffer | None = None) -> int:
+        """Place an image, and write it where it is given; return where it begins."""
+        if not -(1 << 31) <= label < 1 << 31:
+            raise DestinationError(
+                f"{_shown(name)}: a label of Caffe's is an int32, which cannot hold {label}. Choose another format."
+            )
+        before = _DATA_TAG + varint(size)
+        after = _LABEL_TAG + varint(int(label)) + _IS_ENCODED
+        whole = len(before) + size + len(after)
+        if whole >= _MOST_BYTES:
+            raise DestinationError(f"{_shown(name)}: {size} bytes are too many for a Datum")
+        key = (b"%08d_" % self._count + name)[:MOST_KEY]
+        offset = self._tree.put(key, whole, () if data is None else (before, data, after)) + len(before)
+        self._images.append(_RANGE.pack(offset, offset + size))
+        self._count += 1
+        return offset
+
+    def _copy(self, sample: Sample) -> list[int]:
+        """Copy the blobs of a sample; return where they begin."""
+        offsets = [0] * len(self._blob_fields)
+        for one, stored in zip(self._contents.fields, sample.fields, strict=True):
+            if stored is not None and not isinstance(stored, (int, float)):
+                offsets[self._blob_fields[one.name]] = COPIED_FROM + self._copied
+                self._copies.append(stored)
+                self._copied += len(stored)
+        return offsets
+
+    def _resume(self, written: Table) -> None:
+        """Place the samples of an earlier run where they lie, and find what was copied of them."""
+        for index, name in enumerate(written.sample_names()):
+            row = written.row(index)
+            if self._put(encode_name(name), row.label, row.size) != row.offset:
+                raise DestinationError(f"{printable(self._path)}: does not fit its journal. {AGAIN}")
+        self._copied = end_of(written, len(written), COPIED_FROM) - COPIED_FROM
+        self._tree.open(self._path / _DATA, cached=self._contents.cached)
+
+
+def _shown(name: bytes) -> str:
+    return printable(name.decode("utf-8", "surrogateescape"))

@@ -1,0 +1,306 @@
+"""datadings (https://gitlab.com/jfolz/datadings): a map of MessagePack for each sample, one after the other.
+
+``X.msgpack`` has the maps, and ``X.msgpack.offsets`` where each begins and the last ends, u64, big-endian. The name
+of a sample is its ``key``.
+
+MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md), walked without copying what is long.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from packer._containers.contract import Container, Entry, Piece
+from packer._containers.roles import ColumnType, Roles, Value, roles_of, short_text
+from packer._containers.shards import Reading, reading
+from packer._fields import Field
+from packer.errors import SourceError, printable
+
+__all__ = ["Datadings", "Span", "read_map", "unpacked"]
+
+_DEEPEST = 32
+_MOST_NESTED = 1 << 16  # values in one value
+_HEAD = 16  # bytes, more than any length or number has
+_NUMBERS = {0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q"}
+_NUMBERS |= {0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}
+_LENGTHS = {0xC4: ("bin", ">B"), 0xC5: ("bin", ">H"), 0xC6: ("bin", ">I")}
+_LENGTHS |= {0xD9: ("str", ">B"), 0xDA: ("str", ">H"), 0xDB: ("str", ">I")}
+_LENGTHS |= {0xDC: ("array", ">H"), 0xDD: ("array", ">I"), 0xDE: ("map", ">H"), 0xDF: ("map", ">I")}
+_PLAIN = {0xC0: None, 0xC2: False, 0xC3: True}
+
+
+class Span(NamedTuple):
+    """Where a string or bytes lie; or where an array or a map begins, as whose size the values in it are counted.
+
+    Attributes
+    ----------
+    kind : {"str", "bin", "array", "map"}
+    offset, size : int
+    """
+
+    kind: str
+    offset: int
+    size: int
+
+
+def read_map(file: Reading, at: int) -> tuple[dict[str, Any], int]:
+    """Return the values of the map at a position by their keys, and where the map ends.
+
+    Strings and bytes are Spans. Arrays and maps within are Spans of the kind ``"array"``, which `unpacked` reads.
+
+    Raises
+    ------
+    ValueError
+        If there is no map, a key is no text, or more is nested in one value than anything needs.
+    """
+    head, at = _head(file, at)
+    if not isinstance(head, Span) or head.kind != "map":
+        raise ValueError("a map is expected")
+    values: dict[str, Any] = {}
+    for _ in range(_modest(head.size)):
+        key, at = _text(file, at)
+        if key in values:
+            raise ValueError(f"the key {key!r} is there twice")
+        start = at
+        value, at = _head(file, at)
+        if isinstance(value, Span) and value.kind in ("array", "map"):
+            value, at = Span("array", start, 0), _skip(file, start)
+        values[key] = value
+    return values, at
+
+
+def unpacked(file: Reading, at: int) -> Any:
+    """Return an array or a map at a position, with what is in it, none of which may be bytes; errors as `read_map`."""
+    return _unpacked(file, at, _DEEPEST)[0]
+
+
+def _unpacked(file: Reading, at: int, depth: int) -> tuple[Any, int]:
+    if not depth:
+        raise ValueError("it is nested too deeply")
+    head, at = _head(file, at)
+    if not isinstance(head, Span):
+        return head, at
+    if head.kind == "str":
+        return file.read(head.offset, head.size).decode(), at
+    if head.kind == "bin":
+        raise ValueError("there are bytes in it")
+    if head.kind == "array":
+        values = []
+        for _ in range(_modest(head.size)):
+            value, at = _unpacked(file, at, depth - 1)
+            values.append(value)
+        return values, at
+    members = {}
+    for _ in range(_modest(head.size)):
+        key, at = _text(file, at)
+        members[key], at = _unpacked(file, at, depth - 1)
+    return members, at
+
+
+def _skip(file: Reading, at: int) -> int:
+    """Return where the value at a position ends."""
+    left, most = 1, _MOST_NESTED
+    while left:
+        head, at = _head(file, at)
+        left, most = left - 1, most - 1
+        if isinstance(head, Span) and head.kind in ("array", "map"):
+            left += head.size * (2 if head.kind == "map" else 1)
+        if left > most:
+            raise ValueError("too much is nested in one value")
+    return at
+
+
+def _head(file: Reading, at: int) -> tuple[Any, int]:
+    """Return the number at a position, or what says how long the value is; and where the next one begins."""
+    data = file.read(at, min(_HEAD, max(1, file.size - at)))
+    code = data[0]
+    if code < 0x80 or code >= 0xE0:
+        return (code if code < 0x80 else code - 0x100), at + 1
+    if code in _PLAIN:
+        return _PLAIN[code], at + 1
+    if code in _NUMBERS:
+        return _unpack(_NUMBERS[code], data), at + 1 + struct.calcsize(_NUMBERS[code])
+    if code in _LENGTHS:
+        kind, stored = _LENGTHS[code]
+        size, begin = _unpack(stored, data), at + 1 + struct.calcsize(stored)
+    elif code < 0xC0:
+        kind = "map" if code < 0x90 else "array" if code < 0xA0 else "str"
+        size, begin = code & (0x1F if kind == "str" else 0x0F), at + 1
+    else:
+        raise ValueError(f"a value of the type {code:#x}, which packer does not read")
+    span = Span(kind, begin, size)
+    if kind not in ("str", "bin"):
+        return span, begin
+    if begin + size > file.size:
+        raise ValueError(f"{size} bytes are wanted at byte {begin} of {file.size}")
+    return span, begin + size
+
+
+def _unpack(stored: str, data: bytes) -> Any:
+    if len(data) < 1 + struct.calcsize(stored):
+        raise ValueError("it ends within a number")
+    return struct.unpack_from(stored, data, 1)[0]
+
+
+def _text(file: Reading, at: int) -> tuple[str, int]:
+    head, at = _head(file, at)
+    if not isinstance(head, Span) or head.kind not in ("str", "bin") or head.size > _HEAD * 64:
+        raise ValueError("a key is no text")
+    return file.read(head.offset, head.size).decode(), at
+
+
+def _modest(count: int) -> int:
+    if count > _MOST_NESTED:
+        raise ValueError(f"{count} values are too many for one value")
+    return count
+
+
+_LOOKED_AT = 100  # samples of the first and of the last file, which say what samples have
+_BLOCK = 1 << 14  # samples
+_SHORT = 256  # bytes of a value that may be a label
+_KEY = "key"
+_JSON = Field("json", "json")
+
+
+@dataclass(eq=False)
+class Datadings(Container):
+    """Files ``.msgpack``, with their ``.offsets`` beside them."""
+
+    kind = "datadings"
+    suffixes = (".msgpack",)
+
+    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
+    data: int = 0
+    """How many of `files` have samples; the others are their offsets."""
+
+    known: frozenset[str] = frozenset()
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        is_map = bool(head) and (0x80 <= head[0] < 0x90 or head[0] in (0xDE, 0xDF))
+        return path.name.lower().endswith(cls.suffixes) and is_map
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Datadings:
+        offsets = [beside for path in paths if os.path.isfile(beside := path.with_name(path.name + ".offsets"))]
+        container = cls.of_files([*paths, *offsets])
+        container.data = len(paths)
+        found, looked_at = dict[str, ColumnType | None](), dict[str, list[Any]]()
+        for unit in {0, len(paths) - 1}:
+            for file, values in itertools.islice(container._maps(unit), _LOOKED_AT):
+                for name, value in values.items():
+                    found[name] = _joined(found.get(name), _type(file, value))
+                    looked_at.setdefault(name, []).extend(_short(file, value))
+        types = {name: type or ColumnType("", why="has no value in the first samples") for name, type in found.items()}
+        where = printable(paths[0])
+        if not types:
+            raise SourceError(f"{where}: no samples in it")
+        named = _KEY if types.get(_KEY, ColumnType("")).kind == "text" else None
+        container.roles = roles_of(types, keys, where, container.account, looked_at, name=named)
+        container.why_unlabeled = container.roles.why_unlabeled
+        container.known = frozenset(types)
+        container.fields, container.label_type = tuple(container.roles.fields.values()), container.roles.label_type
+        container.notes += container.roles.notes
+        return container
+
+    @property
+    def units(self) -> int:
+        return self.data
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        stem, wanted = self.files[unit].removesuffix(".msgpack"), self.roles.wanted
+        for number, (file, maps) in enumerate(self._maps(unit)):
+            name = f"{stem}/{number:06d}"
+            try:
+                if not self.known >= maps.keys():
+                    unknown = printable(sorted(maps.keys() - self.known)[0])
+                    raise ValueError(f"{unknown} is in none of the first samples: say with --key what is wanted")
+                values = {name: _value(file, maps[name], unit, name, self.roles) for name in wanted & maps.keys()}
+                entry = self.roles.entry(name, values, file.read)
+            except ValueError as error:
+                entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
+            yield entry
+
+    def _maps(self, unit: int) -> Iterator[tuple[Reading, dict[str, Any]]]:
+        """Yield the values of each sample, with the file that they lie in; they are where the offsets say."""
+        name = self.files[unit] + ".offsets"
+        told = _offsets(self.root / name) if name in self.files[self.data :] else itertools.repeat(None)
+        with reading(self.root / self.files[unit]) as file:
+            at = 0
+            for number in itertools.count():
+                said = next(told, -1)
+                if said not in (None, at):
+                    where = "no such sample" if said == -1 else f"that it begins at byte {said}"
+                    raise SourceError(f"{file.path}: sample {number} begins at byte {at}, and {name} says {where}")
+                if at == file.size:
+                    break
+                try:
+                    values, at = read_map(file, at)
+                except ValueError as error:
+                    raise SourceError(f"{file.path}: sample {number}, at byte {at}: {printable(error)}") from error
+                yield file, values
+
+
+def _offsets(path: os.PathLike[str]) -> Iterator[int | None]:
+    with reading(path) as file:
+        if file.size % 8:
+            raise SourceError(f"{file.path}: {file.size} bytes are no offsets: it was cut short")
+        for start in range(0, file.size, 8 * _BLOCK):
+            yield from np.frombuffer(file.read(start, min(8 * _BLOCK, file.size - start)), ">u8").tolist()
+
+
+def _type(file: Reading, value: Any) -> ColumnType | None:
+    """Return what a value is; None where there is none."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return ColumnType("scalar", "bool")
+    if isinstance(value, (int, float)):
+        return ColumnType("scalar", "int64" if isinstance(value, int) else "float64")
+    if value.kind != "array":
+        return ColumnType("text" if value.kind == "str" else "bytes")
+    try:
+        unpacked(file, value.offset)
+    except ValueError as error:
+        return ColumnType("", why=f"holds what JSON cannot say: {printable(error)}")
+    return ColumnType("json")
+
+
+def _short(file: Reading, value: Any) -> list[Any]:
+    """Return a value that may be a label; nothing of any other."""
+    if isinstance(value, Span):
+        is_short = value.kind != "array" and value.size <= _SHORT
+        value = short_text(file.read(value.offset, value.size)) if is_short else None
+    return [] if value is None else [value]
+
+
+def _joined(first: ColumnType | None, second: ColumnType | None) -> ColumnType | None:
+    """Return the type of values of which some are of one type, and some of another."""
+    if first is None or second is None or first == second:
+        return first or second
+    if {first.dtype, second.dtype} == {"int64", "float64"}:
+        return ColumnType("scalar", "float64")
+    return ColumnType("", why="is of several types")
+
+
+def _value(file: Reading, value: Any, unit: int, name: str, roles: Roles) -> Value:
+    field = roles.fields.get(name)
+    if not isinstance(value, Span):
+        if value is not None and field is not None and field.kind not in ("scalar", "class"):
+            raise ValueError(f"{name} is a number, and in the first samples it is {field.kind}")
+        return value  # type: ignore[no-any-return]
+    if field is not None and field.kind in ("scalar", "class"):
+        raise ValueError(f"{name} is no number, as it is in the first samples")
+    if value.kind != "array":
+        return Piece(unit, value.offset, value.size)
+    stored = _JSON.encode(unpacked(file, value.offset))
+    assert isinstance(stored, bytes)
+    return stored

@@ -1,0 +1,1079 @@
+"""N5 (https://github.com/saalfeldlab/n5): a directory of arrays, see `packer.contrib.n5`.
+
+Images are recognised in four layouts. A group is a directory of arrays, whose rows belong together:
+
+==================  ===========================================================================================
+``data`` (uint8)    encoded images one after the other, and ``offsets`` (N integers): where in it each one begins.
+                    With ``sizes`` (N integers) there may be something between them; packer's own groups leave the
+                    rest of a block empty where the next image would not fit into it. Without ``sizes`` there are N + 1
+                    offsets. Names may stand in ``names`` (uint8, UTF-8) and ``name_ends`` (N integers).
+N blocks of 1       (uint8) the bytes of an encoded image each, in mode 1
+N x H x W x 3       (uint8) pixels; also N x 3 x H x W
+N x H x W           (uint8) grey pixels
+==================  ===========================================================================================
+
+The array ``labels``, or ``label``, ``targets``, ``y``, has the labels, and every other array of N rows becomes a field.
+Attributes of the group or of the labels may name the ``classes``.
+
+A sample is a range of a block's file where the blocks are raw and a block has all of it.
+
+The arrays of N5 (https://github.com/saalfeldlab/n5, specification 4.0.0): directories, with a file for each block.
+
+``attributes.json`` in an array's directory has ``dimensions``, ``blockSize``, ``dataType`` and ``compression``. Axis 0
+is the one along which elements lie next to each other: NumPy counts axes from the other end, and so does this module. A
+block's file lies where the block's numbers along the axes lead, that of axis 0 first, such as ``0/0/17``:
+
+=============  ======================================================================
+u16            mode: 0, or 1 where the count of elements is said; big-endian, as all
+u16            how many axes there are
+u32, each      the block's extent along each axis, axis 0 first
+u32            in mode 1: how many elements there are
+               the elements, compressed as the attributes say
+=============  ======================================================================
+
+A block at the far end of an axis ends with the array; some tools write it in full. A block without a file is zeros.
+Before N5 2.0 the attributes had ``"compressionType": "gzip"`` in place of ``"compression": {"type": "gzip"}``.
+
+Which arrays of an N5 group are its images, labels and fields.
+
+How images lie in the arrays of N5: a row of an array each, a block each, or one after the other.
+
+N5: a group of arrays, which z5py, TensorStore and N5's own tools read.
+
+``attributes.json``    of the group: the version of N5, and ``classes``, the names of the classes where there are some
+``data``               (uint8) the images one after the other
+``offsets``, ``sizes`` (uint64) where in ``data`` each image begins, and its bytes
+``labels``             (int64; float64 of labels that are floats) -1 of a sample without a label
+``names``              (uint8) the names of the samples one after the other, without anything between them
+``name_ends``          (uint64) where in ``names`` each name ends
+``heights``, ``widths``  (int32) pixels; with the codec ``raw`` alone, whose pixels nobody understands without
+
+All arrays have one dimension and are not compressed. A block is a file: a header of 8 bytes, and the elements,
+big-endian. The blocks of ``data`` are the shards, and no image crosses them: where the next one does not fit, zeros
+fill the block. The last block of an array ends with the array. See `packer.contrib.n5`.
+
+The other arrays are known when all samples are, so they are written at the end. N5 has no place for fields: packer's
+index has their numbers, and a copy of what else they are.
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import json
+import math
+import os
+import re
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._account import Account, has_label_name, is_label_name
+from packer._codecs import UNLABELED
+from packer._containers.compression import MOST_UNPACKED, unpack
+from packer._containers.contract import Chosen, ChosenField, Container, Entry, Packed, Piece, PixelLayout, suffix_of
+from packer._containers.roles import are_whole
+from packer._fields import Field, Stored
+from packer._formats.contract import NOTHING, Contents, Frame, Placed
+from packer._formats.foreign import ShardWriter
+from packer._storage.files import Spool
+from packer._storage.packfile import PackFile
+from packer._storage.safe_open import name_problem
+from packer._table import Ints, Sample, Table, blocks, encode_name
+from packer.errors import DestinationError, OptionError, PackError, SourceError, printable
+
+__all__ = [
+    "ATTRIBUTES",
+    "N5",
+    "Array",
+    "Block",
+    "BlockFiles",
+    "Group",
+    "Images",
+    "N5Writer",
+    "Rows",
+    "images_of",
+    "read_attributes",
+]
+
+ATTRIBUTES = "attributes.json"
+
+_LONGEST_ATTRIBUTES = 64 << 20  # bytes, which the names of a million classes do not fill
+_NUMBER = re.compile("0|[1-9][0-9]{0,17}")
+_TYPES = {f"{sign}int{8 * size}": f">{sign[:1] or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)}
+_TYPES |= {"float32": ">f4", "float64": ">f8"}
+_MOST_AXES = 32
+_RATIO = 1032  # deflate makes bytes smaller than that by no more
+_FREE = 1 << 24  # elements that may be zeros without a file
+_HEADER = struct.Struct(">HH")
+
+
+def read_attributes(directory: Path) -> dict[str, Any] | None:
+    """Return the attributes of a group or an array; None where the directory has none.
+
+    Raises
+    ------
+    SourceError
+        If the file is no JSON object, or is no regular file.
+    """
+    path = directory / ATTRIBUTES
+    if not os.path.lexists(path):
+        return None
+    try:
+        with PackFile(directory, ATTRIBUTES) as file:
+            if file.size > _LONGEST_ATTRIBUTES:
+                raise SourceError(f"{printable(path)}: {file.size:,} bytes are no attributes of N5")
+            attributes = json.loads(file.read(0, file.size))
+    except PackError as error:
+        raise SourceError(str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{printable(path)}: no JSON: {printable(error)}") from error
+    if not isinstance(attributes, dict):
+        raise SourceError(f"{printable(path)}: no attributes of N5, which are a JSON object")
+    return attributes
+
+
+@dataclass(frozen=True, eq=False)
+class BlockFiles(Sequence[str]):
+    """The files of an array's blocks, in their order, as paths below a container's root.
+
+    Attributes
+    ----------
+    folder : str
+        The array's directory below the root, with a slash behind it; or empty.
+    grid : tuple of int
+        How many blocks there are along each axis.
+    places : (F,) int64 array
+        The number of each block that has a file, in the order of an array of blocks; ascending.
+    """
+
+    folder: str
+    grid: tuple[int, ...]
+    places: Ints
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        return self.folder + _path(self.grid, int(self.places[number]))
+
+    def find(self, place: int) -> int | None:
+        """Return the number of a block's file; None where it has none."""
+        number = int(np.searchsorted(self.places, place))
+        return number if number < len(self.places) and self.places[number] == place else None
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A block, whose file is open and was found to have as many bytes as its header says.
+
+    Attributes
+    ----------
+    number : int
+        The number of its file, in `Array.files`.
+    file : PackFile
+    extent : tuple of int
+        Elements along each axis, in NumPy's order.
+    begin : int
+        The byte where the elements begin.
+    count : int
+        How many elements there are.
+    """
+
+    number: int
+    file: PackFile
+    extent: tuple[int, ...]
+    begin: int
+    count: int
+
+    @property
+    def held(self) -> int:
+        """How many bytes the elements have in the file."""
+        return self.file.size - self.begin
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes of the elements as they lie in the file; SourceError where the disk fails."""
+        try:
+            return self.file.read(self.begin + offset, size)
+        except PackError as error:
+            raise SourceError(str(error)) from error
+
+
+class Array:
+    """One array.
+
+    Parameters
+    ----------
+    root : Path
+        The container's.
+    name : str
+        The array's directory below it, with slashes; empty for the root itself.
+    attributes : dict
+        As `read_attributes` returns them.
+
+    Attributes
+    ----------
+    name : str
+    path : Path
+    shape, blocks, grid : tuple of int
+        Elements of the array and of a block, and blocks of the array, along each axis, in NumPy's order.
+    dtype : dtype
+        Big-endian.
+    compression : {"raw", "gzip", "zlib"}
+    files : BlockFiles
+
+    Raises
+    ------
+    SourceError
+        If the attributes are none of an array, a compression is unknown, or far more is said to be there than there is.
+    """
+
+    def __init__(self, root: Path, name: str, attributes: dict[str, Any]) -> None:
+        self.root, self.name, self.path = root, name, root / name
+        self.shape, self.blocks = self._axes(attributes, "dimensions"), self._axes(attributes, "blockSize")
+        kind = attributes.get("dataType")
+        if not isinstance(kind, str) or kind not in _TYPES:
+            raise self.error(f"its dataType is {_said(kind)}, which packer does not read")
+        self.dtype = np.dtype(_TYPES[kind])
+        if len(self.blocks) != len(self.shape) or min(self.blocks) < 1:
+            raise self.error(f"its blockSize does not fit to {len(self.shape)} dimensions")
+        self.compression = self._compression(attributes)
+        self.grid = tuple(-(-size // block) for size, block in zip(self.shape, self.blocks, strict=True))
+        self.files = BlockFiles(f"{name}/" if name else "", self.grid, self._places())
+        self._slab: tuple[int, npt.NDArray[Any]] | None = None
+
+    @staticmethod
+    def are_of_one(attributes: dict[str, Any] | None) -> bool:
+        """Tell whether attributes are an array's, and not a group's."""
+        return {"dimensions", "blockSize", "dataType"} <= (attributes or {}).keys()
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def error(self, what: str) -> SourceError:
+        """Return the error that names the array."""
+        return SourceError(f"{printable(self.path)}: {what}")
+
+    def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Return elements `start` to `stop` along the first axis, in the machine's order of bytes.
+
+        Raises
+        ------
+        SourceError
+            If a block is damaged, or too much would be read at once.
+        """
+        step = self.blocks[0]
+        parts = []
+        for number in range(start // step, -(-stop // step)):
+            first = number * step
+            parts.append(self._read_slab(number)[max(0, start - first) : stop - first])
+        return np.concatenate(parts) if parts else np.empty((0, *self.shape[1:]), self.dtype.newbyteorder("="))
+
+    def block(self, number: int) -> Block:
+        """Open the block in a file, by the file's number in `files`; SourceError where the file is damaged."""
+        try:
+            file = PackFile(self.root, self.files[number])
+            block = self._from_header(number, file)
+        except PackError as error:
+            raise SourceError(str(error)) from error
+        size = block.count * self.dtype.itemsize
+        wrong = size != block.held if self.compression == "raw" else size > block.held * _RATIO
+        if size > MOST_UNPACKED or wrong:
+            what = f"damaged or cut short: {size:,} bytes of elements are not in {block.held:,}"
+            raise SourceError(f"{printable(file.path)}: {what}")
+        return block
+
+    def elements(self, block: Block) -> npt.NDArray[Any]:
+        """Return all elements of a block, one after the other; SourceError where they are damaged."""
+        return np.frombuffer(self._expanded(block), self.dtype)
+
+    def _read_slab(self, number: int) -> npt.NDArray[Any]:
+        """Return the elements of all blocks that have the same number along the first axis."""
+        if self._slab is not None and self._slab[0] == number:
+            return self._slab[1]
+        height = min(self.blocks[0], self.shape[0] - number * self.blocks[0])
+        if (size := height * math.prod(self.shape[1:]) * self.dtype.itemsize) > MOST_UNPACKED:
+            raise self.error(f"a row of its blocks has {size:,} bytes, which are too many to be read at once")
+        slab = np.zeros((height, *self.shape[1:]), self.dtype.newbyteorder("="))
+        each = math.prod(self.grid[1:])
+        first, last = np.searchsorted(self.files.places, [number * each, (number + 1) * each]).tolist()
+        for file in range(first, last):
+            place = np.unravel_index(int(self.files.places[file]), self.grid)
+            block = self.block(file)
+            corner = [int(at) * step for at, step in zip(place, self.blocks, strict=True)]
+            corner[0] = 0
+            room = slab[tuple(slice(at, at + step) for at, step in zip(corner, self.blocks, strict=True))]
+            room[...] = self.elements(block).reshape(block.extent)[tuple(map(slice, room.shape))]
+        self._slab = number, slab
+        return slab
+
+    def _from_header(self, number: int, file: PackFile) -> Block:
+        axes = len(self.shape)
+        head = file.read(0, min(file.size, _HEADER.size + 4 * axes + 4))
+        mode, said = _HEADER.unpack_from(head) if len(head) >= _HEADER.size else (0, 0)
+        begin = _HEADER.size + 4 * axes + 4 * (mode == 1)
+        if mode > 1 or said != axes or len(head) < begin:
+            raise SourceError(f"{printable(file.path)}: no block of an N5 array of {axes} dimensions")
+        numbers = struct.unpack_from(f">{axes + (mode == 1)}I", head, _HEADER.size)
+        extent = numbers[:axes][::-1]
+        where = np.unravel_index(int(self.files.places[number]), self.grid)
+        for at, size, total, length in zip(where, self.blocks, self.shape, extent, strict=True):
+            if not min(size, total - int(at) * size) <= length <= size:
+                shown = " x ".join(map(str, extent))
+                raise SourceError(f"{printable(file.path)}: damaged: its header says {shown} elements")
+        count = numbers[-1] if mode == 1 else math.prod(extent)
+        if count != math.prod(extent) and not self.ragged:
+            raise SourceError(f"{printable(file.path)}: damaged: its header says {count} elements")
+        return Block(number, file, extent, begin, count)
+
+    @property
+    def ragged(self) -> bool:
+        """Whether each element of the array is a block of its own, which then may have any number of bytes."""
+        return self.blocks == (1,) and self.dtype.itemsize == 1
+
+    def _expanded(self, block: Block) -> bytes:
+        data = block.read(0, block.held)
+        if self.compression == "raw":
+            return data
+        try:
+            return unpack(self.compression, data, block.count * self.dtype.itemsize)
+        except ValueError as error:
+            raise SourceError(f"{printable(block.file.path)}: damaged: {error}") from error
+
+    def _axes(self, attributes: dict[str, Any], member: str) -> tuple[int, ...]:
+        numbers = attributes.get(member)
+        if not isinstance(numbers, list) or not 1 <= len(numbers) <= _MOST_AXES or not all(map(_is_extent, numbers)):
+            raise self.error(f"its {member} are {_said(numbers)}")
+        return tuple(reversed(numbers))
+
+    def _compression(self, attributes: dict[str, Any]) -> str:
+        said = attributes.get("compression", attributes.get("compressionType"))
+        members = said if isinstance(said, dict) else {"type": said}
+        name = members.get("type")
+        if name == "gzip" and members.get("useZlib") is True:
+            return "zlib"
+        if name not in ("raw", "gzip"):
+            raise self.error(f"its blocks are compressed by {_said(name)}. Write it with raw or gzip blocks.")
+        return str(name)
+
+    def _places(self) -> Ints:
+        """Return the numbers of the blocks that have files, ascending.
+
+        Zeros take no file, so a few bytes of attributes could promise more of them than anybody can read: there may be
+        as many as there are other elements, and some more.
+        """
+        total = math.prod(self.shape)
+        if total >= 1 << 62 or math.prod(self.grid) >= 1 << 62:
+            raise self.error(f"its dimensions are {_said(list(reversed(self.shape)))}")
+        found = np.array(list(self._found(self.path, ())), np.int64).reshape(-1, 2)
+        places, held = np.sort(found[:, 0]), int(found[:, 1].sum())
+        there = held * (1 if self.compression == "raw" else _RATIO) // self.dtype.itemsize
+        if total > 2 * there + _FREE:
+            raise self.error(f"blocks are missing: {len(places):,} of {math.prod(self.grid):,} are there")
+        return places
+
+    def _found(self, directory: Path, way: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+        """Yield the number and the file's size of each block below a directory, which such a way leads to."""
+        try:
+            entries = list(os.scandir(directory))
+        except OSError as error:
+            raise SourceError(f"{printable(directory)}: cannot be listed: {error.strerror}") from error
+        bound = self.grid[len(self.grid) - 1 - len(way)]
+        for entry in entries:
+            if not _NUMBER.fullmatch(entry.name) or int(entry.name) >= bound:
+                continue  # attributes, or a block that lies outside of an array that became smaller
+            if entry.is_symlink():
+                raise SourceError(f"{printable(entry.path)}: is a symbolic link, and the files of an N5 array are none")
+            here = *way, int(entry.name)
+            if len(here) == len(self.grid):
+                yield int(np.ravel_multi_index(here[::-1], self.grid)), entry.stat().st_size
+            elif entry.is_dir():
+                yield from self._found(Path(entry.path), here)
+
+
+def _path(grid: tuple[int, ...], place: int) -> str:
+    return "/".join(str(int(at)) for at in reversed(np.unravel_index(place, grid)))
+
+
+def _is_extent(number: Any) -> bool:
+    return type(number) is int and 0 <= number < 1 << 62
+
+
+def _said(value: Any) -> str:
+    text = printable(json.dumps(value))
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+Image = Piece | Packed | bytes
+
+_HEAD = 32  # bytes, by which an image is known
+_STEP = 1024  # samples that are listed at once
+_CHANNELS = {3: "RGB", 1: "L"}
+
+
+class Images(abc.ABC):
+    """The images in an array.
+
+    Attributes
+    ----------
+    array : Array
+        Whose blocks are the container's files.
+    count : int
+    step : int
+        How many are listed at once.
+    pixels : PixelLayout, optional
+        How pixels lie; None of encoded images.
+    shape : (height, width), optional
+        The size of each image, where images are pixels.
+    note : str
+        What a person should know; else empty.
+    """
+
+    pixels: PixelLayout | None = None
+    shape: tuple[int, int] | None = None
+    note = ""
+
+    def __init__(self, array: Array, count: int, step: int = _STEP) -> None:
+        self.array, self.count, self.step = array, count, step
+
+    @abc.abstractmethod
+    def between(self, start: int, stop: int) -> Iterator[tuple[Image, str]]:
+        """Yield images `start` to `stop`, each with the suffix of its name.
+
+        Raises
+        ------
+        SourceError
+            If a block is damaged, or an image has none.
+        """
+
+
+class _Pixels(Images):
+    """An array of N x H x W x 3 or N x 3 x H x W bytes; or of N x H x W, which are grey."""
+
+    def __init__(self, array: Array, layout: PixelLayout, shape: tuple[int, int]) -> None:
+        each = array.blocks[0]
+        super().__init__(array, len(array), -(-_STEP // each) * each)
+        self.pixels, self.shape = layout, shape
+        self._whole = math.prod(array.grid[1:]) == 1
+        if not self._whole:
+            self.note = f"{array.name}: an image lies in several blocks, so its pixels are copied"
+
+    def between(self, start: int, stop: int) -> Iterator[tuple[Image, str]]:
+        blocks, each = _Blocks(self.array), self.array.blocks[0]
+        size = math.prod(self.array.shape[1:])
+        for number in range(start, stop):
+            block = blocks.at(number // each) if self._whole else None
+            if block is not None and block.extent[1:] == self.array.shape[1:]:
+                yield blocks.piece(block, number % each * size, size), ".png"
+            else:  # zeros that nobody wrote, or rows with others between them
+                yield self.array.rows(number, number + 1).tobytes(), ".png"
+
+
+class _BlockEach(Images):
+    """An array of N blocks of one element each, which are the bytes of an image each."""
+
+    def __init__(self, array: Array) -> None:
+        super().__init__(array, len(array))
+
+    def between(self, start: int, stop: int) -> Iterator[tuple[Image, str]]:
+        blocks = _Blocks(self.array)
+        for number in range(start, stop):
+            block = blocks.at(number)
+            if block is None:
+                raise self.array.error(f"image {number} has no block")
+            yield blocks.piece(block, 0, block.count), suffix_of(blocks.head(block, 0))
+
+
+class _OneByOne(Images):
+    """Bytes of images one after the other, and arrays that say where each one begins, and how many bytes it has.
+
+    Without an array of sizes, each image ends where the next one begins, and the offsets are one more than the images.
+    """
+
+    def __init__(self, array: Array, offsets: Array, sizes: Array | None) -> None:
+        super().__init__(array, len(offsets) - (sizes is None))
+        self._offsets, self._sizes = offsets, sizes
+        self._copied = 0
+
+    def between(self, start: int, stop: int) -> Iterator[tuple[Image, str]]:
+        blocks, each = _Blocks(self.array), self.array.blocks[0]
+        begins = self._offsets.rows(start, stop + (self._sizes is None)).tolist()
+        if self._sizes is None:
+            sizes = [end - begin for begin, end in itertools.pairwise(begins)]
+        else:
+            sizes = self._sizes.rows(start, stop).tolist()
+        for number, begin, size in zip(range(start, stop), begins, sizes, strict=False):
+            if not (begin >= 0 and 0 < size <= min(MOST_UNPACKED, len(self.array) - begin)):
+                raise self.array.error(f"damaged: image {number} has {size} bytes from {begin} on")
+            place, offset = divmod(begin, each)
+            block = blocks.at(place)
+            if block is None:
+                raise self.array.error(f"image {number} lies in block {place}, which is missing")
+            image = blocks.piece(block, offset, size) if offset + size <= each else self._joined(number, begin, size)
+            yield image, suffix_of(blocks.head(block, offset)[:size])
+
+    def _joined(self, number: int, begin: int, size: int) -> bytes:
+        """Return an image that lies in several blocks."""
+        self._copied += size
+        if self._copied > len(self.array):  # offsets that lead to the same bytes again and again would fill the disk
+            raise self.array.error(f"damaged: image {number} overlaps others")
+        return bytes(self.array.rows(begin, begin + size).tobytes())
+
+
+class _Blocks:
+    """The blocks of an array, of which the last one stays open."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self._place, self._block = -1, None  # type: int, Block | None
+        self._elements: bytes | None = None
+
+    def at(self, place: int) -> Block | None:
+        """Return a block by its number in the array; None where it has no file."""
+        if place != self._place:
+            number = self._array.files.find(place)
+            self._block = None if number is None else self._array.block(number)
+            self._place, self._elements = place, None
+        return self._block
+
+    def piece(self, block: Block, offset: int, size: int) -> Piece | Packed:
+        """Return where bytes of a block lie."""
+        if offset + size > block.count:
+            raise self._array.error(f"damaged: {self._array.files[block.number]} ends before an image does")
+        if self._array.compression == "raw":
+            return Piece(block.number, block.begin + offset, size)
+        whole = Piece(block.number, block.begin, block.held)
+        return Packed(whole, self._array.compression, block.count, offset, size)
+
+    def head(self, block: Block, offset: int) -> bytes:
+        """Return the first bytes of an image."""
+        size = min(_HEAD, block.count - offset)
+        if self._array.compression == "raw":
+            return block.read(offset, size)
+        if self._elements is None:
+            self._elements = self._array.elements(block).tobytes()
+        return self._elements[offset : offset + size]
+
+
+def images_of(array: Array, sibling: Callable[[str], Array | None]) -> Images | None:
+    """Return the images in an array; None where there are none.
+
+    Parameters
+    ----------
+    array : Array
+    sibling : callable
+        Returns the array of a name in the same group; None where there is none.
+
+    Raises
+    ------
+    SourceError
+        If the arrays that say where images begin are none.
+    """
+    if array.dtype.str != "|u1":
+        return None
+    if len(array.shape) > 1:
+        return _pixels(array)
+    if array.ragged:
+        return _BlockEach(array)
+    offsets, sizes = sibling("offsets"), sibling("sizes")
+    if offsets is None:
+        return None
+    for array_of_places in (offsets, sizes):
+        if array_of_places is not None:
+            _require_integers(array_of_places, len(offsets))
+    return _OneByOne(array, offsets, sizes)
+
+
+def _pixels(array: Array) -> Images | None:
+    """Return the images whose pixels are the rows of an array; None where they are none."""
+    _, *sides = array.shape
+    layout = None
+    if len(sides) == 2:
+        layout, height, width = PixelLayout("HWC", "L"), *sides
+    elif len(sides) == 3 and sides[2] in _CHANNELS:
+        layout, height, width = PixelLayout("HWC", _CHANNELS[sides[2]]), *sides[:2]
+    elif len(sides) == 3 and sides[0] in _CHANNELS:
+        layout, height, width = PixelLayout("CHW", _CHANNELS[sides[0]]), *sides[1:]
+    return None if layout is None or not height * width else _Pixels(array, layout, (height, width))
+
+
+def _require_integers(array: Array, count: int) -> None:
+    """Raise SourceError where an array is none of so many integers."""
+    if array.shape != (count,) or array.dtype.kind not in "iu":
+        raise array.error(f"its elements are not {count} integers")
+
+
+_LABELS = ("labels", "label", "targets", "y")
+_STEP = 1 << 16  # labels that are looked at together
+_OF_DATA = {"offsets", "sizes", "names", "name_ends"}
+_OF_NUMBERS, _OF_ROWS = ("scalar", "class"), ("array", "labels", "boxes", "keypoints")
+_DTYPES = {"i1": "int8", "i2": "int16", "i4": "int32", "u1": "uint8", "u2": "uint16", "f4": "float32", "f8": "float64"}
+_SIGNED = {"uint8": "int16", "uint16": "int32"}  # scalars have a sign
+_NO_IMAGES = "no array of images that packer reads: N x H x W x 3 uint8, a block an image, or data and offsets"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The arrays whose rows belong together.
+
+    Attributes
+    ----------
+    images : Images
+    labels : Array, optional
+    names : (Array, Array), optional
+        The bytes of all names, and where each one ends.
+    columns : dict of Field to Array
+    classes : list of str, optional
+    """
+
+    images: Images
+    labels: Array | None
+    names: tuple[Array, Array] | None
+    columns: Mapping[Field, Array]
+    classes: list[str] | None
+
+
+class Group:
+    """The arrays below a directory, opened when they are asked for.
+
+    Attributes
+    ----------
+    root : Path
+    account : Account
+        What became of the arrays.
+    """
+
+    def __init__(self, root: Path, only: str | None = None) -> None:
+        self.root, self.account = root, Account()
+        self._only = only
+        self._chooses = False  # whether keys say what is wanted
+        self._arrays: dict[str, Array | None] = {}
+
+    @classmethod
+    def at(cls, path: Path) -> Group:
+        """Return the group in a directory; an array alone is a group of one."""
+        if Array.are_of_one(read_attributes(path)):
+            return cls(path.parent, path.name)
+        return cls(path)
+
+    def array(self, name: str) -> Array | None:
+        """Return an array by its path; None where there is none."""
+        if name not in self._arrays:
+            attributes = None if name_problem(name) else read_attributes(self.root / name)
+            there = attributes is not None and Array.are_of_one(attributes)
+            self._arrays[name] = Array(self.root, name, attributes) if there and attributes else None
+        return self._arrays[name]
+
+    def _require(self, name: str, key: str) -> Array:
+        """Return an array that a person named."""
+        array = self.array(name)
+        if array is None:
+            raise SourceError(f"{printable(self.root)}: --key {key}={printable(name)}: there is no such array in it")
+        return array
+
+    def names(self) -> list[str]:
+        """Return the names of all arrays and groups in the directory."""
+        if self._only is not None:
+            return [self._only]
+        return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir(follow_symlinks=False))
+
+    def rows(self, keys: Mapping[str, str]) -> Rows:
+        """Return the arrays that keys name; without any, all that belong together.
+
+        Raises
+        ------
+        SourceError
+            If an array is not there, or has another number of rows; or if it is not clear which one has the images.
+        OptionError
+            If a key cannot be what it should become.
+        """
+        chosen, self._chooses = Chosen.of(keys), bool(keys)
+        images = self._only_images() if chosen.image is None else self._named_images(chosen.image)
+        labels, columns = self._named_columns(images, chosen) if keys else self._all_columns(images)
+        if labels is not None and len(labels.shape) != 1:
+            raise labels.error(f"labels are numbers, and these have {len(labels.shape)} dimensions")
+        return Rows(images, labels, self._names_of(images), columns, self._classes(labels))
+
+    @staticmethod
+    def has_gaps(labels: Array) -> bool:
+        """Tell whether floats are the numbers of classes, with NaN where an image has none."""
+        parts = (labels.rows(start, min(start + _STEP, len(labels))) for start in range(0, len(labels), _STEP))
+        return are_whole(parts) == (True, True)
+
+    def _named_images(self, name: str) -> Images:
+        """Return the images in an array that a person named."""
+        images = self._images(self._require(name, "image"))
+        if images is None:
+            raise SourceError(f"{printable(self.root / name)}: {_NO_IMAGES}")
+        return images
+
+    def _only_images(self) -> Images:
+        """Return the images of the group."""
+        names = self.names()
+        found = {}
+        for name in names:
+            array = self._readable(name)
+            images = None if array is None or name in _OF_DATA else self._images(array)
+            if images is not None:
+                found[name] = images
+        if len(found) != 1:
+            what = f"images are in several arrays: {', '.join(map(printable, found))}" if found else _NO_IMAGES
+            below = "" if found else f". There are {', '.join(map(printable, names[:9]))}" if names else ""
+            raise SourceError(f"{printable(self.root)}: {what}. --key image=NAME names an array{below}")
+        (images,) = found.values()
+        return images
+
+    def _named_columns(self, images: Images, chosen: Chosen) -> tuple[Array | None, dict[Field, Array]]:
+        labels = None if chosen.label is None else self._require(chosen.label, "label")
+        columns = {field: self._require(field.key, field.name) for field in chosen.fields}
+        arrays = [*columns.values(), *([] if labels is None else [labels])]
+        for array in arrays:
+            if len(array) != images.count:
+                raise array.error(f"has {len(array)} rows, and there are {images.count} images")
+        taken = {images.array.name, *(array.name for array in arrays)}
+        left = [name for name in self.names() if name not in taken | _OF_DATA]
+        if left:
+            self.account.left_out("array", "no --key names it", left, chosen=True)
+        return labels, {_field(field, array): array for field, array in columns.items()}
+
+    def _all_columns(self, images: Images) -> tuple[Array | None, dict[Field, Array]]:
+        arrays = {}
+        for name in self.names():
+            array = self._readable(name)
+            if array is None or array is images.array or (name in _OF_DATA and len(images.array.shape) == 1):
+                continue
+            if len(array) == images.count:
+                arrays[name] = array
+                continue
+            rows = f"it has {len(array):,} rows for {images.count:,} images"
+            self.account.left_out("array", rows, [name])
+            if has_label_name(name):
+                self.account.looks_like_labels("array", name, "", rows)
+        label = self._label_among(arrays)
+        columns = {}
+        for name, array in arrays.items():
+            if array is label:
+                continue
+            try:
+                columns[_field(ChosenField(name, "", name), array)] = array
+            except OptionError as error:
+                self.account.left_out("array", str(error), [name])
+        return label, columns
+
+    def _label_among(self, arrays: Mapping[str, Array]) -> Array | None:
+        """Return the array of labels, by what it is called; None where nobody can tell."""
+        able = [name for name, array in arrays.items() if len(array.shape) == 1]
+        known = [name for name in _LABELS if name in able] or [name for name in able if is_label_name(name)]
+        if known and (len(known) == 1 or known[0] in _LABELS):
+            self.account.taken("array", "the label", [known[0]])
+            self.account.candidates.clear()
+            return arrays[known[0]]
+        for name in filter(has_label_name, arrays):
+            why = "" if name in able else f"has {len(arrays[name].shape)} dimensions"
+            self.account.looks_like_labels("array", name, f"--key label={name}" if name in able else "", why)
+        return None
+
+    def _names_of(self, images: Images) -> tuple[Array, Array] | None:
+        """Return the arrays of names beside encoded images."""
+        names, ends = (self._sibling(images.array, name) for name in ("names", "name_ends"))
+        if images.pixels is not None or names is None or ends is None:
+            return None
+        if (
+            names.dtype.str != "|u1"
+            or len(names.shape) != 1
+            or ends.shape != (images.count,)
+            or ends.dtype.kind not in "iu"
+        ):
+            raise names.error(f"they are not the names of {images.count} images")
+        return names, ends
+
+    def _classes(self, labels: Array | None) -> list[str] | None:
+        """Return the names of the classes, where attributes of the group or of the labels have them."""
+        if labels is None:
+            return None
+        for path in (labels.path, labels.path.parent):
+            classes = (read_attributes(path) or {}).get("classes")
+            if isinstance(classes, list) and classes and all(isinstance(name, str) for name in classes):
+                return classes
+        return None
+
+    def _images(self, array: Array) -> Images | None:
+        return images_of(array, lambda name: self._sibling(array, name))
+
+    def _sibling(self, array: Array, name: str) -> Array | None:
+        folder = array.name.rpartition("/")[0]
+        return self.array(f"{folder}/{name}" if folder else name)
+
+    def _readable(self, name: str) -> Array | None:
+        """Return an array; None where there is none, or none that packer reads, which is left out."""
+        try:
+            array = self.array(name)
+        except SourceError as error:
+            self._arrays[name] = array = None
+            if not self._chooses:
+                self.account.left_out("array", str(error), [name])
+        return array
+
+
+def _field(chosen: ChosenField, array: Array) -> Field:
+    """Return the field of an array's rows; OptionError where they are none."""
+    name, rank = chosen.name, len(array.shape) - 1
+    kind = chosen.kind or ("array" if rank else "scalar")
+    allowed = _OF_ROWS if rank else _OF_NUMBERS
+    if kind not in allowed:
+        raise OptionError(f"{chosen}: the rows of {printable(array.name)} can be {', '.join(allowed)}")
+    dtype = _DTYPES.get(array.dtype.str[1:], "int64")
+    try:
+        if kind == "scalar":
+            return Field(name, kind, _SIGNED.get(dtype, dtype))
+        return Field(name, kind, dtype, rank) if kind == "array" else Field(name, kind)
+    except ValueError as error:
+        raise OptionError(f"{error}. --key NAME={printable(array.name)} names it otherwise") from error
+
+
+_LOOKED_AT = 64  # directories by which a group is known that has no attributes
+
+
+@dataclass(eq=False)
+class N5(Container):
+    """A group of arrays, or one array.
+
+    Attributes
+    ----------
+    rows : Rows
+    """
+
+    rows: Rows = field(kw_only=True)
+
+    kind = "n5"
+
+    units_are_files = False  # but steps through the images, each of which may lie in several blocks
+
+    @classmethod
+    def recognise_file(cls, path: Path, head: bytes) -> bool:
+        return False
+
+    @classmethod
+    def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
+        attributes = read_attributes(path) if ATTRIBUTES in names else None
+        if attributes is not None and ("n5" in attributes or Array.are_of_one(attributes)):
+            return [path]
+        below = [path / name for name in sorted(names)[:_LOOKED_AT]]
+        found = any(Array.are_of_one(read_attributes(one)) for one in below if os.path.isfile(one / ATTRIBUTES))
+        return [path] if found else None
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> N5:
+        if len(paths) != 1:
+            raise OptionError(f"N5 is read one directory at a time, and these are {len(paths)}")
+        if "name" in keys:
+            raise OptionError("--key name: the arrays of N5 hold no text; samples are called by their numbers")
+        group = Group.at(paths[0])
+        rows = group.rows(keys)
+        labels = rows.labels
+        is_float = labels is not None and labels.dtype.kind == "f" and not group.has_gaps(labels)
+        return cls(
+            group.root,
+            rows.images.array.files,
+            tuple(rows.columns),
+            rows.classes,
+            "float" if is_float else "class",
+            rows.images.pixels,
+            [rows.images.note] * bool(rows.images.note),
+            account=group.account,
+            rows=rows,
+        )
+
+    @property
+    def units(self) -> int:
+        return -(-self.rows.images.count // self.rows.images.step)
+
+    def entries(self, unit: int) -> Iterator[Entry]:
+        images = self.rows.images
+        start = unit * images.step
+        stop = min(start + images.step, images.count)
+        digits = len(str(images.count - 1))
+        names, labels = self._names(start, stop), self._labels(start, stop)
+        columns = [_stored(field, array, start, stop) for field, array in self.rows.columns.items()]
+        values = zip(*columns, strict=True) if columns else itertools.repeat(())
+        of_fields = [field.name for field in self.fields]
+        for number, (image, suffix), label, stored in zip(
+            range(start, stop), images.between(start, stop), labels, values, strict=False
+        ):
+            name = next(names, "") or f"{number:0{digits}d}{suffix}"
+            yield Entry(name, image, label, dict(zip(of_fields, stored, strict=True)), images.shape)
+
+    def _labels(self, start: int, stop: int) -> list[Any]:
+        """Return labels; None where there is none."""
+        labels = self.rows.labels
+        if labels is None:
+            return [None] * (stop - start)
+        found = labels.rows(start, stop).tolist()
+        if self.label_type == "float":
+            return [None if math.isnan(label) else label for label in found]
+        return [None if math.isnan(label) or label == UNLABELED else int(label) for label in found]
+
+    def _names(self, start: int, stop: int) -> Iterator[str]:
+        """Yield names; none where nobody wrote them."""
+        if self.rows.names is None:
+            return
+        names, ends = self.rows.names
+        limits = ends.rows(max(0, start - 1), stop).tolist()
+        if not start:
+            limits = [0, *limits]
+        if limits != sorted(limits) or not 0 <= limits[0] <= limits[-1] <= len(names):
+            raise ends.error(f"damaged: the names from {start} on do not lie one after the other")
+        text = names.rows(limits[0], limits[-1]).tobytes()
+        for begin, end in itertools.pairwise(limits):
+            yield text[begin - limits[0] : end - limits[0]].decode("utf-8", "surrogateescape")
+
+
+def _stored(field: Field, array: Array, start: int, stop: int) -> list[Stored]:
+    """Return the values of rows as a pack holds them."""
+    rows = array.rows(start, stop)
+    try:
+        if field.dtype.startswith("float") and field.kind == "scalar":
+            return [None if math.isnan(value) else field.encode(value) for value in rows.tolist()]  # which is no number
+        return [field.encode(value) for value in (rows if field.rank else rows.tolist())]
+    except ValueError as error:
+        raise array.error(f"rows {start} to {stop}: {error}") from error
+
+
+_BLOCK_HEADER = struct.Struct(">HHI")  # mode 0, one dimension, and how many elements
+_LARGEST = (1 << 31) - 1  # bytes of a block
+_USUAL = 64 << 20
+_ELEMENTS = 1 << 20  # of a block of the other arrays
+_CODES = {">u8": ">Q", ">i8": ">q", ">f8": ">d", ">i4": ">i"}
+_VERSION = "2.0.0"  # the first one that writes its attributes as these are; newer tools read it too
+
+_Offset = TypeVar("_Offset", int, Ints)
+
+
+class _Column(NamedTuple):
+    """An array beside ``data``, as far as it is known."""
+
+    dtype: str
+    elements: Spool
+
+    def add(self, value: int | float) -> None:
+        self.elements.append(struct.pack(_CODES[self.dtype], value))
+
+    def extend(self, values: npt.NDArray[Any]) -> None:
+        for block in blocks(values):
+            self.elements.append(block.astype(self.dtype).tobytes())
+
+
+class N5Writer(ShardWriter):
+    """Writes a group of arrays.
+
+    Options: ``shard_size``, the bytes of a block of ``data``; a larger image is refused.
+    """
+
+    shard_name = "data/{}"
+    head_size = _BLOCK_HEADER.size
+    shard_sizes = _USUAL, _LARGEST
+
+    def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
+        super().__init__(path, options, written, contents)
+        types = {
+            "offsets": ">u8",
+            "sizes": ">u8",
+            "labels": ">f8" if contents.label_type == "float" else ">i8",
+            "name_ends": ">u8",
+            "names": "|u1",
+        }
+        if contents.codec == "raw":
+            types |= {"heights": ">i4", "widths": ">i4"}
+        self._columns = {name: _Column(dtype, Spool(path.parent)) for name, dtype in types.items()}
+        self._end = 0  # of the last name
+        if len(written):
+            self._continue(written)
+
+    def frame(self, sample: Sample) -> Frame:
+        if len(sample.data) > self._shard_size:
+            raise DestinationError(
+                f"{printable(sample.name)}: {len(sample.data):,} bytes do not fit into a block of "
+                f"{self._shard_size:,}. Start again with --fresh and a larger --shard-size, at most {_LARGEST}."
+            )
+        frame = Frame(len(self._blob_fields))
+        frame.add_image(sample.data)
+        for one, stored in zip(self._contents.fields, sample.fields, strict=True):
+            if stored is not None and not isinstance(stored, (int, float)):
+                frame.copy_blob(self._blob_fields[one.name], stored)
+        return frame
+
+    def append(self, sample: Sample) -> Placed:
+        placed, name = super().append(sample), encode_name(sample.name)
+        self._end += len(name)
+        columns = self._columns
+        columns["offsets"].add(self._in_data(placed.offset))
+        columns["sizes"].add(len(sample.data))
+        columns["labels"].add(sample.label)
+        columns["names"].elements.append(name)
+        columns["name_ends"].add(self._end)
+        if "heights" in columns:
+            columns["heights"].add(sample.height)
+            columns["widths"].add(sample.width)
+        return placed
+
+    def trailer(self, size: int, *, last: bool) -> bytes:
+        return b"" if last else bytes(_BLOCK_HEADER.size + self._shard_size - size)
+
+    def head(self, lines: bytes, size: int) -> bytes:
+        return _BLOCK_HEADER.pack(0, 1, size - _BLOCK_HEADER.size)
+
+    def beside(self) -> Iterator[tuple[str, bytes]]:
+        classes = {"classes": list(self._contents.classes)} if self._contents.classes else {}
+        yield "attributes.json", _json({"n5": _VERSION, **classes})
+        size = self._start - len(self._shards) * _BLOCK_HEADER.size
+        yield "data/attributes.json", _attributes(size, self._shard_size, "|u1")
+        for name, column in self._columns.items():
+            elements = column.elements.array(column.dtype)
+            yield f"{name}/attributes.json", _attributes(len(elements), _ELEMENTS, column.dtype)
+            for number, start in enumerate(range(0, len(elements), _ELEMENTS)):
+                block = elements[start : start + _ELEMENTS]
+                yield f"{name}/{number}", _BLOCK_HEADER.pack(0, 1, len(block)) + block.tobytes()
+
+    def close(self) -> None:
+        super().close()
+        for column in self._columns.values():
+            column.elements.close()
+
+    def _continue(self, written: Table) -> None:
+        """Take up the rows that an earlier run left behind."""
+        self._end = int(written.name_end[-1])
+        rows = {
+            "offsets": written.offset,
+            "sizes": written.size,
+            "labels": written.label,
+            "names": written.names[: self._end],
+            "name_ends": written.name_end,
+            "heights": written.height,
+            "widths": written.width,
+        }
+        for name, column in self._columns.items():
+            if name != "offsets":
+                column.extend(rows[name])
+        for block in blocks(written.offset):
+            self._columns["offsets"].extend(self._in_data(block))
+
+    def _in_data(self, offset: _Offset) -> _Offset:
+        """Return where in ``data`` lies what lies so far in the files of its blocks, each of which has a header."""
+        return offset - (offset // (_BLOCK_HEADER.size + self._shard_size) + 1) * _BLOCK_HEADER.size
+
+
+def _attributes(size: int, block: int, dtype: str) -> bytes:
+    """Return the attributes of an array."""
+    kind = np.dtype(dtype).name
+    return _json({"dimensions": [size], "blockSize": [block], "dataType": kind, "compression": {"type": "raw"}})
+
+
+def _json(members: Mapping[str, Any]) -> bytes:
+    return json.dumps(members).encode("ascii")

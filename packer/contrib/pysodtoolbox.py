@@ -1,0 +1,104 @@
+"""PySODToolBox's LMDB (ForBigDataset/ImageFolder2LMDB.py): pixels as OpenCV has them, and ``meta_info.pkl`` beside.
+
+That file is a pickled dict: ``keys``, and ``resolution``, a text ``C_H_W`` of each key, or one alone where all are the
+same. A value is H x W x C bytes, blue first. The file does not say whether a value has 8 or 16 bits a channel: its size
+does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from packer._containers.contract import Entry, Piece, PixelLayout, no_keys
+from packer._containers.lmdb import First, LMDBContainer, Tree, Value, failing, shown_key, text_of
+from packer._containers.safe_pickle import unpickled
+from packer._storage.packfile import PackFile
+from packer.errors import SourceError, printable
+
+__all__ = ["PySODToolBox"]
+
+_SIDECAR = "meta_info.pkl"
+_MOST_OPCODES = 1 << 27
+_SHAPE = re.compile("([0-9]{1,6})_([0-9]{1,9})_([0-9]{1,9})")
+
+
+class PySODToolBox(LMDBContainer):
+    """Samples in the order of ``meta_info.pkl``, whose keys are their names."""
+
+    kind = "pysodtoolbox lmdb"
+    shapes: Mapping[bytes, tuple[int, int]]
+    suffixed: bool
+
+    @classmethod
+    def is_of(cls, first: First) -> bool:
+        return os.path.isfile(first.path.with_name(_SIDECAR)) and bool(_shapes_beside(first.path))
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> PySODToolBox:
+        no_keys(cls.kind, keys)
+        for path in paths:
+            channels = {shape[0] for _, shape in _listed_beside(path)}
+            if len(channels) > 1 or not channels <= {1, 3}:
+                raise SourceError(
+                    f"{printable(path)}: has images of {', '.join(map(str, sorted(channels)))} channels, where packer "
+                    "reads 1 or 3, the same of all. Convert the image files instead"
+                )
+        return cls.of_files(paths, pixels=PixelLayout("HWC", "BGR" if channels == {3} else "L"))
+
+    def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
+        found = _listed_beside(path)
+        self.shapes = {key: shape[1:] for key, shape in found}
+        self.suffixed = len({os.path.splitext(key)[0] for key, _ in found}) == len(found)
+        for key, _ in found:
+            place = tree.find(key)
+            if place is None:
+                raise SourceError(f"{printable(path)}: {shown_key(key)}: is not there, and {_SIDECAR} lists it")
+            yield Value(blank.unit, blank.file, key, *place)
+        if tree.entries != len(found):
+            self.account.left_out("key", f"{_SIDECAR} does not list them", count=tree.entries - len(found))
+
+    def entry(self, value: Value) -> Entry:
+        assert self.pixels is not None
+        height, width = self.shapes[value.key]
+        if value.size != self.pixels.size(height, width):
+            what = "pixels of 16 bits" if value.size == 2 * self.pixels.size(height, width) else "not so many pixels"
+            raise ValueError(f"{value.size} bytes for {width} x {height} are {what}. Convert the image files instead")
+        name = text_of(value.key)
+        name = (os.path.splitext(name)[0] if self.suffixed else name) + ".png"
+        return Entry(name, Piece(value.unit, value.offset, value.size), shape=(height, width))
+
+
+def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
+    """Return what `_shapes_beside` does; SourceError in place of its errors."""
+    with failing(path.with_name(_SIDECAR)):
+        try:
+            return _shapes_beside(path)
+        except ValueError as error:
+            raise SourceError(f"{printable(path.with_name(_SIDECAR))}: {printable(error)}") from error
+
+
+def _shapes_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
+    """Return the keys, with channels, height and width, that are listed beside a file; ValueError where none are."""
+    with PackFile(path.with_name(_SIDECAR)) as file:
+        held = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))
+        keys, shapes = (_texts(held, name) for name in ("keys", "resolution"))
+    if not keys or len(set(keys)) < len(keys) or len(shapes) not in (1, len(keys)):
+        raise ValueError(f"lists {len(keys)} keys and {len(shapes)} resolutions")
+    found = []
+    for number, key in enumerate(keys):
+        match = _SHAPE.fullmatch(shapes[number if len(shapes) > 1 else 0])
+        if match is None:
+            raise ValueError("its resolutions are not C_H_W")
+        found.append((key.encode("utf-8", "surrogateescape"), (int(match[1]), int(match[2]), int(match[3]))))
+    return found
+
+
+def _texts(held: Any, name: str) -> list[str]:
+    texts = held.get(name) if isinstance(held, dict) else None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("has no lists of keys and resolutions")
+    return texts

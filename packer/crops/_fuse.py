@@ -1,0 +1,535 @@
+"""Transforms divided: the crop that they begin with, which is chosen before decoding, and what is left.
+
+What a transform is, told by its class alone, without importing torchvision or timm.
+
+A transform can only be one of theirs where their modules are imported already.
+
+torchvision's transforms, read: which crop does what a transform does.
+
+Rules of timm (timm/data/transforms.py), which draw by Python's `random` module.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import random as python_random
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from packer._table import Ints
+from packer.crops._crop import Compose, Crop
+from packer.crops._geometry import Pairs
+from packer.crops._rules import (
+    CenterCrop,
+    Pad,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+    interpolation_of,
+    padding_of,
+    range_of,
+    sides,
+)
+from packer.crops._steps import (
+    ATTEMPTS,
+    CenterCut,
+    Floats,
+    RandomCutOfV1,
+    RandomResizedCut,
+    Record,
+    Resized,
+    below,
+    refuse,
+)
+from packer.crops._torch_rng import Source
+
+__all__ = [
+    "TIMM_READERS",
+    "TORCHVISION_READERS",
+    "CenterCropOrPad",
+    "RandomCropOfV1",
+    "RandomResizedCropAndInterpolation",
+    "ResizeKeepRatio",
+    "Snapshot",
+    "Split",
+    "begins_with_pil",
+    "is_pointwise",
+    "kind_of",
+    "leaves",
+    "plain_fill",
+    "pointwise",
+    "rebuilt",
+    "split",
+    "split_by",
+    "steps_of",
+]
+
+_FAMILIES = {
+    "torch.nn.modules.container": "torch",
+    "torchvision.transforms._presets": "presets",
+    "torchvision.transforms.autoaugment": "v1",
+    "torchvision.transforms.transforms": "v1",
+    "torchvision.transforms.v2._augment": "v2",
+    "torchvision.transforms.v2._auto_augment": "v2",
+    "torchvision.transforms.v2._color": "v2",
+    "torchvision.transforms.v2._container": "v2",
+    "torchvision.transforms.v2._deprecated": "v2",
+    "torchvision.transforms.v2._geometry": "v2",
+    "torchvision.transforms.v2._misc": "v2",
+    "torchvision.transforms.v2._type_conversion": "v2",
+    "timm.data.auto_augment": "timm",
+    "timm.data.naflex_transforms": "timm",
+    "timm.data.random_erasing": "timm",
+    "timm.data.transforms": "timm",
+}
+_CHAINS = ("v1.Compose", "v2.Compose", "torch.Sequential")
+_CHOOSERS = ("RandomApply", "RandomChoice", "RandomOrder")
+_OF_TENSORS = (
+    "ConvertImageDtype",
+    "GaussianNoise",
+    "LinearTransformation",
+    "Normalize",
+    "Patchify",
+    "RandomErasing",
+    "ToDtype",
+    "ToPILImage",
+    "ToPureTensor",
+)
+_OF_ANYTHING = ("Lambda", "Identity", "CutMix", "MixUp", "Sequential", "ModuleList")
+_POINTWISE = (
+    "timm.MaybePILToTensor",
+    "timm.MaybeToTensor",
+    "v1.Normalize",
+    "v1.PILToTensor",
+    "v1.ToTensor",
+    "v2.Normalize",
+    "v2.PILToTensor",
+    "v2.ToImage",
+    "v2.ToPureTensor",
+    "v2.ToTensor",
+)
+_OVERRIDES = ("__call__", "forward", "get_params", "make_params", "transform", "_call_kernel")
+
+
+def kind_of(transform: object) -> str | None:
+    """Return what a transform is, such as ``v2.Resize``; None of other people's, their subclasses, and changed ones."""
+    cls = type(transform)
+    family = _FAMILIES.get(cls.__module__)
+    if family is None or getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is not cls:
+        return None
+    own = getattr(transform, "__dict__", {})
+    hooked = any(own.get(hooks) for hooks in ("_forward_hooks", "_forward_pre_hooks"))
+    return None if hooked or any(name in own for name in _OVERRIDES) else f"{family}.{cls.__qualname__}"
+
+
+def steps_of(transform: Any) -> list[Any] | None:
+    """Return the transforms that a chain applies one after the other; None of what is no chain."""
+    kind = kind_of(transform)
+    if kind not in _CHAINS:
+        return None
+    return list(transform if kind == "torch.Sequential" else transform.transforms)
+
+
+def rebuilt(chain: Any, steps: list[Any]) -> Any:
+    """Return a chain of the same kind, of other steps."""
+    made = type(chain)(*steps) if kind_of(chain) == "torch.Sequential" else type(chain)(steps)
+    if isinstance(chain, torch.nn.Module):
+        made.training = chain.training  # alone: `train` would change the steps too
+    return made
+
+
+def is_pointwise(transform: Any) -> bool:
+    """Tell whether a transform makes a tensor of uint8 or float32 numbers, or scales them, each by itself."""
+    kind = kind_of(transform)
+    if kind in ("v1.ConvertImageDtype", "v2.ConvertImageDtype"):
+        return transform.dtype is torch.float32
+    if kind == "v2.ToDtype":
+        return transform.dtype is torch.float32 and transform.scale is True
+    return kind in _POINTWISE
+
+
+def begins_with_pil(transform: Callable[[Any], Any]) -> bool | None:
+    """Tell whether a transform takes PIL images: True of most of torchvision's and timm's, False where the first one
+    takes tensors alone, None of what is not known.
+    """
+    first = next(_leaves(transform), None)
+    kind = kind_of(first)
+    if kind is None:
+        return None
+    name = kind.partition(".")[2]
+    if name in _CHOOSERS:
+        return begins_with_pil(next(iter(first.transforms), None))  # type: ignore[union-attr, arg-type]
+    return None if name in _OF_ANYTHING else name not in _OF_TENSORS
+
+
+def leaves(transform: Any) -> tuple[Any, ...]:
+    """Return the transforms that are no chains, in their order."""
+    return tuple(_leaves(transform))
+
+
+def _leaves(transform: Any) -> Iterator[Any]:
+    steps = steps_of(transform)
+    if steps is None:
+        yield transform
+    else:
+        for step in steps:
+            yield from _leaves(step)
+
+
+_BY_NUMBER = {2: "bilinear", 3: "bicubic"}  # Pillow's
+
+
+class RandomCropOfV1(RandomCrop):
+    """A RandomCrop that draws as the one of torchvision's first transforms."""
+
+    _cut = RandomCutOfV1
+
+
+def plain_fill(fill: Any) -> Any:
+    """Return the colour of a transform in packer's form; other forms as they are."""
+    colours = [0 if fill is None else fill] if not isinstance(fill, Sequence) else [*fill]
+    plain = [int(c) if isinstance(c, float) and c.is_integer() else c for c in colours]
+    return plain[0] if len(plain) == 1 else tuple(plain)
+
+
+def _resize(op: Any, interpolation: str) -> Crop:
+    return Resize(op.size, interpolation, op.max_size)
+
+
+def _random_resized_crop(op: Any, interpolation: str) -> Crop:
+    return RandomResizedCrop(op.size, op.scale, op.ratio, interpolation)
+
+
+def _random_resized_crop_of_v2(op: Any, interpolation: str) -> Crop | None:
+    drawn_from = getattr(op, "_log_ratio", None)  # made of `ratio` once, so not changed with it
+    if drawn_from is not None and not torch.equal(drawn_from, torch.log(torch.tensor(op.ratio))):
+        return None
+    return _random_resized_crop(op, interpolation)
+
+
+def _by_v1(read: Callable[[Any, str], Crop]) -> Callable[[Any, bool], Crop | None]:
+    """Read a transform that resizes tensors as floats, whose pixels may differ by a level."""
+    return lambda op, by_tensor: None if by_tensor else read(op, _interpolation(op))
+
+
+def _by_v2(read: Callable[[Any, str], Crop | None]) -> Callable[[Any, bool], Crop | None]:
+    """Read a transform that resizes tensors as PIL images if it is told to."""
+    return lambda op, by_tensor: None if by_tensor and op.antialias is not True else read(op, _interpolation(op))
+
+
+def _interpolation(op: Any) -> Any:
+    mode = getattr(op.interpolation, "value", op.interpolation)
+    return _BY_NUMBER.get(mode, mode)
+
+
+def _center_crop(op: Any, by_tensor: bool) -> Crop:
+    return CenterCrop(op.size)
+
+
+def _flip(op: Any, by_tensor: bool) -> Crop:
+    return RandomHorizontalFlip(op.p)
+
+
+def _pad(op: Any, by_tensor: bool) -> Crop | None:
+    return Pad(op.padding, plain_fill(op.fill), op.padding_mode) if _fills(op, by_tensor) else None
+
+
+def _random_crop_of_v1(op: Any, by_tensor: bool) -> Crop | None:
+    twice = op.padding is not None and op.pad_if_needed  # v1 pads twice, which is another image for some modes
+    if (twice and op.padding_mode not in ("constant", "edge")) or not _fills(op, by_tensor):
+        return None
+    return RandomCropOfV1(op.size, op.padding, op.pad_if_needed, plain_fill(op.fill), op.padding_mode)
+
+
+def _random_crop_of_v2(op: Any, by_tensor: bool) -> Crop | None:
+    if not _fills(op, by_tensor):
+        return None
+    left, right, top, bottom = op.padding or (0, 0, 0, 0)
+    margins = left, top, right, bottom
+    return RandomCrop(op.size, margins, op.pad_if_needed, plain_fill(op.fill), op.padding_mode)
+
+
+def _fills(op: Any, by_tensor: bool) -> bool:
+    """Tell whether torchvision can fill the border: of tensors by one number, or in v2 by a colour if constant."""
+    of_v2 = ".v2." in type(op).__module__
+    return not by_tensor or not isinstance(op.fill, Sequence) or (of_v2 and op.padding_mode == "constant")
+
+
+TORCHVISION_READERS: dict[str, Callable[[Any, bool], Crop | None]] = {
+    "v1.CenterCrop": _center_crop,
+    "v1.Pad": _pad,
+    "v1.RandomCrop": _random_crop_of_v1,
+    "v1.RandomHorizontalFlip": _flip,
+    "v1.RandomResizedCrop": _by_v1(_random_resized_crop),
+    "v1.Resize": _by_v1(_resize),
+    "v2.CenterCrop": _center_crop,
+    "v2.Pad": _pad,
+    "v2.RandomCrop": _random_crop_of_v2,
+    "v2.RandomHorizontalFlip": _flip,
+    "v2.RandomResizedCrop": _by_v2(_random_resized_crop_of_v2),
+    "v2.Resize": _by_v2(_resize),
+}
+"""By kind: what makes the crop of a transform, of a PIL image or `by_tensor`; None, or TypeError or ValueError of the
+crop, where packer has none that is the same."""
+
+
+@dataclass(frozen=True)
+class _ResizedCut(RandomResizedCut):
+    """``RandomResizedCropAndInterpolation.get_params``, and the choice among interpolations after it."""
+
+    randoms = RandomResizedCut.randoms + 1
+
+    def choose(self, sizes: Pairs, random: Floats) -> Ints:
+        numbers = super().choose(sizes, random)
+        places = np.array([self._interpolation(number) for number in range(len(self.interpolations))])
+        numbers[:, 4] = places[below(np.full(len(sizes), len(places)), random[:, -1])]
+        return numbers
+
+    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
+        chosen = self._rectangle(height, width)
+        several = range(len(self.interpolations))
+        return *chosen, self._interpolation(python_random.choice(several) if len(several) > 1 else 0)
+
+    def _rectangle(self, height: int, width: int) -> tuple[int, ...]:
+        area, low, high = height * width, *map(math.log, self.ratio)
+        for _ in range(ATTEMPTS):
+            target = python_random.uniform(*self.scale) * area
+            aspect = math.exp(python_random.uniform(low, high))
+            wide, tall = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+            if wide <= width and tall <= height:
+                top, left = python_random.randint(0, height - tall), python_random.randint(0, width - wide)
+                # timm resizes a rectangle without pixels, and stops
+                return min(top, height - 1), min(left, width - 1), max(tall, 1), max(wide, 1)
+        return self._centred_in(height, width)
+
+
+class RandomResizedCropAndInterpolation(Crop):
+    """timm's RandomResizedCrop, whose interpolation may be chosen at random too."""
+
+    def __init__(self, size: Any, scale: Any, ratio: Any, interpolations: tuple[Any, ...]) -> None:
+        out, shares, ratios = sides("size", size), range_of("scale", scale), range_of("ratio", ratio)
+        names = tuple(map(interpolation_of, interpolations))
+        if ratios[0] == 0:
+            raise ValueError(f"ratio is more than 0, not {ratio!r}")
+        step = _ResizedCut(out, shares, ratios, names)
+        self._be(step, size=out, scale=shares, ratio=ratios, interpolations=names)
+
+
+@dataclass(frozen=True)
+class _ResizedKeepingRatio(Resized):
+    """``ResizeKeepRatio.get_params`` without chance; `size` is (height, width), between which `longest` weighs."""
+
+    longest: float = 0.0
+
+    @property
+    def fixed(self) -> None:
+        return None
+
+    def after(self, record: Record) -> Record:
+        return record.after_resizing((1, 1))
+
+    def sizes(self, sizes: Pairs) -> Pairs:
+        ratios = sizes / np.array(self.size)
+        ratio = ratios.max(1) * self.longest + ratios.min(1) * (1.0 - self.longest)
+        new: Pairs = np.rint(sizes / ratio[:, None]).astype(np.int64)
+        refuse(np.any(new < 1, axis=1), sizes, "cannot be resized: no pixel is left")
+        return new
+
+
+class ResizeKeepRatio(Crop):
+    """timm's resizing that keeps the aspect: to contain `size` for longest=0, to fit into it for longest=1."""
+
+    def __init__(self, size: Any, longest: float, interpolation: Any) -> None:
+        out, name = sides("size", size), interpolation_of(interpolation)
+        self._be(_ResizedKeepingRatio(out, name, None, longest), size=out, longest=longest, interpolation=name)
+
+
+class CenterCropOrPad(Crop):
+    """timm's CenterCrop, with any padding."""
+
+    def __init__(self, size: Any, fill: Any, padding_mode: str) -> None:
+        out, padding = sides("size", size), padding_of(fill, padding_mode)
+        self._be(CenterCut(out, padding), size=out, fill=fill, padding_mode=padding_mode)
+
+
+def _timm_random_resized_crop(op: Any, by_tensor: bool) -> Crop | None:
+    if by_tensor:  # resized as floats
+        return None
+    several = op.interpolation if isinstance(op.interpolation, tuple | list) else (op.interpolation,)
+    return RandomResizedCropAndInterpolation(op.size, op.scale, op.ratio, tuple(several))
+
+
+def _resize_keep_ratio(op: Any, by_tensor: bool) -> Crop | None:
+    if by_tensor or op.random_scale_prob > 0 or op.random_aspect_prob > 0:
+        return None
+    return ResizeKeepRatio(op.size, op.longest, op.interpolation)
+
+
+def _center_crop_or_pad(op: Any, by_tensor: bool) -> Crop | None:
+    if by_tensor and not isinstance(op.fill, int):
+        return None
+    return CenterCropOrPad(op.size, plain_fill(op.fill), op.padding_mode)
+
+
+TIMM_READERS: dict[str, Callable[[Any, bool], Crop | None]] = {
+    "timm.RandomResizedCropAndInterpolation": _timm_random_resized_crop,
+    "timm.ResizeKeepRatio": _resize_keep_ratio,
+    "timm.CenterCropOrPad": _center_crop_or_pad,
+}
+"""What reads each transform of timm; `packer.crops._fuse.TORCHVISION_READERS` is the same for torchvision."""
+
+
+_READERS = {**TORCHVISION_READERS, **TIMM_READERS}
+_TO_TENSOR = ("v1.PILToTensor", "v2.PILToTensor", "v2.ToImage", "timm.MaybePILToTensor")  # which change no pixel
+
+
+class Split(NamedTuple):
+    """A transform, divided.
+
+    Attributes
+    ----------
+    crop : Crop or None
+        What the transform begins with, as far as a crop can say it.
+    rest : callable or None
+        What is then left to do with the crop's result: the same transform objects, in a chain of the same kind.
+    """
+
+    crop: Crop | None
+    rest: Callable[[Any], Any] | None
+
+
+def split(transform: Callable[[Any], Any]) -> Split:
+    """Divide a transform of torchvision or timm into the crop that it begins with and the rest.
+
+    The crop, and the rest of its result, do what the transform does. After the same seed the crop's
+    ``choose(heights, widths)`` draws as the transform draws. The pixels are those of the transform on tensors. From the
+    transform on PIL images, resized pixels differ by a level, seldom by two.
+
+    Known are, of exactly these classes, torchvision's Resize, CenterCrop, RandomCrop, RandomResizedCrop, Pad and
+    RandomHorizontalFlip, both in ``transforms`` and in ``transforms.v2``, and timm's RandomResizedCropAndInterpolation,
+    ResizeKeepRatio and CenterCropOrPad, in ``Compose`` and ``torch.nn.Sequential``, nested or alone. ToImage and
+    PILToTensor change no pixel, so the crops after them are taken too. With the first other transform, with a setting
+    that packer lacks, and with what one record cannot say (see `Compose`) the rest begins.
+
+    Parameters
+    ----------
+    transform : callable
+        It takes a PIL image, or tensors where it says so. It is not changed.
+
+    Returns
+    -------
+    Split
+        ``(None, transform)`` of a transform that begins with no known crop.
+    """
+    return split_by(transform, by_tensor=False)
+
+
+def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
+    """Do the same as `split`, for a transform that gets tensors where `by_tensor` says so, and PIL images otherwise."""
+    crops: list[Crop] = []
+
+    def take(step: Any) -> _Verdict:
+        nonlocal by_tensor
+        if kind_of(step) in _TO_TENSOR:
+            by_tensor = True
+            return _Verdict.PASSED
+        crop = _crop_of(step, by_tensor)
+        if crop is None or _composed([*crops, crop]) is None:
+            return _Verdict.LAST
+        crops.append(crop)
+        return _Verdict.TAKEN
+
+    left = _Walk(take).left(transform)
+    crop = _composed(crops) if crops else None
+    return Split(crop, left[0] if left else None) if crop is not None else Split(None, transform)
+
+
+def pointwise(rest: Callable[[Any], Any] | None) -> tuple[list[Any], Callable[[Any], Any] | None]:
+    """Return the conversions of single pixels that a transform begins with, and what is left of it, or None.
+
+    The conversions are to tensors, to float32 numbers of 0 to 1, and normalizing; see `is_pointwise`.
+    """
+    conversions: list[Any] = []
+
+    def take(step: Any) -> _Verdict:
+        if not is_pointwise(step):
+            return _Verdict.LAST
+        conversions.append(step)
+        return _Verdict.TAKEN
+
+    left = _Walk(take).left(rest) if rest is not None else []
+    return conversions, left[0] if left else None
+
+
+class Snapshot:
+    """The steps of a transform, and the settings of those that packer may do, as they stand now."""
+
+    def __init__(self, transform: Any) -> None:
+        self._steps = leaves(transform)
+        self._read = [vars(step) for step in self._steps if kind_of(step) in _READERS or is_pointwise(step)]
+        self._values = [value for settings in self._read for value in settings.values()]  # held, so ids stay theirs
+        self._ids = [*map(id, self._values)]
+        self._contents = [(value, copy(value)) for value in self._values if type(value) in (list, dict, OrderedDict)]
+        numbers = [value for value in self._values if isinstance(value, (torch.Tensor, np.ndarray))]
+        self._numbers = [(value, value.tolist()) for value in numbers]
+
+    def holds(self, transform: Any) -> bool:
+        """Tell whether nothing of this was changed since; people change steps in place."""
+        return (
+            leaves(transform) == self._steps
+            and [id(value) for settings in self._read for value in settings.values()] == self._ids
+            and all(value == content for value, content in self._contents)
+            and all(value.tolist() == numbers for value, numbers in self._numbers)
+        )
+
+
+def _crop_of(step: Any, by_tensor: bool) -> Crop | None:
+    read = _READERS.get(kind_of(step) or "")
+    try:
+        return read(step, by_tensor) if read is not None else None
+    except (TypeError, ValueError):  # a setting that packer lacks
+        return None
+
+
+def _composed(crops: list[Crop]) -> Crop | None:
+    try:
+        return crops[0] if len(crops) == 1 else Compose(crops)
+    except ValueError:  # what one record cannot say
+        return None
+
+
+class _Verdict(enum.Enum):
+    TAKEN = enum.auto()
+    PASSED = enum.auto()
+    LAST = enum.auto()
+
+
+class _Walk:
+    """A way through nested transforms, from the first on, that takes some of them and ends at one."""
+
+    def __init__(self, take: Callable[[Any], _Verdict]) -> None:
+        self._take = take
+        self._ended = False
+
+    def left(self, transform: Any) -> list[Any]:
+        """Return what is left of a transform: itself, another chain of its kind, or nothing."""
+        if self._ended:
+            return [transform]
+        steps = steps_of(transform)
+        if steps is None:
+            verdict = self._take(transform)
+            self._ended = verdict is _Verdict.LAST
+            return [] if verdict is _Verdict.TAKEN else [transform]
+        left = [kept for step in steps for kept in self.left(step)]
+        if [*map(id, left)] == [*map(id, steps)]:
+            return [transform]
+        return [rebuilt(transform, left)] if left else []

@@ -1,0 +1,386 @@
+"""Drawn samples, and packs of them: writing one, comparing one, changing its bytes.
+
+Images that behave like photos where it matters here: their JPEGs have a photo's size and decoding cost.
+
+torchvision's ImageFolder, also beside a torch without CUDA.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from hypothesis import HealthCheck, settings, strategies as st
+from PIL import Image
+
+from packer._codecs import UNLABELED
+from packer._fields import Field, Stored
+from packer._formats import Format, Reader
+from packer._formats.contract import Contents, Placed
+from packer._manifest import Manifest, schema_for
+from packer._storage.files import TableBuilder
+from packer._storage.packfile import BY_PATH, LISTED, MEMORY, NOWHERE
+from packer._table import (
+    Sample,
+    Table,
+    checksum,
+    column_checksums,
+    column_types,
+    encode_name,
+    field_columns,
+    with_offsets,
+)
+
+__all__ = [
+    "CLASSES",
+    "FIELDS",
+    "Change",
+    "add_row",
+    "assert_holds",
+    "contents",
+    "contents_of",
+    "draw_imagefolder",
+    "draw_photo",
+    "draw_samples",
+    "drawn",
+    "fields_of",
+    "files_of",
+    "flip",
+    "found_through",
+    "label_type_of",
+    "names",
+    "rows_for",
+    "sizes",
+    "torchvision",
+    "with_values",
+    "write_pack",
+]
+
+CLASSES = 5
+
+drawn = settings(
+    max_examples=25,
+    deadline=None,
+    # Inherited tests run as methods of several classes, with fixtures that hold nothing an example changes.
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def sizes() -> st.SearchStrategy[int]:
+    """Sizes of samples: tiny, of an icon, and around the borders of LMDB's pages and of what fits inside them."""
+    borders = [1, 2022, 4080, 4096, 4080 + 4096, 4080 + 2 * 4096]
+    near = st.builds(lambda border, step: max(1, border + step), st.sampled_from(borders), st.integers(-3, 3))
+    return near | st.integers(1, 100) | st.integers(1, 12_000)
+
+
+def names() -> st.SearchStrategy[str]:
+    """Names of samples: any text, and bytes that are no text, as `os.fsdecode` gives them."""
+    text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+    return text | st.binary(min_size=1, max_size=40).map(lambda name: name.decode("utf-8", "surrogateescape"))
+
+
+def draw_samples(lengths: Sequence[int], sample_names: Sequence[str] | None = None, *, seed: int = 0) -> list[Sample]:
+    """Make samples of random bytes."""
+    rng = random.Random(seed)
+    return [
+        Sample(
+            name=sample_names[index] if sample_names is not None else f"class_{index % CLASSES}/{index:06d}.jpg",
+            label=index % CLASSES,
+            data=rng.randbytes(length),
+            height=rng.randrange(1, 5000),
+            width=rng.randrange(1, 5000),
+        )
+        for index, length in enumerate(lengths)
+    ]
+
+
+FIELDS = (
+    Field("age", "scalar", "float32"),
+    Field("small", "scalar", "int8"),
+    Field("seen", "scalar", "bool"),
+    Field("kind", "class", classes=("red", "green"), ids=(3, 7)),
+    Field("mask", "mask", file="../masks/{stem}.png"),
+    Field("tags", "labels"),
+    Field("caption", "text"),
+    Field("embedding", "array", "float16", 1),
+    Field("boxes", "boxes"),
+)
+"""Fields of many kinds."""
+
+
+def with_values(samples: Sequence[Sample], *, seed: int = 0) -> list[Sample]:
+    """Return samples with values of `FIELDS`; some have none."""
+    rng = random.Random(seed)
+
+    def values() -> list[Any]:
+        return [
+            rng.choice([0.0, -1.5, 1e30]),
+            rng.randrange(-128, 128),
+            rng.random() < 0.5,
+            rng.choice([3, 7]),
+            rng.randbytes(rng.choice([1, 60, 5000])),
+            [rng.randrange(-5, 1 << 40) + 10 for _ in range(rng.randrange(4))],
+            "ä" * rng.randrange(5),
+            np.arange(rng.randrange(9), dtype=np.float16),
+            np.arange(4 * rng.randrange(3)).reshape(-1, 4),
+        ]
+
+    def stored(field: Field, value: Any) -> Stored:
+        return None if rng.random() < 0.2 else field.encode(value)
+
+    return [
+        replace(sample, fields=tuple(stored(field, value) for field, value in zip(FIELDS, values(), strict=True)))
+        for sample in samples
+    ]
+
+
+Change = Callable[[Manifest, Table], tuple[Manifest, Table]]
+
+
+def write_pack(
+    format: Format,
+    path: Path,
+    samples: Sequence[Sample],
+    options: Mapping[str, Any] | None = None,
+    *,
+    written: Table | None = None,
+    change: Change | None = None,
+    fields: Sequence[Field] | None = None,
+) -> tuple[Manifest, Table]:
+    """Write a pack as a conversion does, and return what was committed.
+
+    Parameters
+    ----------
+    format : Format
+    path : Path
+    samples : sequence of Sample
+        All samples of the pack, also those that are there already.
+    options : mapping, optional
+        The format's.
+    written : Table, optional
+        Rows of an earlier run, to continue from.
+    change : callable, optional
+        Takes the manifest and the table, and returns what to commit in their place.
+    fields : sequence of Field, optional
+        What the values of the samples are of; by default `FIELDS` where they have values.
+    """
+    label_type, fields = label_type_of(samples), tuple(fields_of(samples) if fields is None else fields)
+    writer_class = format.open_writer()
+    rows = rows_for(samples, fields, apart=writer_class.apart)
+    kept = rows_for(samples, fields, apart=writer_class.apart).build() if written is None else written
+    writer = writer_class(path, options or {}, kept, contents_of(samples, fields))
+    try:
+        for index, sample in enumerate(samples):
+            placed = _placed_before(kept, index, fields) if index < len(kept) else writer.append(sample)
+            add_row(rows, sample, placed, fields)
+        table = rows.build()
+        manifest = Manifest(
+            format=format.name,
+            count=len(table),
+            classes=list(contents_of(samples, fields).classes),
+            label_type=label_type,
+            columns=column_checksums(table),
+            layout=writer.layout(),
+            schema=schema_for(label_type, table.label, fields),
+            fields=fields,
+        )
+        if change is not None:
+            manifest, table = change(manifest, table)
+        writer.flush()
+        writer.sync()
+        writer.commit(manifest, table)
+    finally:
+        writer.close()
+    return manifest, table
+
+
+def label_type_of(samples: Sequence[Sample]) -> str:
+    """Return of which type the labels of samples are."""
+    if any(isinstance(sample.label, float) for sample in samples):
+        return "float"
+    return "class" if all(UNLABELED <= sample.label < CLASSES for sample in samples) else "int"
+
+
+def fields_of(samples: Sequence[Sample]) -> tuple[Field, ...]:
+    """Return the fields that samples have: `FIELDS`, or none."""
+    return FIELDS if any(sample.fields for sample in samples) else ()
+
+
+def contents_of(samples: Sequence[Sample], fields: Sequence[Field] | None = None) -> Contents:
+    """Return what holds of all of some samples."""
+    label_type = label_type_of(samples)
+    classes = [f"class_{label}" for label in range(CLASSES)] if label_type == "class" else []
+    return Contents(classes, label_type, tuple(fields_of(samples) if fields is None else fields))
+
+
+def rows_for(samples: Sequence[Sample], fields: Sequence[Field] | None = None, *, apart: bool = False) -> TableBuilder:
+    """Return what collects the rows of such samples; their fields are by default those of `fields_of`."""
+    fields = fields_of(samples) if fields is None else fields
+    return TableBuilder(types=column_types(label_type_of(samples), fields, apart=apart))
+
+
+def _placed_before(kept: Table, index: int, fields: Sequence[Field]) -> Placed:
+    """Return where an earlier run placed a sample."""
+    offsets = [f"field.{field.name}.offset" for field in fields if field.is_blob]
+    return Placed(int(kept.offset[index]), tuple(int(kept.more[name][index]) for name in offsets if name in kept.more))
+
+
+def add_row(rows: TableBuilder, sample: Sample, placed: Placed, fields: Sequence[Field] | None = None) -> None:
+    """Add the row of a sample that a writer placed."""
+    name = encode_name(sample.name)
+    fields = fields_of([sample]) if fields is None else fields
+    more = field_columns(fields, sample.fields, name)
+    rows.append(
+        label=sample.label,
+        height=sample.height,
+        width=sample.width,
+        offset=placed.offset,
+        size=len(sample.data),
+        crc32c=checksum(sample.data, sample.label, sample.height, sample.width, name),
+        name=name,
+        more=with_offsets(fields, more, placed.blobs) if placed.blobs else more,
+    )
+
+
+def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
+    """Assert that a pack holds exactly these samples, in this order."""
+    table = reader.table
+    assert len(reader) == len(table) == len(samples)
+    assert list(table.sample_names()) == [sample.name for sample in samples]
+    assert table.label.tolist() == [sample.label for sample in samples]
+    assert table.height.tolist() == [sample.height for sample in samples]
+    assert table.width.tolist() == [sample.width for sample in samples]
+    assert table.size.tolist() == [len(sample.data) for sample in samples]
+    stored, _files = reader.locate(np.arange(len(samples)))
+    for index, sample in enumerate(samples):
+        assert bytes(reader.read(index)) == sample.data
+        assert found_through(stored[index]) == sample.data
+    for column in table.columns():
+        reader.require_column(column)
+    for index, sample in enumerate(samples):
+        for name, value in zip(reader.fields, sample.fields, strict=True):
+            assert reader.value(index, name) == value, name
+
+
+def found_through(stored: Any) -> bytes | None:
+    """Return the bytes that a record of LOCATION leads to, as C does; None where there are none, or others."""
+    file, position, size = (int(stored[column]) for column in ("file", "position", "size"))
+    if file == NOWHERE:
+        return None
+    if file == MEMORY:
+        data = ctypes.string_at(position, size)
+    elif file == BY_PATH:
+        listed = np.frombuffer(ctypes.string_at(position, LISTED.itemsize), LISTED)[0]
+        path = ctypes.string_at(int(listed["path"]))
+        with open(os.open(path, os.O_RDONLY, dir_fd=int(listed["directory"])), "rb") as opened:
+            data = opened.read()
+    elif hasattr(os, "pread"):
+        data = os.pread(file, size, position)
+    else:  # Windows, which has no forks that share a position
+        os.lseek(file, position, os.SEEK_SET)
+        data = os.read(file, size)
+    name = ctypes.string_at(int(stored["name"]), int(stored["name_size"]))
+    label, height, width = (int(stored[column]) for column in ("label", "height", "width"))
+    fits = len(data) == size and checksum(data, label, height, width, name) == stored["crc32c"]
+    return data if fits or not stored["checked"] else None
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files of a pack, in the order of their names."""
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Return the bytes of every file of a pack."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in files_of(path)}
+
+
+def flip(path: Path, wanted: bytes, at: int = 0) -> None:
+    """Change one byte of `wanted` wherever it is found in the files of a pack; it must be there."""
+    found = False
+    for file in files_of(path):
+        data = bytearray(file.read_bytes())
+        start = data.find(wanted)
+        while start >= 0:
+            data[start + at] ^= 0x40
+            found = True
+            start = data.find(wanted, start + len(wanted))
+        file.write_bytes(data)
+    assert found, "the bytes are not in the pack as they are"
+
+
+def draw_photo(rng: np.random.Generator, height: int, width: int) -> npt.NDArray[np.uint8]:
+    """Draw noise with a photo's spectrum (amplitude about 1/f), some hard-edged discs, and sensor noise.
+
+    Returns
+    -------
+    (height, width, 3) uint8 array
+        RGB.
+    """
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
+    frequency[0, 0] = 1.0
+    amplitude = frequency**-1.2
+    amplitude[0, 0] = 0.0
+
+    def layer() -> npt.NDArray[np.float64]:
+        phase = np.exp(2j * np.pi * rng.random(frequency.shape))
+        field = np.fft.irfft2(amplitude * phase, s=(height, width))
+        return field / max(float(field.std()), 1e-9)
+
+    light = layer()
+    y, x = np.mgrid[0:height, 0:width]
+    for _ in range(6):
+        top, left = rng.random(2) * (height, width)
+        radius = (0.05 + 0.2 * rng.random()) * min(height, width)
+        light[(y - top) ** 2 + (x - left) ** 2 < radius**2] += rng.normal(0, 0.8)
+    tint = np.stack([layer() for _ in range(3)], -1)
+    pixels = 120 + rng.normal(0, 15, 3) + 45 * light[..., None] + 12 * tint + rng.normal(0, 3.5, (height, width, 1))
+    return pixels.clip(0, 255).astype(np.uint8)
+
+
+def draw_imagefolder(
+    root: Path,
+    *,
+    classes: int = 10,
+    per_class: int = 20,
+    size: tuple[int, int] = (375, 500),
+    quality: int = 94,
+    seed: int = 0,
+) -> None:
+    """Write an ImageFolder tree of drawn JPEGs: ``root/class_00/0000.jpg`` and so on; every fourth is upright."""
+    rng = np.random.default_rng(seed)
+    for label in range(classes):
+        folder = root / f"class_{label:02d}"
+        folder.mkdir(parents=True)
+        for number in range(per_class):
+            height, width = size if number % 4 else size[::-1]
+            Image.fromarray(draw_photo(rng, height, width)).save(folder / f"{number:04d}.jpg", quality=quality)
+
+
+def torchvision() -> Any:
+    """Import torchvision and return it; ImportError where it is not installed.
+
+    Its wheel is built for a torch with CUDA. Beside another torch its compiled operators do not load, and its import
+    stops where it registers Python implementations for them. Declaring the operators first lets it go on: datasets and
+    transforms are pure Python.
+    """
+    try:
+        return importlib.import_module("torchvision")
+    except RuntimeError:
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+        for operator in ("nms", "qnms"):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]
+        _declared.append(library)  # a library that is collected takes its declarations with it
+        return importlib.import_module("torchvision")
+
+
+_declared: list[torch.library.Library] = []
