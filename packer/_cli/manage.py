@@ -87,7 +87,7 @@ def merge_command(
       packer merge --finish out.lmdb
     """
     from packer._conversion.merge import merge
-    from packer._conversion.run_parts import finish
+    from packer._conversion.partition import finish
 
     if finishing:
         said = class_map is not None or prefixes or workers or shard_size or overwrite or fresh

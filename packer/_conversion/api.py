@@ -12,8 +12,8 @@ from typing import Any
 
 from packer._conversion import append as appending, index as indexing, merge as merging
 from packer._conversion.convert import ConversionProgress, Summary
+from packer._conversion.partition import convert_in_parts
 from packer._conversion.request import ConversionRequest, files_said, speaking_of_arguments
-from packer._conversion.run_parts import convert_in_parts
 from packer._conversion.stream import stream_source
 from packer._conversion.upload import UploadedConversion
 from packer._conversion.workspace import check_destination

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._conversion.convert import ConversionProgress, Summary
-from packer._conversion.parts import part_name
+from packer._conversion.destination import part_name
 from packer._conversion.provenance import made_before, provenance
 from packer._conversion.request import ConversionRequest, is_pack
 from packer._conversion.resume import setting_differences

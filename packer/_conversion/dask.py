@@ -1,10 +1,8 @@
 """A conversion in parts on a Dask cluster: each worker makes one part at a time, with the threads that Dask gives it.
 
-Workers find the source and leave the parts on a disk that all nodes see, or on a store; through the scheduler go
-numbers only. Which worker makes which part is decided here, for Dask's scheduler would hand n parts at once to a worker
+Workers find the source and leave the parts on a disk that all nodes see, or in a store; only numbers go through the
+scheduler. This module assigns parts to workers itself, because Dask's scheduler would hand n parts at once to a worker
 with n threads.
-
-Connecting to a Dask cluster, or starting one.
 """
 
 from __future__ import annotations
@@ -19,15 +17,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
 from packer._conversion.convert import ConversionProgress
-from packer._conversion.parts import Job, Part, SharedSource
-from packer._conversion.upload import StoredList, UploadedJob
+from packer._conversion.partition import Part, Partition, SharedSource
 from packer._storage.system import available_cpus, interrupts_held
 from packer.errors import ClusterError, MissingDependencyError, pip_install, printable
 
@@ -147,27 +143,24 @@ class ClusterProgress:
 
 def convert_on(
     client: Any,
-    job: Job | UploadedJob,
-    source: SharedSource | StoredList,
+    partition: Partition,
+    source: SharedSource,
     *,
     workers: int | None = None,
-    scratch: Path | None = None,
     progress: Callable[[ClusterProgress], None] | None = None,
 ) -> list[Part]:
-    """Make the parts that are missing, and return them; `packer._conversion.run_parts.finish` joins them.
+    """Make the parts that are missing, and return them; `packer._conversion.partition.finish` joins them.
 
     A part whose worker is lost, or fails, is made again, elsewhere where there is another worker.
 
     Parameters
     ----------
     client : distributed.Client
-    job : Job or UploadedJob
-        A job that was begun, with `share`.
-    source : SharedSource or StoredList
+    partition : Partition
+        A conversion in parts that was begun, with `share`.
+    source : SharedSource
     workers : int, optional
         Threads of each part; by default those that Dask gives to the worker.
-    scratch : Path, optional
-        A directory on the nodes' own disks; see `Job.convert`.
     progress : callable, optional
         Called on this thread, about twice a second.
 
@@ -177,10 +170,10 @@ def convert_on(
         If parts failed three times, when all others are made; or the scheduler is lost.
     """
     images = len(source.open())
-    watch = _Watch(job, images)
+    watch = _Watch(partition, images)
     client.subscribe_topic(_TOPIC, watch.note)
     try:
-        run = _Run(client, job.missing(), lambda number: (job, source, number, workers, scratch))
+        run = _Run(client, partition.missing(), lambda number: (partition, source, number, workers))
         try:
             for _ in run.steps():
                 if progress is not None:
@@ -196,7 +189,7 @@ def convert_on(
             f"  part {number}: {printable(reasons[-1])}" for number, reasons in sorted(run.failed.items())
         )
         raise ClusterError(
-            f"{len(run.failed)} of {job.parts} parts failed {_ATTEMPTS} times, the others are made:\n{causes}\n"
+            f"{len(run.failed)} of {partition.parts} parts failed {_ATTEMPTS} times, the others are made:\n{causes}\n"
             "Mend the cause; the same command makes what is missing."
         )
     return run.parts
@@ -317,9 +310,9 @@ class _Node:
 class _Watch:
     """What the workers reported: noted on a thread of the client's, and asked for on another thread."""
 
-    def __init__(self, job: Job | UploadedJob, images: int) -> None:
+    def __init__(self, partition: Partition, images: int) -> None:
         self._images = images
-        self._before = images - sum(len(job.rows(number, images)) for number in job.missing())
+        self._before = images - sum(len(partition.rows(number, images)) for number in partition.missing())
         self._lock = threading.Lock()
         self._reports: dict[int, _Report] = {}  # the last one of each part
         self._nodes: dict[str, _Node] = {}
@@ -358,9 +351,7 @@ class _NotWantedError(Exception):
     """The client is gone, or gave the part to another worker."""
 
 
-def _make_part(
-    job: Job | UploadedJob, source: SharedSource | StoredList, number: int, workers: int | None, scratch: Path | None
-) -> Part:
+def _make_part(partition: Partition, source: SharedSource, number: int, workers: int | None) -> Part:
     """Make a part; runs on a worker, and reports from there."""
     distributed = import_dask("distributed")
     worker = distributed.get_worker()
@@ -382,11 +373,10 @@ def _make_part(
         )
 
     with _one_at_a_time:
-        return job.convert(
+        return partition.convert(
             source.open(),
             number,
             workers=workers or worker.state.nthreads,
-            scratch=scratch,
             wait=_SECONDS_TO_WAIT_FOR_A_LOST_WORKER,
             progress=report,
         )

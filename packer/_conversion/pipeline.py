@@ -1,8 +1,7 @@
-"""Images prepared on many threads, given back in the order of the source, a bounded number of them ahead.
+"""Prepare images for a pack on many threads, in the order of the source, a bounded number of them ahead.
 
-One file's bytes to one sample's bytes: look at it, and where asked decode, resize and encode it.
-
-A pack's samples on their way into another pack: carried over as they are, or made anew from their pixels.
+An image is inspected and, as the recipe says, decoded, resized, encoded or tiled. A pack's sample keeps its bytes, or
+is made anew from its pixels.
 """
 
 from __future__ import annotations
@@ -54,7 +53,10 @@ __all__ = [
     "tiled",
 ]
 
+
 _TINY = 32
+
+
 _SUFFIXES = {
     ".jpg": "jpeg",
     ".jpeg": "jpeg",
@@ -68,279 +70,47 @@ _SUFFIXES = {
 }
 
 
-class Prepared(NamedTuple):
-    """An image as a sample holds it.
-
-    Attributes
-    ----------
-    data : bytes-like
-    height, width : int
-        The size of what decoding gives, in pixels.
-    findings : tuple of str
-        What the audit found.
-    change : Change
-        What was done to the image.
-    kept : bool
-        Whether the bytes are a file's own.
-    """
-
-    data: Buffer
-    height: int
-    width: int
-    findings: tuple[str, ...]
-    change: Change
-    kept: bool = False
-
-
-class _Plan(NamedTuple):
-    """What becomes of images of one type and size.
-
-    Attributes
-    ----------
-    findings : tuple of str
-    height, width : int
-        The size of what decoding gives.
-    change : Change
-    kept : bool
-        Whether the file's own bytes are stored.
-    scaled : (height, width)
-        The size that the image is resized to.
-    at_once : bool
-        Whether packer's C may decode and resize the image in one step.
-    """
-
-    findings: tuple[str, ...]
-    height: int
-    width: int
-    change: Change
-    kept: bool
-    scaled: tuple[int, int]
-    at_once: bool
-
-
-def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = None) -> Prepared:
-    """Turn a file's bytes into a sample's.
-
-    Parameters
-    ----------
-    data : bytes-like
-    name : str
-    recipe : Recipe
-    info : ImageInfo, optional
-        What `inspect` says of the file, where that is known.
-
-    Raises
-    ------
-    ImageError
-        If the file is not an image that Pillow reads, or the codec cannot hold it.
-    """
-    info = info or inspect(data, recipe.max_pixels)
-    plan = _plan(recipe, info, os.path.splitext(name)[1].lower())
-    findings, height, width, change = plan.findings, plan.height, plan.width, plan.change
-    if plan.kept:
-        pixels = None
-        if recipe.audit == "decode" and info.plain:  # Pillow decoded all others
-            pixels = decode(data, max_pixels=recipe.max_pixels, header=info.header)
-        if not recipe.tiles:
-            return Prepared(data, height, width, findings, change, kept=True)
-        stored, finding = tiled(data, info, pixels)
-        return Prepared(stored, height, width, (*findings, finding), change, kept=stored is data)
-    return _encoded(_decoded(data, info, plan, recipe), recipe, findings, change)
-
-
-@functools.lru_cache(maxsize=1024)
-def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
-    """Return what becomes of an image, before its pixels are looked at; most sources have many images of one size.
-
-    Raises
-    ------
-    ImageTooLargeError
-        If the resized image would have far too many pixels.
-    ImageError
-        If the codec cannot hold all bits or bands of the image, and nothing says how it becomes 8-bit RGB.
-    """
-    height, width = info.size_shown(recipe.exif)
-    findings, scaled, resize = _audit(info, suffix), (height, width), recipe.resize
-    turned = info.orientation if recipe.exif == "apply" and info.orientation in range(2, 9) else 1
-    change = Change((info.height, info.width), turned, resize, recipe.exif)
-    if resize is not None and not resize.upscale and resize.enlarges(height, width):
-        findings += ("smaller than --resize, and not enlarged",)
-    kept = _kept(info, height, width, recipe)
-    if not kept and info.depth.excess:
-        findings = _reduced(info, findings, recipe)
-    if resize is not None and not kept:
-        resize.require_affordable(height, width)
-        scaled = resize.scaled(height, width)
-    bilinear = resize is None or resize.interpolation == "bilinear"
-    upright = recipe.exif == "ignore" or info.orientation == 1
-    at_once = native.PREFERRED and info.plain and info.kind == "jpeg" and upright and bilinear
-    return _Plan(findings, height, width, change, kept, scaled, at_once)
-
-
-def _reduced(info: ImageInfo, findings: tuple[str, ...], recipe: Recipe) -> tuple[str, ...]:
-    """Return the findings of an image that becomes 8-bit RGB; ImageError where nothing says how it does."""
-    if recipe.to_8_bit is None:
-        require_8_bit(info.depth, recipe.codec)
-        return findings
-    others = tuple(note for note in findings if note not in (CLIPPED, DEEP, SIGNED))
-    return (*others, FOUND[recipe.to_8_bit]) if info.depth.is_deep else others
-
-
-def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
-    """Resize and encode the pixels of an image, (height, width, 3) uint8 RGB."""
-    height, width = pixels.shape[:2]
-    if recipe.resize is not None:
-        recipe.resize.require_affordable(height, width)
-        pixels = resize(pixels, *recipe.resize.scaled(height, width), recipe.resize.interpolation)
-    return _encoded(pixels, recipe, (), Change((height, width), 1, recipe.resize))
-
-
-def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.NDArray[np.uint8]:
-    """Return the pixels of an image, resized."""
-    scaled, decoder = plan.scaled, "auto"
-    if plan.at_once:  # without a detour of all pixels through memory
-        pixels = native.decode(data, plan.height, plan.width, scaled, scratch.decoded(*scaled, 0))
-        if pixels is not None:
-            return pixels
-        decoder, _ = fast_decoder()  # as packer's own has left the image to others
-    if info.depth.is_deep and recipe.to_8_bit is not None:
-        pixels = decode_to_8_bit(data, recipe.to_8_bit, info.depth, exif=recipe.exif, max_pixels=recipe.max_pixels)
-    else:
-        pixels = decode(data, exif=recipe.exif, decoder=decoder, max_pixels=recipe.max_pixels, header=info.header)
-    return resize(pixels, *scaled, "bilinear" if recipe.resize is None else recipe.resize.interpolation)
-
-
-def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...], change: Change) -> Prepared:
-    if recipe.resize is not None:
-        pixels = recipe.resize.frame(pixels)
-    data, noted = _encode(pixels, recipe)
-    return Prepared(data, pixels.shape[0], pixels.shape[1], findings + noted, change)
-
-
-def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
-    """Tell whether the file's own bytes are stored: asked for, or already what would be made of them."""
-    if recipe.codec == "keep" or recipe.recode:
-        return recipe.codec == "keep"
-    unchanged = recipe.resize is None or not recipe.resize.changes(height, width)
-    upright = recipe.exif == "ignore" or info.orientation == 1
-    return unchanged and upright and info.plain and info.kind == recipe.codec
-
-
-def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple[str, ...]]:
-    """Return encoded pixels, and what there is to say about them."""
-    try:
-        if recipe.tiles or (recipe.tiles is None and recipe.codec == "jpeg"):
-            return encode_tiled(pixels, recipe.quality), (TILED,)
-        return encode(pixels, recipe.codec, recipe.quality), ()
-    except (OSError, ValueError) as error:
-        raise ImageError(f"cannot be encoded as {recipe.codec}: {error}") from error
-
-
-def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
-    """Return an image as a tiled JPEG, or unchanged where that is not possible, and the finding that says which.
-
-    The pixels of both are compared, as the image's own bytes are lost. packer's own decoder reads scans by other code
-    than the transcoder does. Where the image's `pixels` are given, a library decodes the tiled JPEG, so that two
-    decoders have to agree.
-    """
-    if info.kind != "jpeg":
-        return data, f"not tiled: {info.kind.upper()}"
-    try:
-        made = transcode(data)
-        decoder = "auto" if pixels is None else fast_decoder()[0]
-        before = decode(data, header=info.header) if pixels is None else pixels
-        if not np.array_equal(decode(made, decoder=decoder), before):
-            raise NotTileableError("its pixels would change")
-    except NotTileableError as error:
-        return data, f"not tiled: {error.reason}"
-    except ImageError:
-        return data, "not tiled: its pixels cannot be compared"
-    return made, TILED
-
-
-def _audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
-    findings = info.findings
-    expected = _SUFFIXES.get(suffix)
-    kind = {"mpo": "jpeg", "pgm": "ppm"}.get(info.kind, info.kind)
-    if expected is not None and kind != expected:
-        findings += (f"{info.kind.upper()} named {suffix}",)
-    if min(info.height, info.width) < _TINY:
-        findings += (f"tiny (a side below {_TINY} pixels)",)
-    return findings
-
-
-def carries(recipe: Recipe, codec: str, exif: str) -> bool:
-    """Tell whether samples of a pack keep their bytes, or are tiled, and keep their size in pixels.
-
-    That is so unless they are to be re-encoded, or kept files whose EXIF orientation was ignored are to be turned.
-    """
-    return recipe.codec == "keep" and not (codec == "keep" and recipe.exif == "apply" != exif)
-
-
-def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample) -> Prepared:
-    """Turn a sample of a pack into one of another; ImageError where that is not possible."""
-    if stored.codec == "raw" and not are_pixels(len(data), stored.height, stored.width):
-        raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")
-    if carries(recipe, stored.codec, stored.exif):
-        pixels = None
-        findings: tuple[str, ...] = ()
-        if recipe.audit == "decode" and stored.codec != "raw":
-            pixels = decode(data, max_pixels=recipe.max_pixels)
-        if recipe.tiles and stored.codec in ("keep", "jpeg"):
-            data, finding = tiled(data, inspect(data, recipe.max_pixels), pixels)
-            findings = (finding,)
-        return Prepared(
-            data, stored.height, stored.width, findings, Change((stored.height, stored.width), exif=stored.exif)
-        )
-    if stored.codec == "raw":
-        rows = np.frombuffer(data, np.uint8).reshape(stored.height, stored.width, 3)
-        return encoded(np.array(rows), recipe)  # a copy: torch wants it writable
-    if stored.codec == "keep" and stored.exif == "apply":  # whose values speak of the upright image
-        prepared = prepare(data, name, replace(recipe, exif="apply"))
-        return prepared._replace(change=Change(prepared.change.upright, 1, recipe.resize, "apply"))
-    if stored.codec == "keep":
-        return prepare(data, name, recipe)
-    # Any turning was done before, and the name's suffix says nothing any more.
-    return prepare(data, "", replace(recipe, exif="ignore"))
-
-
 Batch = list[tuple[Entry, Sample | None]]
 
+
 BATCH_BYTES = 2 << 20
-"""As many files are a batch as have about this size together."""
+"""The approximate size of the files of a batch together, in bytes."""
+
+
 _MAX_BATCH = 64
 
 
 def threads_for(workers: int | None, recipe: Recipe) -> int:
-    """Return on how many threads images are prepared: as many as were asked for, by default as many as CPUs.
+    """Return the number of threads that prepare images: `workers`, by default as many as CPUs.
 
-    Where images are encoded, it is one more, as one of them waits now and then: for a file, or for Python's lock. Where
-    they keep their bytes, the thread that writes has enough to do.
+    Where images are encoded, the default is one more, as a thread waits now and then for a file, or for Python's lock.
+    Where they keep their bytes, the thread that writes has enough to do.
     """
     return workers or available_cpus() + (recipe.codec != "keep")
 
 
 class Pipeline:
-    """Prepares the images of a source on an executor and gives them back in order.
+    """Prepares the images of a source on an executor, and yields them in order.
 
     Parameters
     ----------
     source : Source
     recipe : Recipe
     on_error : {"fail", "skip"}
-        Whether an image that cannot be used ends the work, or is given back with the reason.
+        Whether an image that cannot be used ends the work, or is yielded with the reason.
     start : int
         The first image to prepare.
 
     Attributes
     ----------
+    recipe : Recipe
     bytes_read : int
-        Size of the images that were given back.
+        Size of the images in the batches so far.
     """
 
     def __init__(self, source: Source, recipe: Recipe, on_error: str, *, start: int) -> None:
         self._source = source
-        self._recipe = recipe
+        self.recipe = recipe
         self._on_error = on_error
         self._next = start
         self._batch = 1  # images; adapted to the sizes of those that were read
@@ -350,7 +120,7 @@ class Pipeline:
         self.bytes_read = 0
 
     def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, with `ahead` others in work. A batch's data are valid until the next batch is asked for."""
+        """Yield batches, with `ahead` others in work. The data of a batch are valid until the next batch is taken."""
         for _ in range(ahead + 1):
             self._buffers.put(ReadBuffer())
         pending: deque[Future[tuple[Batch, ReadBuffer]]] = deque()
@@ -390,11 +160,11 @@ class Pipeline:
                 data, stamp, info, crc32c = file or (*self._source.read(index, buffer), None, None)
                 stored = self._source.sample_of(index)
                 if stored is None:
-                    prepared = prepare(data, name, self._recipe, info)
+                    prepared = prepare(data, name, self.recipe, info)
                 else:
-                    prepared = prepare_sample(data, name, self._recipe, stored)
+                    prepared = prepare_sample(data, name, self.recipe, stored)
                 _require_size(prepared.change.size, self._source.expected_size(index))
-                values = prepare_values(fields, self._source.values(index, buffer), prepared.change, self._recipe)
+                values = prepare_values(fields, self._source.values(index, buffer), prepared.change, self.recipe)
             except ImageError as error:
                 error.name, error.index = error.name or name, index
                 if self._on_error == "fail":
@@ -409,15 +179,15 @@ class Pipeline:
         return batch, buffer
 
 
-def _require_size(found: tuple[int, int], said: tuple[int, int] | None) -> None:
-    """Raise ImageError where annotations say another height and width of a file than it has."""
-    if said is None or said == found:
+def _require_size(found: tuple[int, int], expected: tuple[int, int] | None) -> None:
+    """Raise ImageError where annotations have another height and width than their file."""
+    if expected is None or expected == found:
         return
     remedy = "Take the file that was annotated, or correct height and width"
-    if said == found[::-1]:
+    if expected == found[::-1]:
         remedy += "; where EXIF turns the file, save it upright"
     raise ImageError(
-        f"it has {found[1]} x {found[0]} pixels, and its annotations are of {said[1]} x {said[0]}. {remedy}"
+        f"it has {found[1]} x {found[0]} pixels, and its annotations are of {expected[1]} x {expected[0]}. {remedy}"
     )
 
 
@@ -430,9 +200,245 @@ def sample_of(  # noqa: PLR0917
     values: tuple[Stored, ...],
     crc32c: int | None = None,
 ) -> tuple[Entry, Sample]:
-    """Return a sample, and its entry in the journal, of what was prepared for it; its checksum may be known."""
+    """Return the sample of a prepared image, and its entry in the journal; the checksum may be known."""
     data, height, width, stored_name = prepared.data, prepared.height, prepared.width, encode_name(name)
     crc = checksum(data, label, height, width, stored_name) if crc32c is None else crc32c
     entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
     entry.more = field_columns(fields, values, stored_name)
     return entry, Sample(name, label, data, height, width, values)
+
+
+class Prepared(NamedTuple):
+    """An image as it is stored in a sample.
+
+    Attributes
+    ----------
+    data : bytes-like
+    height, width : int
+        The size of what decoding gives, in pixels.
+    findings : tuple of str
+        The audit's findings.
+    change : Change
+        The change of the image's geometry.
+    kept : bool
+        Whether the bytes are a file's own.
+    """
+
+    data: Buffer
+    height: int
+    width: int
+    findings: tuple[str, ...]
+    change: Change
+    kept: bool = False
+
+
+def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = None) -> Prepared:
+    """Turn a file's bytes into a sample's.
+
+    Parameters
+    ----------
+    data : bytes-like
+    name : str
+    recipe : Recipe
+    info : ImageInfo, optional
+        The result of `inspect`, where it is known.
+
+    Raises
+    ------
+    ImageError
+        If the file is not an image that Pillow reads, or the codec cannot hold it.
+    """
+    info = info or inspect(data, recipe.max_pixels)
+    plan = _plan(recipe, info, os.path.splitext(name)[1].lower())
+    findings, height, width, change = plan.findings, plan.height, plan.width, plan.change
+    if plan.kept:
+        pixels = None
+        if recipe.audit == "decode" and info.plain:  # Pillow decoded all others
+            pixels = decode(data, max_pixels=recipe.max_pixels, header=info.header)
+        if not recipe.tiles:
+            return Prepared(data, height, width, findings, change, kept=True)
+        stored, finding = tiled(data, info, pixels)
+        return Prepared(stored, height, width, (*findings, finding), change, kept=stored is data)
+    return _encoded(_decoded(data, info, plan, recipe), recipe, findings, change)
+
+
+class _Plan(NamedTuple):
+    """The plan for images of one type and size.
+
+    Attributes
+    ----------
+    findings : tuple of str
+    height, width : int
+        The size of what decoding gives.
+    change : Change
+    kept : bool
+        Whether the file's own bytes are stored.
+    scaled : (height, width)
+        The size that the image is resized to.
+    at_once : bool
+        Whether packer's C may decode and resize the image in one step.
+    """
+
+    findings: tuple[str, ...]
+    height: int
+    width: int
+    change: Change
+    kept: bool
+    scaled: tuple[int, int]
+    at_once: bool
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
+    """Return the plan for an image, before its pixels are read; most sources have many images of one size.
+
+    Raises
+    ------
+    ImageTooLargeError
+        If the resized image would have far too many pixels.
+    ImageError
+        If the codec cannot hold all bits or bands of the image, and nothing says how it becomes 8-bit RGB.
+    """
+    height, width = info.size_shown(recipe.exif)
+    findings, scaled, resize = _audit(info, suffix), (height, width), recipe.resize
+    turned = info.orientation if recipe.exif == "apply" and info.orientation in range(2, 9) else 1
+    change = Change((info.height, info.width), turned, resize, recipe.exif)
+    if resize is not None and not resize.upscale and resize.enlarges(height, width):
+        findings += ("smaller than --resize, and not enlarged",)
+    kept = _kept(info, height, width, recipe)
+    if not kept and info.depth.excess:
+        findings = _reduced(info, findings, recipe)
+    if resize is not None and not kept:
+        resize.require_affordable(height, width)
+        scaled = resize.scaled(height, width)
+    bilinear = resize is None or resize.interpolation == "bilinear"
+    upright = recipe.exif == "ignore" or info.orientation == 1
+    at_once = native.PREFERRED and info.plain and info.kind == "jpeg" and upright and bilinear
+    return _Plan(findings, height, width, change, kept, scaled, at_once)
+
+
+def _audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
+    findings = info.findings
+    expected = _SUFFIXES.get(suffix)
+    kind = {"mpo": "jpeg", "pgm": "ppm"}.get(info.kind, info.kind)
+    if expected is not None and kind != expected:
+        findings += (f"{info.kind.upper()} named {suffix}",)
+    if min(info.height, info.width) < _TINY:
+        findings += (f"tiny (a side below {_TINY} pixels)",)
+    return findings
+
+
+def _reduced(info: ImageInfo, findings: tuple[str, ...], recipe: Recipe) -> tuple[str, ...]:
+    """Return the findings of an image that becomes 8-bit RGB; ImageError where nothing says how it does."""
+    if recipe.to_8_bit is None:
+        require_8_bit(info.depth, recipe.codec)
+        return findings
+    others = tuple(note for note in findings if note not in (CLIPPED, DEEP, SIGNED))
+    return (*others, FOUND[recipe.to_8_bit]) if info.depth.is_deep else others
+
+
+def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
+    """Tell whether the file's own bytes are stored: by request, or because they would stay as they are."""
+    if recipe.codec == "keep" or recipe.recode:
+        return recipe.codec == "keep"
+    unchanged = recipe.resize is None or not recipe.resize.changes(height, width)
+    upright = recipe.exif == "ignore" or info.orientation == 1
+    return unchanged and upright and info.plain and info.kind == recipe.codec
+
+
+def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.NDArray[np.uint8]:
+    """Return the pixels of an image, resized."""
+    scaled, decoder = plan.scaled, "auto"
+    if plan.at_once:  # without a detour of all pixels through memory
+        pixels = native.decode(data, plan.height, plan.width, scaled, scratch.decoded(*scaled, 0))
+        if pixels is not None:
+            return pixels
+        decoder, _ = fast_decoder()  # as packer's own has left the image to others
+    if info.depth.is_deep and recipe.to_8_bit is not None:
+        pixels = decode_to_8_bit(data, recipe.to_8_bit, info.depth, exif=recipe.exif, max_pixels=recipe.max_pixels)
+    else:
+        pixels = decode(data, exif=recipe.exif, decoder=decoder, max_pixels=recipe.max_pixels, header=info.header)
+    return resize(pixels, *scaled, "bilinear" if recipe.resize is None else recipe.resize.interpolation)
+
+
+def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
+    """Resize and encode the pixels of an image, (height, width, 3) uint8 RGB."""
+    height, width = pixels.shape[:2]
+    if recipe.resize is not None:
+        recipe.resize.require_affordable(height, width)
+        pixels = resize(pixels, *recipe.resize.scaled(height, width), recipe.resize.interpolation)
+    return _encoded(pixels, recipe, (), Change((height, width), 1, recipe.resize))
+
+
+def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...], change: Change) -> Prepared:
+    if recipe.resize is not None:
+        pixels = recipe.resize.frame(pixels)
+    data, noted = _encode(pixels, recipe)
+    return Prepared(data, pixels.shape[0], pixels.shape[1], findings + noted, change)
+
+
+def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple[str, ...]]:
+    """Return encoded pixels and the findings on them."""
+    try:
+        if recipe.tiles or (recipe.tiles is None and recipe.codec == "jpeg"):
+            return encode_tiled(pixels, recipe.quality), (TILED,)
+        return encode(pixels, recipe.codec, recipe.quality), ()
+    except (OSError, ValueError) as error:
+        raise ImageError(f"cannot be encoded as {recipe.codec}: {error}") from error
+
+
+def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
+    """Return an image as a tiled JPEG, or unchanged where that is not possible, and the finding that says which.
+
+    The pixels of both are compared, as the image's own bytes are lost. packer's own decoder reads scans by other code
+    than the transcoder does. Where the image's `pixels` are given, a library decodes the tiled JPEG, so that two
+    decoders have to agree.
+    """
+    if info.kind != "jpeg":
+        return data, f"not tiled: {info.kind.upper()}"
+    try:
+        made = transcode(data)
+        decoder = "auto" if pixels is None else fast_decoder()[0]
+        before = decode(data, header=info.header) if pixels is None else pixels
+        if not np.array_equal(decode(made, decoder=decoder), before):
+            raise NotTileableError("its pixels would change")
+    except NotTileableError as error:
+        return data, f"not tiled: {error.reason}"
+    except ImageError:
+        return data, "not tiled: its pixels cannot be compared"
+    return made, TILED
+
+
+def carries(recipe: Recipe, codec: str, exif: str) -> bool:
+    """Tell whether samples of a pack keep their bytes, or are tiled, and keep their size in pixels.
+
+    That is so unless they are to be re-encoded, or kept files whose EXIF orientation was ignored are to be turned.
+    """
+    return recipe.codec == "keep" and not (codec == "keep" and recipe.exif == "apply" != exif)
+
+
+def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample) -> Prepared:
+    """Turn a sample of a pack into one of another; ImageError where that is not possible."""
+    if stored.codec == "raw" and not are_pixels(len(data), stored.height, stored.width):
+        raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")
+    if carries(recipe, stored.codec, stored.exif):
+        pixels = None
+        findings: tuple[str, ...] = ()
+        if recipe.audit == "decode" and stored.codec != "raw":
+            pixels = decode(data, max_pixels=recipe.max_pixels)
+        if recipe.tiles and stored.codec in ("keep", "jpeg"):
+            data, finding = tiled(data, inspect(data, recipe.max_pixels), pixels)
+            findings = (finding,)
+        return Prepared(
+            data, stored.height, stored.width, findings, Change((stored.height, stored.width), exif=stored.exif)
+        )
+    if stored.codec == "raw":
+        rows = np.frombuffer(data, np.uint8).reshape(stored.height, stored.width, 3)
+        return encoded(np.array(rows), recipe)  # a copy: torch wants it writable
+    if stored.codec == "keep" and stored.exif == "apply":  # whose values speak of the upright image
+        prepared = prepare(data, name, replace(recipe, exif="apply"))
+        return prepared._replace(change=Change(prepared.change.upright, 1, recipe.resize, "apply"))
+    if stored.codec == "keep":
+        return prepare(data, name, recipe)
+    # Any turning was done before, and the name's suffix says nothing any more.
+    return prepare(data, "", replace(recipe, exif="ignore"))

@@ -1,7 +1,4 @@
-"""Everything that decides what the bytes of a file become.
-
-What a conversion does to the pixels of an image, for all that belongs to the image.
-"""
+"""The recipe of a conversion, which decides the bytes of its samples, and the change of an image's geometry."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ _ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and na
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides what a file's bytes become.
+    """Everything that decides how a file's bytes become those of a sample.
 
     Attributes
     ----------
@@ -150,7 +147,7 @@ class Recipe:
 
 
 def _version_of(module: str) -> str:
-    """Return what a library says its version is; torch is not imported for that, as it takes seconds to come and go."""
+    """Return the version of a library; torch is not imported for that, which takes seconds."""
     found = importlib.util.find_spec(module)
     if module == "torch" and module not in sys.modules and found is not None and found.origin is not None:
         with contextlib.suppress(OSError, KeyError):  # of a torch that keeps it elsewhere
@@ -159,7 +156,7 @@ def _version_of(module: str) -> str:
 
 
 class Change(NamedTuple):
-    """What becomes of an image.
+    """The change of an image, by which all that belongs to its pixels is changed too.
 
     Attributes
     ----------
@@ -170,7 +167,7 @@ class Change(NamedTuple):
     resize : ResizeSpec, optional
         How the upright image is resized; None where it is not.
     exif : {"ignore", "apply"}
-        What becomes of the EXIF orientations of further images.
+        The policy for the EXIF orientations of further images.
     """
 
     size: tuple[int, int]
@@ -186,7 +183,7 @@ class Change(NamedTuple):
 
     @property
     def box(self) -> Box | None:
-        """What resizing does to the upright image, as a record of `CROP`; None where it changes nothing."""
+        """The resizing of the upright image, as a record of `CROP`; None where it changes nothing."""
         if self.resize is None or not self.resize.changes(*self.upright):
             return None
         return self.resize.box(*self.upright)

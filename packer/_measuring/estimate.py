@@ -29,7 +29,7 @@ import numpy as np
 from packer._conversion.api import convert
 from packer._conversion.convert import BESIDE_A_SAMPLE, note_on_overhead, require_format, require_parts
 from packer._conversion.request import ConversionRequest, files_said, option, speaking_of_arguments
-from packer._conversion.workspace import check_place
+from packer._conversion.workspace import check_outside, check_place
 from packer._images.probe import is_beyond_8_bit
 from packer._measuring.disk import scratch_directory
 from packer._measuring.trials import Interval, Population, ShowTrial, Trials, run_trials
@@ -333,7 +333,7 @@ def estimate_request(
     show(f"listing {printable(request.src)}", 0, None)
     check_place(request.dst)
     source = request.open(request.dst, request.classes())
-    check_place(request.dst, source.tree)
+    check_outside(request.dst, source.tree)
     source.require_undamaged()
     before = spent + time.monotonic() - began
     ends = time.monotonic() + max(seconds / 2, seconds - before)

@@ -111,7 +111,7 @@ class Tree:
                 file.writelines(blocks())
 
     def _is_there(self, name: str, blocks: Iterable[Buffer]) -> bool:
-        """Tell whether a file holds all blocks, or only their beginning; DestinationError where anything else."""
+        """Return whether a file holds all blocks, and not only their beginning; DestinationError where neither."""
         fd = self._open(name, _THERE)
         with open(fd, "rb") as file:
             if stat.S_ISREG(os.fstat(fd).st_mode):
