@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py: its rows cover what they shall, and its table is measured, with the CPU as the device too."""
+"""benchmarks/gpu.py: its rows cover every combination, and its table is measured, with the CPU as the device too."""
 
 from __future__ import annotations
 
