@@ -35,7 +35,7 @@ from packer._measuring.bench import Side
 from packer._storage.system import available_cpus
 
 WINDOWS = 3
-SHORTEST, LONGEST = 0.3, 1.5  # seconds of a window
+SHORTEST, LONGEST = 0.3, 1.5  # seconds of a window, by default
 LEAST = 2.0  # seconds that a row needs to be begun
 EPOCH = 16384  # images, at least: each sample comes as often
 BATCH = 256
@@ -112,6 +112,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, nargs="+", help="numbers of threads; by default 1, 2, 4, 8 and 16")
     parser.add_argument("--batch", type=int, default=BATCH, help="images of a batch (%(default)s)")
     parser.add_argument("--epoch", type=int, default=EPOCH, help="images of an epoch, at least (%(default)s)")
+    parser.add_argument("--window", type=float, default=LONGEST, help="seconds of a window at most (%(default)s)")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="measure rows whose name has one of these texts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured to FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table to FILE")
@@ -324,7 +325,7 @@ def measured(
                 # After an error of the device nothing goes on in its process.
                 process = processes[row.module] = Side(Process, row.module, options.device)
                 stack.callback(process.close)
-            window = min(max(left / (len(rows) - number) / (WINDOWS + 3), SHORTEST), LONGEST)
+            window = min(max(left / (len(rows) - number) / (WINDOWS + 3), SHORTEST), options.window)
             yield result_of(row, process, packs[row.data], window, options)
 
 

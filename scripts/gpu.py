@@ -28,7 +28,7 @@ PARTS = ("kernels", "tests", "rates")
 PATIENCE = 45  # seconds for finding the device
 GRACE = 20  # seconds that a part gets to end by itself
 AT_ONCE = 8  # files of tests
-LONGEST_TEST = 60  # seconds
+LONGEST_TEST = 90  # seconds
 NO_TESTS = 5  # pytest's status
 SHARE_OF_TESTS = 0.6  # of the time that is left, where rates follow
 
