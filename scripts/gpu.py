@@ -45,6 +45,7 @@ MODULES = {
 """Modules that packer imports beside torch, and the distribution of each."""
 
 MODULES_OF_TESTS = {
+    "cv2": "opencv-python-headless",
     "hypothesis": "hypothesis",
     "psutil": "psutil",
     "pytest": "pytest",
@@ -245,11 +246,13 @@ def tests_of(path: Path, environment: dict[str, str], logs: Path, seconds: float
         begun = [*dict.fromkeys(name for name in _BEGUN.findall(text_of(log)) if name not in results)]
         return Tested(log, passed, failed, skipped, f"out of time in {', '.join(begun) or path.name}")
     ended = status in (0, NO_TESTS) or (status == 1 and failed)
-    why = "" if ended else f"pytest ended with {status} in {path.name}: {last_line(log)}"
+    errors = _ERROR.findall(text_of(log)) or [last_line(log)]
+    why = "" if ended else f"pytest ended with {status} in {path.name}: {errors[-1]}"
     return Tested(log, passed, failed, skipped, why)
 
 
 _BAD = "FAILED", "ERROR"
+_ERROR = re.compile(r"(?:^E  +|Fatal Python error: )(.*)", re.M)
 _BEGUN = re.compile(r"^(\S+\.py::\S+) ", re.M)
 _RESULT = re.compile(r"^(\S+\.py::\S+) (PASSED|FAILED|ERROR|SKIPPED|RERUN)\b", re.M)
 
