@@ -42,7 +42,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from packer._conversion.convert import Summary, require_format
-from packer._conversion.workspace import Workspace, WorkspacePaths, check_destination, check_outside
+from packer._conversion.workspace import Workspace, WorkspacePaths, check_destination
 from packer._formats import FORMATS, check_readable, open_pack
 from packer._formats.files import PackFiles, copy_pack
 from packer._formats.parts import TABLE_FILE, join_parts
@@ -187,10 +187,6 @@ class Destination(Protocol):
         """Raise DestinationError where no pack can be written, or something exists that is not to be replaced."""
         ...
 
-    def check_outside(self, source: Source) -> None:
-        """Raise DestinationError where the pack would lie in the directory of the source."""
-        ...
-
     def part(self, name: str) -> Path:
         """Return where a part lies when it is complete."""
         ...
@@ -323,9 +319,6 @@ class LocalDestination:
 
     def check(self, *, overwrite: bool) -> None:
         check_destination(self.path, overwrite=overwrite)
-
-    def check_outside(self, source: Source) -> None:
-        check_outside(self.path, source.tree)
 
     def part(self, name: str) -> Path:
         return self.paths.pack / name
@@ -493,9 +486,6 @@ class StoreDestination:
 
     def check(self, *, overwrite: bool) -> None:
         """Do nothing: `begin` finds what is there, and no object is replaced."""
-
-    def check_outside(self, source: Source) -> None:
-        """Do nothing: no source is a directory of a store."""
 
     def part(self, name: str) -> Path:
         return self.path / name

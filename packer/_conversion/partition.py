@@ -32,6 +32,7 @@ from packer._conversion.provenance import made_before, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.request import ConversionRequest
 from packer._conversion.resume import compare_source, setting_differences, started_differently
+from packer._conversion.workspace import check_outside
 from packer._manifest import Manifest
 from packer._sources import ListedSource, Source, is_listing, listed_source, pack_source, refuse_derived
 from packer._storage.remote.urls import is_url
@@ -290,12 +291,13 @@ class Partition:
         DestinationError
             If the pack would lie in the source, or the disk has too little free space.
         """
-        self.files.check_outside(source)
         made_of = provenance(source, self.recipe)
         if len(source) < self.parts:
             raise SourceError(f"{printable(source.root)}: {len(source)} images cannot be {self.parts} parts")
-        if not self.ignore_free_space and not self.files.in_store:
-            require_space(source, self.recipe, self.destination)
+        if not self.files.in_store:
+            check_outside(self.destination, source.tree)
+            if not self.ignore_free_space:
+                require_space(source, self.recipe, self.destination)
         return {
             "settings": dict(self.settings),
             "request": dict(request),

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from queue import SimpleQueue
@@ -36,6 +35,7 @@ from packer._sources.base import ReadBuffer, StoredSample
 from packer._sources.many_files import ManyFiles
 from packer._storage.stamps import Stamp
 from packer._storage.system import available_cpus
+from packer._storage.threads import results
 from packer._table import Buffer, Sample, are_pixels, checksum, decode_name, encode_name, field_columns
 from packer.errors import CorruptPackError, ImageError, NotTileableError
 
@@ -123,23 +123,18 @@ class Pipeline:
         """Yield batches, with `ahead` others in work. The data of a batch are valid until the next batch is taken."""
         for _ in range(ahead + 1):
             self._buffers.put(ReadBuffer())
-        pending: deque[Future[tuple[Batch, ReadBuffer]]] = deque()
-        try:
-            while True:
-                while len(pending) < ahead and self._next < len(self._source):
-                    indices = range(self._next, min(self._next + self._batch, len(self._source)))
-                    self._source.ahead(indices)
-                    pending.append(executor.submit(self._prepare, indices))
-                    self._next = indices.stop
-                if not pending:
-                    return
-                batch, buffer = pending.popleft().result()
-                self._adapt(batch)
-                yield batch
-                self._buffers.put(buffer)
-        finally:
-            for future in pending:
-                future.cancel()
+        for batch, buffer in results(self._begun(executor), ahead):
+            self._adapt(batch)
+            yield batch
+            self._buffers.put(buffer)
+
+    def _begun(self, executor: Executor) -> Iterator[Future[tuple[Batch, ReadBuffer]]]:
+        """Begin one batch after the other."""
+        while self._next < len(self._source):
+            indices = range(self._next, min(self._next + self._batch, len(self._source)))
+            self._source.ahead(indices)
+            self._next = indices.stop
+            yield executor.submit(self._prepare, indices)
 
     def _adapt(self, batch: Batch) -> None:
         read = sum(entry.stamp[0] for entry, _ in batch)
@@ -164,7 +159,10 @@ class Pipeline:
                 else:
                     prepared = prepare_sample(data, name, self.recipe, stored)
                 _require_size(prepared.change.size, self._source.expected_size(index))
-                values = prepare_values(fields, self._source.values(index, buffer), prepared.change, self.recipe)
+                values: tuple[Stored, ...] = ()
+                if fields:
+                    stored_values = self._source.values(index, buffer)
+                    values = prepare_values(fields, stored_values, prepared.change, self.recipe)
             except ImageError as error:
                 error.name, error.index = error.name or name, index
                 if self._on_error == "fail":

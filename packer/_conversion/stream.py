@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -37,6 +36,7 @@ from packer._sources.base import ReadBuffer
 from packer._sources.labels import class_ids
 from packer._storage.safe_open import cause_of, name_problem
 from packer._storage.stamps import ABOUT_THE_FILE
+from packer._storage.threads import results
 from packer._table import Buffer, Names
 from packer.errors import ImageError, ResumeError, SourceError, printable
 
@@ -157,21 +157,12 @@ class Stream:
     def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
         """Yield batches, with `ahead` others in work."""
         self._pass_over()
-        pending: deque[Future[Batch]] = deque()
-        try:
-            while True:
-                while len(pending) < ahead and (some := self._drawn(_BATCH)):
-                    pending.append(executor.submit(self._prepare, some))
-                if not pending:
-                    return
-                batch = pending.popleft().result()
-                for entry, _ in batch:
-                    self._require_new(entry.name)
-                    self.bytes_read += entry.stamp[0]
-                yield batch
-        finally:
-            for future in pending:
-                future.cancel()
+        batches = iter(lambda: self._drawn(_BATCH), [])
+        for batch in results((executor.submit(self._prepare, samples) for samples in batches), ahead):
+            for entry, _ in batch:
+                self._require_new(entry.name)
+                self.bytes_read += entry.stamp[0]
+            yield batch
 
     def _drawn(self, count: int) -> list[tuple[int, Mapping[str, Any]]]:
         return list(islice(self._samples, count))
