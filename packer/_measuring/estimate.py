@@ -1,12 +1,7 @@
-"""What a conversion will give and take, from trials with some of its images.
+"""`packer.estimate`: how large a pack will be and how long its conversion takes, from trials with some of the images.
 
-`packer.estimate`: what the command does, as a function; errors speak of arguments.
-
-What other options would give, from a few images each.
-
-The command that does what a request asks for.
-
-How much of what will be read is in memory already, so that reading it is no measure of the disk.
+Beside that: how many images have findings, what other options would give, how much of the source lies in memory
+already, so that reading it is no measure of the disk, and the command that makes the pack.
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ from packer._conversion.convert import BESIDE_A_SAMPLE, note_on_overhead, requir
 from packer._conversion.request import ConversionRequest, files_said, option, speaking_of_arguments
 from packer._conversion.workspace import check_place
 from packer._images.probe import is_beyond_8_bit
-from packer._measuring.disk import scratch_directory
+from packer._measuring.harness import TimeLimit, scratch_directory
 from packer._measuring.trials import Interval, Population, ShowTrial, Trials, run_trials
 from packer._sources import Source
 from packer._storage.files import writing_to
@@ -76,43 +71,39 @@ class Alternative:
 
 def try_alternatives(
     request: ConversionRequest,
-    source: Source,
-    population: Population,
+    run: Callable[..., Trials],
     *,
-    ends: float,
+    ends: TimeLimit,
     before: float,
     first: float,
     to_8_bit: str | None,
-    how: Mapping[str, Any],
 ) -> tuple[list[Alternative], list[str]]:
-    """Try what other options would give, until the time ends; return that, and those that were not tried.
+    """Try other options until the time ends; return the results, and the options that were not tried.
 
-    Each would be converted by a process of its own, which loads what it needs. Here that is loaded by whoever needs it
-    first, which may have been what was asked for: it spent `first` seconds on it. Where there are images that 8-bit RGB
-    does not hold, `to_8_bit` says how options that encode pixels make them 8-bit RGB.
+    Each would be converted by a process of its own, which loads its modules. Here a module is loaded by the first trial
+    that needs it, which may have been the trial of `request`: it spent `first` seconds on it. If there are images that
+    8-bit RGB does not hold, `to_8_bit` tells how options that encode pixels make them 8-bit RGB. `run` is `run_trials`
+    with all arguments but the request and its times.
     """
     found, left = [], []
-    loaded = {bool(request.recipe.tiles): first}  # of what is loaded, only what tiles takes long
+    loaded = {bool(request.recipe.tiles): first}  # only tiles take long to load
     others = list(_others(request, to_8_bit))
-    for number, (options, asked) in enumerate(others):
-        now = time.monotonic()
-        until = now + (ends - now) / (len(others) - number)
-        if until - now < _LEAST_SECONDS:
+    for number, (options, other) in enumerate(others):
+        until = TimeLimit(ends.left / (len(others) - number))
+        if until.seconds < _LEAST_SECONDS:
             left.append(options)
             continue
         try:
-            trials = run_trials(
-                asked, source, population, until=until, ends=ends, wanted=0, what=f"trying {options}", **how
-            )
+            trials = run(other, until=until, ends=ends, wanted=0, subject=f"trying {options}")
         except (DestinationError, OSError):  # no room for it
             left.append(options)
             continue
         except (PackerError, ValueError):
-            continue  # such images cannot be made so
+            continue  # these images cannot be converted with these options
         if not trials.each:
             left.append(options)
             continue
-        duration, tiled = trials.duration(), bool(asked.recipe.tiles)
+        duration, tiled = trials.duration(), bool(other.recipe.tiles)
         loaded[tiled] = max(duration.first, loaded.get(tiled, 0.0))
         duration = replace(duration, first=loaded[tiled])
         found.append(Alternative(options, trials.size(), duration.on(before=before)))
@@ -120,7 +111,7 @@ def try_alternatives(
 
 
 def _others(request: ConversionRequest, to_8_bit: str | None) -> Iterator[tuple[str, ConversionRequest]]:
-    """Yield what else one may ask for, each with its options, but for what was asked for."""
+    """Yield other requests with their options, except for the request itself."""
     resize = request.resize or 256
     plain: dict[str, Any] = {"codec": None, "resize": None, "tiles": None, "quality": None, "recode": False}
     plain |= {"resize_mode": None, "upscale": False, "interpolation": None}
@@ -134,11 +125,11 @@ def _others(request: ConversionRequest, to_8_bit: str | None) -> Iterator[tuple[
         words += ["--tiles"] if tiles else ["--no-tiles"] if tiles is False else []
         words += [f"--to-8-bit {to_8_bit}"] if to_8_bit and encodes else []
         try:
-            asked = replace(request, **changed)
+            other = replace(request, **changed)
         except OptionError:
             continue
-        if asked.recipe != request.recipe:
-            yield " ".join(words) or "--codec keep", asked
+        if other.recipe != request.recipe:
+            yield " ".join(words) or "--codec keep", other
 
 
 _KINDS = (
@@ -336,7 +327,7 @@ def estimate_request(
     check_place(request.dst, source.tree)
     source.require_undamaged()
     before = spent + time.monotonic() - began
-    ends = time.monotonic() + max(seconds / 2, seconds - before)
+    ends = TimeLimit(max(seconds / 2, seconds - before))
     population, looking = _population(source, seconds * _FOR_SIZES, seed, show)
     before += looking
     in_memory = share_in_memory(_files(source, population.order[-_ASKED:]))
@@ -345,9 +336,9 @@ def estimate_request(
         writing_to(beside, "an estimate converts some images beside DST"),
         scratch_directory("estimate", beside) as directory,
     ):
-        how: dict[str, Any] = {"directory": directory, "show": _trials_shown(show)}
-        until = ends - (1 - _FOR_ITSELF) * seconds if others else ends
-        trials = run_trials(request, source, population, until=until, ends=ends, what="trying", **how)
+        run = partial(run_trials, source=source, population=population, directory=directory, show=_show_trials(show))
+        until = TimeLimit(ends.left - (1 - _FOR_ITSELF) * seconds) if others else ends
+        trials = run(request, until=until, ends=ends, subject="trying")
         if len(trials.left_out()) == trials.tried:
             entry = trials.left_out()[0]
             raise SourceError(
@@ -359,7 +350,7 @@ def estimate_request(
             first = trials.duration().first
             to_8_bit = request.to_8_bit or ("type" if _has_excess(trials) else None)
             alternatives, left = try_alternatives(
-                request, source, population, ends=ends, before=before, first=first, to_8_bit=to_8_bit, how=how
+                request, run, ends=ends, before=before, first=first, to_8_bit=to_8_bit
             )
     return _estimate(
         request,
@@ -458,14 +449,14 @@ def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> t
     if sizes is not None:
         return Population(sizes, np.arange(length), length, seed), 0.0
     mixed = np.random.default_rng([seed, 2]).permutation(length)
-    ends, asking, known = time.monotonic() + seconds, 0.0, list[Ints]()
+    limit, asking, known = TimeLimit(seconds), 0.0, list[Ints]()
     for start in range(0, length, _CHUNK):
         some = source.taken(mixed[start : start + _CHUNK])
         began = time.monotonic()
         known.append(some.present_stamps()[:, 0].clip(0))
         asking += time.monotonic() - began
         show("sizes", start + len(some), length)
-        if time.monotonic() > ends:
+        if limit.is_over:
             break
     sizes = np.concatenate(known)
     return Population(sizes, mixed[: len(sizes)], length, seed), asking * length / len(sizes)
@@ -477,8 +468,8 @@ def _files(source: Source, indices: Ints) -> Iterator[str]:
     return iter(paths if len(set(paths)) == len(paths) else [])
 
 
-def _trials_shown(show: ShowPhase) -> ShowTrial:
-    return lambda what, progress: show(what, progress.done, progress.total) if progress else show(what, 0, None)
+def _show_trials(show: ShowPhase) -> ShowTrial:
+    return lambda subject, now: show(subject, now.done, now.total) if now else show(subject, 0, None)
 
 
 def _nothing(what: str, done: int, total: int | None) -> None:
