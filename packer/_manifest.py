@@ -65,7 +65,7 @@ class Manifest:
     findings : dict
         What the audit counted during the conversion.
     account : list of dict, optional
-        What became of everything that the source showed, as `packer._account.Account` says it; None where it was not
+        What became of everything that the source showed, as `packer._account.Account` says it; None if it was not
         recorded, as in packs of older versions.
     versions : dict
         Versions of the libraries that made the bytes.
@@ -190,7 +190,7 @@ class Manifest:
         )
 
     def recorded_account(self) -> Account | None:
-        """Return what became of everything that the source showed; None where it was not recorded."""
+        """Return what became of everything that the source showed; None if it was not recorded."""
         return None if self.account is None else Account.from_json(self.account)
 
     @property
@@ -205,7 +205,7 @@ class Manifest:
 
     @property
     def parts(self) -> Sequence[Any]:
-        """What `layout` lists of a pack's parts; nothing where the pack has none."""
+        """What `layout` lists of a pack's parts; nothing if the pack has none."""
         parts = self.layout.get("parts")
         return parts if isinstance(parts, list) else ()
 
@@ -243,7 +243,7 @@ class Manifest:
             raise ValueError(f"two fields have one name, or there are more than {MOST_FIELDS}")
         if not all(type(entry.get("file")) is str and type(entry.get("members")) is dict for entry in self.about):
             raise ValueError("about: of the wrong type")
-        self.recorded_account()  # ValueError where it is none
+        self.recorded_account()  # ValueError if it is none
         entries = [value for entry in self.skipped for value in (entry["name"], entry["reason"])]
         texts = [*self.classes, *self.versions.values(), *entries]
         texts += [text for one in self.fields for text in (*one.classes, one.file)]

@@ -64,7 +64,7 @@ _READ = b"\1"
 
 
 class _Bytes(Protocol):
-    """An open file; every method raises PackError where that was cut short."""
+    """An open file; every method raises PackError if that was cut short."""
 
     def read(self, offset: int, size: int) -> bytes: ...
     def mapping(self, start: int, size: int) -> mmap.mmap: ...
@@ -167,7 +167,7 @@ class Vector:
         return np.frombuffer(self._file.read(self._offset + size * start, size * count), self.dtype)
 
     def _require_same(self, file: _Bytes) -> None:
-        """Raise CorruptPackError where somebody wrote something else into the file since it was opened."""
+        """Raise CorruptPackError if somebody wrote something else into the file since it was opened."""
         if self.checksum is None or (stamp := file.stamp()) == self._fits:
             return
         checksum = 0
@@ -315,7 +315,7 @@ class Names(Sequence[str]):
             yield decode_name(name)
 
     def get(self, index: int) -> str:
-        """Return name `index` for a message: empty where the ends do not lie inside of the blob."""
+        """Return name `index` for a message: empty if the ends do not lie inside of the blob."""
         return decode_name(self._between_ends(range(len(self))[index]) or b"")
 
     def between(self, start: int, stop: int) -> Names:
@@ -334,7 +334,7 @@ class Names(Sequence[str]):
         return name
 
     def each_encoded(self) -> Iterator[bytes | None]:
-        """Yield every name as its bytes; None where the ends do not lie inside of the blob."""
+        """Yield every name as its bytes; None if the ends do not lie inside of the blob."""
         start, size = self._first, len(self._blob)
         for ends in blocks(self._ends):
             begin, blob = self._around(start, ends)
@@ -368,7 +368,7 @@ def _furthest(ends: npt.NDArray[np.int64], size: int) -> int:
 
 
 def cut_name(blob: npt.NDArray[np.uint8] | Vector, start: int, end: int) -> bytes | None:
-    """Return the name from `start` to `end`; None where these do not lie inside of the blob, or are no name's."""
+    """Return the name from `start` to `end`; None if these do not lie inside of the blob, or are no name's."""
     return blob[start:end].tobytes() if 0 <= start <= end <= min(len(blob), start + LONGEST_NAME) else None
 
 
@@ -524,7 +524,7 @@ def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike)
 class Row(NamedTuple):
     """What the table says of one sample, as plain numbers: its index, `number`, and the columns; see `Table`.
 
-    `name` is its bytes; None where the table's ends do not lie inside of its names.
+    `name` is its bytes; None if the table's ends do not lie inside of its names.
     """
 
     number: int
@@ -610,7 +610,7 @@ class Table:
 
     @classmethod
     def of(cls, columns: Mapping[str, npt.NDArray[Any] | Vector], types: Mapping[str, str] = COLUMNS) -> Table:
-        """Build the table from columns of such `types`; ValueError where one is missing or they do not fit together."""
+        """Build the table from columns of such `types`; ValueError if one is missing or they do not fit together."""
         for name, dtype in types.items():
             if name not in columns:
                 raise ValueError(f"the table has no column {name!r}")
@@ -644,7 +644,7 @@ class Table:
         return len(self.label) if count is None else count
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return a column by its name, for this moment; KeyError where there is none. See `Vector.array`."""
+        """Return a column by its name, for this moment; KeyError if there is none. See `Vector.array`."""
         found: npt.NDArray[Any] = getattr(self, name) if name in COLUMNS else self.more[name]
         return found
 

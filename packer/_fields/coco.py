@@ -2,7 +2,7 @@
 
 An annotation of an object is a row of each field of objects, and a caption a row of each field of captions. What COCO's
 format does not know, and numbers that a field would round, stay as they are in ``members``, so nothing is lost.
-Polygons are kept as they are given, because a mask can be drawn from them and they cannot be had from a mask.
+Polygons are kept as they are given, because a mask can be drawn from them and they cannot be recovered from a mask.
 
 Masks as run lengths and as polygons, as COCO writes them; the masks are pycocotools', pixel for pixel. No I/O.
 
@@ -80,7 +80,7 @@ def rle_of(segmentation: Any, height: int, width: int) -> dict[str, Any]:
 
 
 def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Return the mask of runs, (height, width) uint8 of 0 and 1; ValueError where the runs are not its pixels."""
+    """Return the mask of runs, (height, width) uint8 of 0 and 1; ValueError if the runs are not its pixels."""
     if ((runs < 0) | (runs > height * width)).any() or int(runs.sum()) != height * width:  # the sum may overflow
         raise ValueError(f"the runs are not those of {height * width} pixels")
     pixels = np.repeat((np.arange(len(runs)) % 2).astype(np.uint8), runs)
@@ -94,7 +94,7 @@ def counts_of_mask(mask: npt.NDArray[Any]) -> Runs:
 
 
 def counts_of_text(text: str) -> Runs:
-    """Return the runs that a compressed text has; ValueError where it is none."""
+    """Return the runs that a compressed text has; ValueError if it is none."""
     codes = np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int64) - _FIRST
     if ((codes < 0) | (codes >= 2 * _MORE)).any() or (len(codes) and codes[-1] & _MORE):
         raise ValueError("the counts are no compressed runs")
@@ -128,7 +128,7 @@ def text_of(runs: Runs) -> str:
 
 
 def segmentation_problem(segmentation: Any) -> str | None:
-    """Say why a value is no segmentation; None where it is one, or None, which is the segmentation of nothing."""
+    """Return why a value is no segmentation; None if it is one, or None, which is the segmentation of nothing."""
     if segmentation is None:
         return None
     if isinstance(segmentation, dict):
@@ -320,10 +320,10 @@ def image_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 def drawn(
     segmentations: Sequence[Any], categories: Sequence[int], crowds: Sequence[int], height: int, width: int
 ) -> npt.NDArray[np.int64]:
-    """Return the category of each pixel, (height, width) int64; 0 where there is none.
+    """Return the category of each pixel, (height, width) int64; 0 if there is none.
 
     Crowds lie below other annotations, and larger masks below smaller ones; of equals the later one is on top.
-    ValueError where a segmentation is none, or the image has more pixels than an image may have.
+    ValueError if a segmentation is none, or the image has more pixels than an image may have.
     """
     if height * width > _MOST_PIXELS:
         raise ValueError(f"a mask of {height} x {width} pixels is more than the {_MOST_PIXELS:,} allowed")

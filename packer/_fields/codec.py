@@ -107,7 +107,7 @@ def _json(value: Any) -> bytes:
 
 
 def _require_shallow(value: Any, text: str) -> None:
-    """Raise ValueError where a value, whose JSON is `text`, is nested so deeply that what walks it may fail."""
+    """Raise ValueError if a value, whose JSON is `text`, is nested so deeply that what walks it may fail."""
     if text.count("[") + text.count("{") <= _DEEPEST:
         return
     level = [value]
@@ -120,7 +120,7 @@ def _require_shallow(value: Any, text: str) -> None:
 
 
 def parsed_json(text: str, *, infinite: bool = False) -> Any:
-    """Return what JSON says; ValueError where it is none, has NaN, which JSON does not know, or too large a number.
+    """Return what JSON says; ValueError if it is none, has NaN, which JSON does not know, or too large a number.
 
     With `infinite`, numbers that are too large are infinite: ``1e999`` stands for infinity in a table.
     """

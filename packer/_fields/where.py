@@ -179,7 +179,7 @@ MEANT = {
 
 
 def parsed(text: str) -> Node:
-    """Return the tree that a condition is; ExpressionError where it is none."""
+    """Return the tree that a condition is; ExpressionError if it is none."""
     if len(text) > LONGEST:
         raise ExpressionError(f"it has {len(text):,} characters, and a condition has {LONGEST:,} at most", 0)
     return _Parser(list(_tokens(text))).whole()
@@ -571,7 +571,7 @@ def _numbers_compared(
 
 
 def _of_dtype(number: int | float, dtype: np.dtype[Any]) -> Any:
-    """Return the number of a dtype that a number is, or that a fraction rounds to; None where there is none."""
+    """Return the number of a dtype that a number is, or that a fraction rounds to; None if there is none."""
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             rounded = np.array(float(number)).astype(dtype)[()]

@@ -57,9 +57,9 @@ class Format:
     files : tuple of str
         The files in a pack that is a directory, beside those with the data of samples.
     dataset : str
-        The name in `packer` of the dataset that a person is told to read it with.
+        The name in `packer` of the dataset that a user is told to read it with.
     shards : bool
-        Whether samples lie in files of a size that a person may choose.
+        Whether samples lie in files of a size that a user may choose.
     parts : bool
         Whether packs may be parts of a larger one.
     """
@@ -177,7 +177,7 @@ _DIRECTORIES = (*(row for row in FORMATS.values() if row.files), INDEX, PARTS)
 
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
-    """Return the format that a pack's name asks for; DestinationError, with `advice`, where there is none."""
+    """Return the format that a pack's name asks for; DestinationError, with `advice`, if there is none."""
     path = user_path(path)
     suffix = path.suffix.lower()
     for row in FORMATS.values():

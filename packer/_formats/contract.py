@@ -58,7 +58,7 @@ class Placed(NamedTuple):
     offset : int
         Where its image begins.
     blobs : tuple of int
-        Where the blob of each field that has blobs begins, 0 where the sample has no value; nothing where the blobs
+        Where the blob of each field that has blobs begins, 0 if the sample has no value; nothing if the blobs
         follow the image.
     """
 
@@ -122,11 +122,11 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
-        """Raise DestinationError where `options` make no sense, before anything is written."""
+        """Raise DestinationError if `options` make no sense, before anything is written."""
 
     @classmethod
     def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
-        """Raise DestinationError where a table has no room in a pack.
+        """Raise DestinationError if a table has no room in a pack.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_names(cls, names: Names) -> None:
-        """Raise DestinationError where samples of these names cannot lie in one pack, before anything is written."""
+        """Raise DestinationError if samples of these names cannot lie in one pack, before anything is written."""
 
     @abc.abstractmethod
     def append(self, sample: Sample) -> Placed:
@@ -185,7 +185,7 @@ class PackAccess(abc.ABC):
     place : Place
         Where the pack lies.
     path : str
-        What a person knows the place by.
+        What a user knows the place by.
     manifest : Manifest
     table : Table
         What `_open` returned.
@@ -202,7 +202,7 @@ class PackAccess(abc.ABC):
 
     @abc.abstractmethod
     def _fetch(self, offset: int, size: int) -> Buffer:
-        """Return the `size` bytes at a row's `offset`; CorruptPackError where there are none."""
+        """Return the `size` bytes at a row's `offset`; CorruptPackError if there are none."""
 
     def _fetch_image(self, row: Row) -> Buffer:
         """Return the data of a row as its checksum was taken of them; errors as `_fetch`."""
@@ -225,7 +225,7 @@ class PackAccess(abc.ABC):
     def _one_file(self) -> tuple[Descriptor, int, int] | None:
         """Return the file in which all samples lie, for C; from which byte offsets count, and how many bytes follow.
 
-        None where samples lie in several files, or C cannot read the file: see `_locate`.
+        None if samples lie in several files, or C cannot read the file: see `_locate`.
         """
         return None
 
@@ -247,7 +247,7 @@ class PackAccess(abc.ABC):
     def data_files(self) -> list[tuple[str, int, int]]:
         """Return the files through which offsets count: path in the pack, where the data begin, their bytes.
 
-        The path is empty where the pack is one file. A format needs this for its packs to be parts of a larger one.
+        The path is empty if the pack is one file. A format needs this for its packs to be parts of a larger one.
         """
         raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
 
@@ -274,7 +274,7 @@ class PackAccess(abc.ABC):
         return True
 
     def place_of(self, name: str) -> Place | None:
-        """Return where a file lies that `file_names` lists; None where that is its place in the pack."""
+        """Return where a file lies that `file_names` lists; None if that is its place in the pack."""
         return None
 
     def changed_files(self) -> Iterable[str]:
@@ -282,10 +282,10 @@ class PackAccess(abc.ABC):
         return ()
 
     def require_distinct_files(self) -> None:
-        """Raise CorruptPackError where several of the `data_files` are one, and so samples share their bytes."""
+        """Raise CorruptPackError if several of the `data_files` are one, and so samples share their bytes."""
 
     def require_table(self) -> None:
-        """Raise CorruptPackError where the file of the table was cut short since it was opened.
+        """Raise CorruptPackError if the file of the table was cut short since it was opened.
 
         Called before a batch is read: whoever trains learns at once that a pack was cut, and not at the first sample
         that is gone.
@@ -372,7 +372,7 @@ class Frame:
     image : int
         Negative where it is copied: -1 where it is the first byte that is copied.
     blobs : list of int, or None
-        As `image`; None where there is no value.
+        As `image`; None if there is no value.
     framing : list of bytes
         The pieces that are neither the image nor a blob.
     copies : list of bytes-like

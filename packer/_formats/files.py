@@ -41,7 +41,7 @@ class PackFiles:
         That of its manifest.
     sizes, modified : mapping of str to int
         For each place in the pack the file's bytes, and when it was changed last, in nanoseconds. The one place is
-        empty where the pack is one file.
+        empty if the pack is one file.
     elsewhere : mapping of str to Place
         Where those files lie that belong to somebody else, by their places. A copy of them keeps their times.
     """
@@ -54,7 +54,7 @@ class PackFiles:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> PackFiles:
-        """List the files of a pack; PackError where there is none, a file is missing, not regular, or twice there."""
+        """List the files of a pack; PackError if there is none, a file is missing, not regular, or twice there."""
         with open_pack(path) as reader:
             place, names, identity = reader.place, reader.file_names(), reader.manifest.identity()
             elsewhere = {name: where for name in names if (where := reader.place_of(name)) is not None}
@@ -76,7 +76,7 @@ class PackFiles:
         return hashlib.sha256(json.dumps(what).encode("ascii")).hexdigest()[:12]
 
     def open(self, name: str) -> PackFile:
-        """Open a file; PackError where it is not what it was when it was listed."""
+        """Open a file; PackError if it is not what it was when it was listed."""
         other = self.elsewhere.get(name)
         file = self.place.open(name) if other is None else other.open()
         if (file.size, file.modified) != (self.sizes[name], self.modified[name]):
@@ -164,7 +164,7 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
 
 
 def _require_distinct(place: Place, found: Mapping[str, FoundFile]) -> None:
-    """Raise CorruptPackError where two files are hard links of one: the copy of a small pack could fill a disk."""
+    """Raise CorruptPackError if two files are hard links of one: the copy of a small pack could fill a disk."""
     linked: dict[tuple[int, int], str] = {}
     for name, file in found.items():
         first = linked.setdefault(file.inode, name) if file.links > 1 else name

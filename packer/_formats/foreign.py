@@ -188,7 +188,7 @@ class ForeignWriter(Writer):
 
 
 def one_file(suffix: str, options: Mapping[str, Any]) -> None:
-    """Raise DestinationError where options choose the size of the one file that a pack of this suffix has."""
+    """Raise DestinationError if options choose the size of the one file that a pack of this suffix has."""
     if options.keys() - {"shard_size"} or options.get("shard_size", MAX_SHARD_SIZE) != MAX_SHARD_SIZE:
         raise DestinationError(f"a {suffix} pack is one file, whose size cannot be chosen")
 
@@ -333,7 +333,7 @@ class ShardWriter(ForeignWriter):
     """The name of a shard, with a place for its number."""
 
     index_name: ClassVar[str] = ""
-    """The name of a shard's index; empty where shards have none."""
+    """The name of a shard's index; empty if shards have none."""
 
     shard_sizes: ClassVar[tuple[int, int]] = DEFAULT_SHARD_SIZE, MAX_SHARD_SIZE
     """The most bytes of a shard after its head where nobody chose them, and the most that may be chosen."""

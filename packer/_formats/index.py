@@ -152,7 +152,7 @@ class ListedFiles(SpreadData):
         self._directory = None
 
     def require_names(self) -> Sequence[str]:
-        """Return the names of the files that are listed; CorruptPackError where one leads out of the base."""
+        """Return the names of the files that are listed; CorruptPackError if one leads out of the base."""
         for number in range(len(self._names)):
             self._require_name(number)
         return self._names
@@ -433,7 +433,7 @@ class IndexReader(SpreadReader):
         return [self._base.path_of(name) for name in self._data.files_below()]
 
     def first_file(self) -> str:
-        """Return the path below the base of the first file; empty where there is none."""
+        """Return the path below the base of the first file; empty if there is none."""
         names = self._data.files_below()
         return names[0] if names else ""
 

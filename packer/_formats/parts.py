@@ -85,7 +85,7 @@ class SpreadData(abc.ABC):
         return [(self.name(number), self.open_file(number)[1], size) for number, size in enumerate(sizes)]
 
     def require_distinct(self) -> None:
-        """Raise CorruptPackError where two files are hard links of one: a small pack could become a full disk.
+        """Raise CorruptPackError if two files are hard links of one: a small pack could become a full disk.
 
         Files that are missing share nothing; reading says so of each of their samples.
         """
@@ -105,7 +105,7 @@ class SpreadData(abc.ABC):
         return [self.name(number) for number in range(len(self.starts) - 1)]
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Return `size` bytes from `offset`, which counts through all files; CorruptPackError where there are none."""
+        """Return `size` bytes from `offset`, which counts through all files; CorruptPackError if there are none."""
         number = int(np.searchsorted(self.starts, offset, side="right")) - 1
         if not (0 <= number < len(self.starts) - 1 and 0 <= size <= self.starts[number + 1] - offset):
             raise CorruptPackError("its row points outside the data", self.path)
@@ -113,7 +113,7 @@ class SpreadData(abc.ABC):
         return file.read(begin + offset - int(self.starts[number]), size)
 
     def locate(self, offset: Ints, size: Ints) -> Places:
-        """Return where in which files the bytes from `offset` on lie; NOWHERE where there are none."""
+        """Return where in which files the bytes from `offset` on lie; NOWHERE if there are none."""
         numbers = np.searchsorted(self.starts, offset, side="right") - 1
         inside = (numbers >= 0) & (numbers < len(self.starts) - 1) & (size >= 0)
         numbers[~inside] = 0
@@ -468,7 +468,7 @@ class PartsReader(SpreadReader):
 
 
 def _require_plain(parts: Sequence[str], files: Sequence[tuple[str, int, int, int]]) -> None:
-    """Raise ValueError where a manifest lists a part or a file twice, or what does not lie in a part of the pack.
+    """Raise ValueError if a manifest lists a part or a file twice, or what does not lie in a part of the pack.
 
     Two names count as one where a file system may take them for one.
     """

@@ -252,7 +252,7 @@ def members_of(file: PackFile) -> dict[str, tuple[int, int]]:
 
 
 def require_types(file: PackFile, place: tuple[int, int], dtypes: Iterable[str]) -> None:
-    """Raise CorruptPackError where the pickle at a place speaks of other types of elements than `dtypes`.
+    """Raise CorruptPackError if the pickle at a place speaks of other types of elements than `dtypes`.
 
     The pickle is not run: the storages that it names are looked for in its bytes.
     """
@@ -267,7 +267,7 @@ def require_types(file: PackFile, place: tuple[int, int], dtypes: Iterable[str])
 
 
 def compare_checksums(file: PackFile, leave_out: str = "") -> None:
-    """Read the members of a zip but the one of this name; CorruptPackError where one does not fit its CRC-32."""
+    """Read the members of a zip but the one of this name; CorruptPackError if one does not fit its CRC-32."""
     with opened_zip(file) as (archive, _):
         for info in archive.infolist():
             if info.filename != leave_out:
@@ -278,7 +278,7 @@ def compare_checksums(file: PackFile, leave_out: str = "") -> None:
 
 @contextmanager
 def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tuple[int, int]]]]:
-    """Open a zip, and give where its members lie; CorruptPackError where it is not as `torch.save` writes one."""
+    """Open a zip, and give where its members lie; CorruptPackError if it is not as `torch.save` writes one."""
     try:
         with zipfile.ZipFile(file.stream(most=_MOST_DIRECTORY)) as archive:
             yield archive, _placed(archive.infolist(), file)
@@ -287,7 +287,7 @@ def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tupl
 
 
 def _placed(infos: Sequence[zipfile.ZipInfo], file: PackFile) -> dict[str, tuple[int, int]]:
-    """Return where members lie; CorruptPackError where one is compressed, unknown, or in the place of another."""
+    """Return where members lie; CorruptPackError if one is compressed, unknown, or in the place of another."""
     members: dict[str, tuple[int, int]] = {}
     end = 0
     for info in sorted(infos, key=lambda info: info.header_offset):

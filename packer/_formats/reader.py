@@ -49,11 +49,11 @@ class ValueAccess(PackAccess):
 
     @abc.abstractmethod
     def position(self, index: int) -> int:
-        """Return an index counted from the beginning; IndexError where there is no such sample."""
+        """Return an index counted from the beginning; IndexError if there is no such sample."""
 
     @abc.abstractmethod
     def require_column(self, name: str) -> None:
-        """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
+        """Compare a whole column of the table with its checksum; CorruptPackError if it does not fit."""
 
     @abc.abstractmethod
     def _damaged(self, index: int, reason: str) -> CorruptPackError: ...
@@ -64,7 +64,7 @@ class ValueAccess(PackAccess):
         return {field.name: field for field in self.manifest.fields}
 
     def value(self, index: int, name: str) -> Stored:
-        """Return what the pack holds of a field of one sample: a number, bytes, or None where there is no value.
+        """Return what the pack holds of a field of one sample: a number, bytes, or None if there is no value.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class ValueAccess(PackAccess):
         return self._checked_columns[name]
 
     def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:
-        """Return what the pack holds of a field of several samples; None where there is no value.
+        """Return what the pack holds of a field of several samples; None if there is no value.
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class Reader(ValueAccess):
         return self.manifest.count
 
     def position(self, index: int) -> int:
-        """Return an index counted from the beginning; IndexError where there is no such sample."""
+        """Return an index counted from the beginning; IndexError if there is no such sample."""
         try:
             return range(len(self))[operator.index(index)]
         except TypeError:
@@ -420,7 +420,7 @@ class Reader(ValueAccess):
         return data
 
     def require_column(self, name: str) -> None:
-        """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
+        """Compare a whole column of the table with its checksum; CorruptPackError if it does not fit."""
         if self.table.checksum(name) != self.manifest.columns.get(name):
             raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
 
@@ -428,7 +428,7 @@ class Reader(ValueAccess):
         return CorruptPackError(f"damaged: {reason}", self.path, index, self._name_in_error(index))
 
     def _name_in_error(self, index: int) -> str:
-        """Return a sample's name for a message; empty where the names cannot be read, which may be what is wrong."""
+        """Return a sample's name for a message; empty if the names cannot be read, which may be what is wrong."""
         try:
             return self.names.get(index)
         except PackError:
@@ -454,7 +454,7 @@ class Reader(ValueAccess):
 
 
 def table_from(columns: Mapping[str, npt.NDArray[Any] | Vector], manifest: Manifest, path: str) -> Table:
-    """Build a table from what a format found; CorruptPackError where the columns do not fit together."""
+    """Build a table from what a format found; CorruptPackError if the columns do not fit together."""
     for name, column in columns.items():
         if isinstance(column, Vector):
             column.checksum = manifest.columns.get(name)

@@ -79,7 +79,7 @@ class RecordIOWriter(ShardWriter):
         return b"%d\t%d\n" % (self._key, at)
 
     def _label(self, sample: Sample) -> float:
-        """Return the label; DestinationError where a float32 holds another number than this whole one."""
+        """Return the label; DestinationError if a float32 holds another number than this whole one."""
         with np.errstate(over="ignore"):
             stored = float(np.float64(sample.label).astype(np.float32))
         if isinstance(sample.label, int) and stored != sample.label:

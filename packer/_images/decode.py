@@ -85,7 +85,7 @@ def installed_decoders() -> tuple[str, ...]:
 
 
 def decoder_advice() -> str | None:
-    """Return one line that says how to decode faster on this machine, or None where nothing can be done."""
+    """Return one line that says how to decode faster on this machine, or None if nothing can be done."""
     name, _ = fast_decoder()
     short = extension.shortcoming()
     if short is None or (name in LIBJPEG_TURBO and not short.cure):

@@ -29,7 +29,7 @@ _BLOCK = 1 << 20  # numbers that are scaled at a time
 
 
 def require_8_bit(depth: Depth, codec: str) -> None:
-    """Raise ImageError where 8-bit RGB does not hold what a pixel has."""
+    """Raise ImageError if 8-bit RGB does not hold what a pixel has."""
     if not depth.excess:
         return
     how = f"--to-8-bit clip stores {depth.bands - depth.hidden} of them"
@@ -59,7 +59,7 @@ def decode_to_8_bit(
         ``type``: the upper 8 bits of unsigned numbers, so that 65535 becomes 255, as `skimage.img_as_ubyte` and OpenCV
         do; of signed numbers those below the sign, and 0 of negative ones; of floats from 0 to 1 ``round(255 * x)``.
 
-        ``file``: the lowest number of the file becomes 0 and the highest 255, for all colours together; 0 where there
+        ``file``: the lowest number of the file becomes 0 and the highest 255, for all colours together; 0 if there
         is one number only.
 
         With the latter two NaN becomes 0, and infinities with ``file`` 0 or 255.
@@ -135,7 +135,7 @@ def _by_file(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _limits(numbers: npt.NDArray[Any]) -> tuple[float, float]:
-    """Return the lowest and the highest finite number; 0 and 0 where there is none."""
+    """Return the lowest and the highest finite number; 0 and 0 if there is none."""
     if numbers.dtype.kind != "f":
         return float(numbers.min()), float(numbers.max())
     finite = np.isfinite(numbers)

@@ -1,4 +1,4 @@
-"""packer's own C, `packer._images._native`, or None where it is not to be had; and what it lacks here."""
+"""packer's own C, `packer._images._native`, or None if it is not available; and what it lacks here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ except ImportError as error:
 
 
 VECTORS = _native.VECTORS if _failure is None else ""
-"""What packer's C uses here: ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty where there are none that it knows,
+"""What packer's C uses here: ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty if there are none that it knows,
 so that it is plain C."""
 
 
@@ -36,7 +36,7 @@ class Shortcoming(NamedTuple):
     reason : str
         A clause that follows a colon.
     cure : str
-        What a person can do, a sentence without its full stop; empty where nothing can be done.
+        What a user can do, a sentence without its full stop; empty if nothing can be done.
     """
 
     reason: str

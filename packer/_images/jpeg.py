@@ -65,12 +65,12 @@ def is_usual(marker: int, content: bytes) -> bool:
 
 
 def orientation_of_exif(content: bytes) -> int | None:
-    """Return the orientation that an APP1 segment says, 0 where it says none; None where it holds no EXIF."""
+    """Return the orientation that an APP1 segment says, 0 if it says none; None if it holds no EXIF."""
     return _read_orientation(content[len(_EXIF) :]) if content.startswith(_EXIF) else None
 
 
 def orientation_of_xmp(content: bytes) -> int | None:
-    """Return the orientation that an APP1 segment says, 0 where it says none; None where it holds no XMP."""
+    """Return the orientation that an APP1 segment says, 0 if it says none; None if it holds no XMP."""
     if not content.startswith(_XMP):
         return None
     found = _XMP_ORIENTATION.search(content)
@@ -121,7 +121,7 @@ def _is_usual_photoshop(content: bytes) -> bool:
 
 
 def _read_orientation(tiff: bytes) -> int:
-    """Return the orientation in the first directory of a TIFF; 0 where there is none, or the TIFF is broken."""
+    """Return the orientation in the first directory of a TIFF; 0 if there is none, or the TIFF is broken."""
     order = _ORDERS.get(tiff[:4])
     if order is None:
         return 0
@@ -162,7 +162,7 @@ class JPEGHeader(NamedTuple):
     process : int
         Second byte of the start-of-frame marker: 0xC0 baseline, 0xC2 progressive, …
     orientation : int
-        EXIF orientation 1 to 8; 1 where there is none.
+        EXIF orientation 1 to 8; 1 if there is none.
     frame : int
         Where the start-of-frame segment's parameters begin (precision, height, width, components).
     sampling : bytes
@@ -201,7 +201,7 @@ class JPEGHeader(NamedTuple):
 
 
 def read_header(data: Buffer) -> JPEGHeader | None:
-    """Read the markers up to the first scan; None where they are not those of a well-formed image."""
+    """Read the markers up to the first scan; None if they are not those of a well-formed image."""
     frame: tuple[int, int, int, int, int] | None = None
     frame_at = from_exif = from_xmp = exifs = 0
     usual = True
@@ -276,7 +276,7 @@ def scans(data: Buffer, header: JPEGHeader) -> int:
 
 
 def end_of_image(data: Buffer, scan: int) -> int | None:
-    """Return where the image ends, after its end-of-image marker; None where it has none."""
+    """Return where the image ends, after its end-of-image marker; None if it has none."""
     if data[-2:] == b"\xff\xd9":
         return len(data)
     # Inside entropy-coded data 0xFF is followed by 0x00 or a restart marker, so the first match is the marker.

@@ -100,7 +100,7 @@ class Grid(NamedTuple):
     margin_width: int
 
     def window(self, rectangle: Rectangle, halvings: int) -> Window | None:
-        """Return which tiles a rectangle depends on, where the decoder halves; None where those are all of them."""
+        """Return which tiles a rectangle depends on, where the decoder halves; None if those are all of them."""
         top, left, height, width = rectangle
         above, beside = self.margin_height << halvings, self.margin_width << halvings
         first_row = max(top - above, 0) // self.tile_height
@@ -119,7 +119,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, frame: Buffer, columns: int) -> Grid | None:
-        """Return the grid of a frame whose MCU rows are cut into `columns` tiles; None where that is impossible.
+        """Return the grid of a frame whose MCU rows are cut into `columns` tiles; None if that is impossible.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ def restarts(first: int, count: int) -> npt.NDArray[np.uint8]:
 
 
 def read_tiles(data: Buffer) -> Tiles | None:
-    """Return where the tiles of a JPEG are; None where it has no tile segment, or one that does not fit the JPEG."""
+    """Return where the tiles of a JPEG are; None if it has no tile segment, or one that does not fit the JPEG."""
     try:
         segment = _find(data)
         return None if segment is None else _read(data, segment)
@@ -353,7 +353,7 @@ def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer
     Returns
     -------
     (bytes-like, int) or None
-        The whole image where nothing can be left out. None where it is no ordinary JPEG of that size in one scan, in
+        The whole image where nothing can be left out. None if it is no ordinary JPEG of that size in one scan, in
         which the decoder goes over the pixels once.
     """
     if _native is None:
@@ -396,7 +396,7 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings:
     Returns
     -------
     CutOut or None
-        The whole image where nothing can be left out. None where the image is no tiled JPEG of that size, its
+        The whole image where nothing can be left out. None if the image is no tiled JPEG of that size, its
         markers are not where its table says, or cutting is not worth its while.
     """
     if _native is None:
@@ -435,7 +435,7 @@ def _read_header(data: Buffer) -> jpeg.JPEGHeader | None:
 
 
 def _join(data: Buffer, tiles: Tiles, window: Window) -> bytearray | None:
-    """Return the headers and some tiles; None where the rows of tiles have other markers than they should."""
+    """Return the headers and some tiles; None if the rows of tiles have other markers than they should."""
     grid, group = tiles.grid, tiles.group
     first_group, group_end = window.first_row // group, -(-window.row_end // group)
     first_row, row_end = first_group * group, min(group_end * group, grid.rows)
@@ -477,7 +477,7 @@ _LEAST_TILE = 460  # bytes, on average: what lets ImageNet's photos grow by half
 
 
 def require_transcoder() -> None:
-    """Raise MissingDependencyError where packer's own C is not there."""
+    """Raise MissingDependencyError if packer's own C is not there."""
     if _native is None:
         short = shortcoming()
         assert short is not None

@@ -77,7 +77,7 @@ def nearest(pixels: Pixels, box: Box, fill: Fill = 0, *, out: Pixels | None = No
 
 
 def require_inside(shape: Sequence[int], box: Box) -> None:
-    """Raise ValueError where a box's rectangle reaches outside of pixels of a shape, (height, width, ...)."""
+    """Raise ValueError if a box's rectangle reaches outside of pixels of a shape, (height, width, ...)."""
     top, left, height, width = box.rectangle
     if min(top, left) < 0 or min(height, width) < 1 or top + height > shape[0] or left + width > shape[1]:
         raise ValueError(f"{box.rectangle} is no rectangle of {shape[1]} x {shape[0]} pixels")
@@ -317,7 +317,7 @@ def smooth(pixels: Pixels, box: Box, fill: Fill | None = None) -> Pixels:
 
 
 def _fill(fill: Fill | None, pixels: Pixels, box: Box) -> Fill:
-    """Return a fill, or the box's colour where there is none."""
+    """Return a fill, or the box's colour if there is none."""
     if fill is not None:
         return fill
     colour = [box.fill >> shift & 0xFF for shift in (0, 8, 16)]

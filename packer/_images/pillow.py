@@ -158,7 +158,7 @@ def orientation(image: Image.Image) -> Any:
 
 
 def require_pixels(height: int, width: int, max_pixels: int) -> None:
-    """Raise ImageTooLargeError where an image has more pixels than allowed."""
+    """Raise ImageTooLargeError if an image has more pixels than allowed."""
     if height * width > max_pixels:
         raise ImageTooLargeError(f"{width} x {height} pixels are more than the {max_pixels} allowed")
 
@@ -235,7 +235,7 @@ PixelArray = npt.NDArray[np.uint8]
 
 
 def read(data: Buffer) -> PlainBMP | None:
-    """Read the header of a BMP; None where the file is no plain one, or is cut short."""
+    """Read the header of a BMP; None if the file is no plain one, or is cut short."""
     if len(data) < _SIZE or bytes(data[:2]) != SIGNATURE:
         return None
     _, begin, info, width, height, _, bits, compression = _HEADER.unpack_from(data)

@@ -57,7 +57,7 @@ class PNG(NamedTuple):
         may refuse.
     animated : bool
     compressed : bytes or None
-        The samples; None where the chunks are not in the usual order, or of other kinds.
+        The samples; None if the chunks are not in the usual order, or of other kinds.
     """
 
     height: int
@@ -94,7 +94,7 @@ def read(data: Buffer) -> PNG | None:
     Returns
     -------
     PNG or None
-        None where the data are no whole PNG.
+        None if the data are no whole PNG.
     """
     if bytes(data[: len(SIGNATURE)]) != SIGNATURE:
         return None
@@ -170,7 +170,7 @@ def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
     -------
     (end - first, width, channels) uint8 or uint16 array, or None
         Writable. Grey of 2 or 4 bits is spread over 0 to 255, as Pillow spreads it; of 1 bit, and the indices of a
-        palette, are kept. None where the data are damaged, or packer was not compiled and Pillow keeps all bits.
+        palette, are kept. None if the data are damaged, or packer was not compiled and Pillow keeps all bits.
     """
     end = png.height if end is None else end
     if png.compressed is None or (_native is None and png.depth != 16):

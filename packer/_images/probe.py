@@ -120,7 +120,7 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
 
 
 def require_affordable(header: jpeg.JPEGHeader, data: Buffer, max_pixels: int) -> None:
-    """Raise ImageTooLargeError where a JPEG has more pixels than allowed, or goes over them too often."""
+    """Raise ImageTooLargeError if a JPEG has more pixels than allowed, or goes over them too often."""
     require_pixels(header.height, header.width, max_pixels)
     if header.sequential and jpeg.one_scan(data, header):
         return

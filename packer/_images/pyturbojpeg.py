@@ -41,7 +41,7 @@ class _Library(turbojpeg.TurboJPEG):  # type: ignore[misc]
 def decode_jpeg(
     data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, scaled: bool = False, cut: bool = False
 ) -> npt.NDArray[np.uint8]:
-    """Decode to uint8 RGB; ImageError where libjpeg complains.
+    """Decode to uint8 RGB; ImageError if libjpeg complains.
 
     It takes and returns what `packer._images.turbojpeg.decode_jpeg` does.
 
@@ -113,7 +113,7 @@ def _load() -> _Library:
 
 
 def _require_sound() -> None:
-    """Raise ImportError where the library does not draw what Pillow draws, or says nothing of half an image."""
+    """Raise ImportError if the library does not draw what Pillow draws, or says nothing of half an image."""
     stream = io.BytesIO()
     colours = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
     Image.fromarray(colours).save(stream, "JPEG", subsampling="4:2:2", quality=90)

@@ -346,14 +346,14 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int =
 
 
 def require_channels_last(images: torch.Tensor) -> None:
-    """Raise ValueError where C must not write into an (N, 3, H, W) tensor, which it knows by its address alone."""
+    """Raise ValueError if C must not write into an (N, 3, H, W) tensor, which it knows by its address alone."""
     channels_last = images.is_contiguous(memory_format=torch.channels_last)
     if images.device.type != "cpu" or images.dtype != torch.uint8 or not channels_last:
         raise ValueError("images are decoded into uint8 tensors of the CPU that are laid out channels last")
 
 
 def _address(out: torch.Tensor, box: Box) -> int:
-    """Return the address of a tensor's memory; ValueError where it has no room for a box's window and nothing else."""
+    """Return the address of a tensor's memory; ValueError if it has no room for a box's window and nothing else."""
     require_channels_last(out)
     if tuple(out.shape) != (1, 3, *box.out):
         raise ValueError(f"an image is decoded into a tensor of shape {(1, 3, *box.out)}, not {tuple(out.shape)}")

@@ -165,7 +165,7 @@ class ResizeSpec:
         return (self.size, self.size) if self.mode == "pad" else (scaled_height, scaled_width)
 
     def require_affordable(self, height: int, width: int) -> None:
-        """Raise ImageTooLargeError where resizing an image of this size would give, or need, far too many pixels."""
+        """Raise ImageTooLargeError if resizing an image of this size would give, or need, far too many pixels."""
         scaled = self.scaled(height, width)
         require_affordable(Box.of((0, 0, height, width), scaled))
         require_pixels(*self.final(height, width), MAX_PIXELS)

@@ -279,7 +279,7 @@ def _take(line: str) -> None:
 
 
 def _library() -> Path | None:
-    """Return the libtiff that this process has loaded for Pillow; None where Pillow has it inside of itself."""
+    """Return the libtiff that this process has loaded for Pillow; None if Pillow has it inside of itself."""
     if os.name == "nt":
         return None
     own = Path(PIL.__file__).parent
@@ -310,7 +310,7 @@ _SOS, _APP1, _APP2 = 0xDA, 0xE1, 0xE2
 
 
 def require_modest(data: Buffer, pages: int = 1) -> None:
-    """Raise ImageError where Pillow should not open an image, for what its metadata would cost.
+    """Raise ImageError if Pillow should not open an image, for what its metadata would cost.
 
     The directories of the first `pages` pages of a TIFF are looked at.
     The EXIF of a PNG and of a WebP are read later: `require_modest_exif` is for them. In an AVIF they may be scattered,
@@ -331,7 +331,7 @@ def require_modest(data: Buffer, pages: int = 1) -> None:
 
 
 def require_modest_exif(info: dict[Any, Any]) -> None:
-    """Raise ImageError where Pillow should not read the EXIF in the `info` of an image that it opened."""
+    """Raise ImageError if Pillow should not read the EXIF in the `info` of an image that it opened."""
     exif = info.get("exif")
     if exif is None and "Raw profile type exif" in info:
         exif = bytes.fromhex("".join(info["Raw profile type exif"].split("\n")[3:]))
@@ -460,7 +460,7 @@ class Depth(NamedTuple):
 
     @property
     def excess(self) -> str:
-        """What 8-bit RGB does not hold of an image, in words; empty where it holds all but alpha."""
+        """What 8-bit RGB does not hold of an image, in words; empty if it holds all but alpha."""
         what = {"u": "", "i": "signed numbers of ", "f": "floats of "}[self.kind]
         bits = f"{what}{self.bits} bits a channel" if self.is_deep else ""
         if not self.hidden:
@@ -503,7 +503,7 @@ def is_whole(image: Image.Image, depth: Depth) -> bool:
 
 
 def require_all_bits(image: Image.Image, depth: Depth) -> None:
-    """Raise ImageError where Pillow's pixels of an image have fewer bits or bands than the image, or other numbers."""
+    """Raise ImageError if Pillow's pixels of an image have fewer bits or bands than the image, or other numbers."""
     if depth.hidden:
         raise ImageError(
             f"it has {depth.bands} bands, of which Pillow reads {depth.bands - depth.hidden}: all of them are read of "
@@ -524,7 +524,7 @@ def require_all_bits(image: Image.Image, depth: Depth) -> None:
 
 
 def unreadable(data: Buffer) -> str | None:
-    """Say of which bands and bits an image is that Pillow cannot read; None where that is not the reason."""
+    """Say of which bands and bits an image is that Pillow cannot read; None if that is not the reason."""
     components = _bits_of_jpeg2000(data)
     if len(components) > 4:
         return _not_read("JPEG 2000", Depth(len(components), max(components)))

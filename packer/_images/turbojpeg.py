@@ -17,7 +17,7 @@ _AFTER_THE_LAST_ROW = "extraneous bytes before marker"
 def decode_jpeg(
     data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, scaled: bool = False, cut: bool = False
 ) -> npt.NDArray[np.uint8]:
-    """Decode to uint8 RGB; ImageError where libjpeg complains.
+    """Decode to uint8 RGB; ImageError if libjpeg complains.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a person asks before and while training: how long, how large, how fast, and what it is that waits.
+"""What a user asks before and while training: how long, how large, how fast, and what it is that waits.
 
 What a conversion gives and takes, learnt from trials with some of its images.
 

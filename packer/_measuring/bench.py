@@ -66,7 +66,7 @@ class Rate:
     rates : tuple of float
         Images a second, of each round.
     others : float or None
-        The share of the CPUs that other programs took meanwhile, 0 to 1, median; None where the system does not say.
+        The share of the CPUs that other programs took meanwhile, 0 to 1, median; None if the system does not say.
     """
 
     side: str
@@ -125,7 +125,7 @@ class Benchmark:
 
     @property
     def others(self) -> float | None:
-        """The share of the CPUs that other programs took meanwhile, 0 to 1; None where the system does not say."""
+        """The share of the CPUs that other programs took meanwhile, 0 to 1; None if the system does not say."""
         known = [rate.others for rate in self.rates if rate.others is not None]
         return statistics.median(known) if known else None
 
@@ -138,7 +138,7 @@ class Benchmark:
         return max(self.of(side), key=lambda rate: rate.median)
 
     def ratio(self, side: str, other: str) -> float | None:
-        """Return the highest rate of one side by that of another, the median of the rounds; None where one has none."""
+        """Return the highest rate of one side by that of another, the median of the rounds; None if one has none."""
         return ratio(self.fastest(side).rates, self.fastest(other).rates)
 
 

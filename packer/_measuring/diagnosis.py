@@ -58,7 +58,7 @@ CAUSES = {
     "lock": "threads wait for Python's lock",
     "unknown": "what takes the time cannot be info",
 }
-"""What a loop can wait for, and how a person is told."""
+"""What a loop can wait for, and how a user is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class ProfileReport:
     packing_helps : bool
         Whether one of those with packing is worth while.
     sentences : tuple of str
-        The report as a person reads it.
+        The report as a user reads it.
     """
 
     cause: str
@@ -211,7 +211,7 @@ class ProfileFindings:
 
 
 def sentences(found: ProfileFindings) -> Iterator[str]:
-    """Yield what a person should know, the most important first."""
+    """Yield what a user should know, the most important first."""
     packing = "; ".join(filter(None, [_cause_in_words(found), _packing_in_words(found)]))
     yield f"{_waiting(found)}{':' if packing else ''} {packing}".rstrip() + "."
     yield from _own_cure(found)
@@ -385,7 +385,7 @@ def _find(found: ProfileFindings, seconds: float) -> None:
         return
     try:
         found.stages = measure_stages(info, 0.4 * seconds)
-    except Exception as error:  # a person's dataset, which may not be asked outside of its workers
+    except Exception as error:  # a user's dataset, which may not be asked outside of its workers
         found.unseen = f"making a sample outside of the loop failed: {type(error).__name__}: {error}"
         return
     cpus = available_cpus()

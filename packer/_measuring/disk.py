@@ -62,7 +62,7 @@ class FileSystem:
     Attributes
     ----------
     kind : str
-        Such as ``"ext4"``, ``"nfs4"``; empty where the system does not say.
+        Such as ``"ext4"``, ``"nfs4"``; empty if the system does not say.
     device, mounted : str
         The device or the server, and where it is mounted.
     free : int
@@ -102,7 +102,7 @@ class DiskReadings:
     size : int
         Bytes of a random read: a whole file's mean, or a sample's in a large file.
     random, together : float
-        Random reads a second, on one thread and on `THREADS`; 0 where there was nothing to read.
+        Random reads a second, on one thread and on `THREADS`; 0 if there was nothing to read.
     in_order : float
         Bytes a second of a large file from the beginning on; 0 without one.
     read : int

@@ -185,7 +185,7 @@ def _texts(name: str, value: Any) -> Iterator[str]:
 
 
 def share_in_memory(paths: Iterable[str]) -> float | None:
-    """Return how many of some files are in memory: the share whose first page is; None where the system does not tell.
+    """Return how many of some files are in memory: the share whose first page is; None if the system does not tell.
 
     A file is not read for that: the kernel is asked for the page, without waiting for a disk (preadv2, RWF_NOWAIT).
     """
@@ -257,21 +257,21 @@ class Estimate:
     unreadable : Interval
         How many of all images those are.
     in_memory : float or None
-        Which share of the files was in memory before the trials, so that no disk was waited for; None where nothing
+        Which share of the files was in memory before the trials, so that no disk was waited for; None if nothing
         tells.
     others : float or None
-        Which share of the processors other work took meanwhile; None where nothing tells.
+        Which share of the processors other work took meanwhile; None if nothing tells.
     room : int
         Bytes that are free on the disk where the pack will be.
     alternatives : list of Alternative
     not_tried : list of str
         Alternatives that there was no time or no room for.
     notes : list of str
-        What a person should know about the source.
+        What a user should know about the source.
     command : str
         What makes the pack.
     part_command : str or None
-        What makes part K of it, a job a part; None where one job makes all.
+        What makes part K of it, a job a part; None if one job makes all.
     """
 
     images: int
@@ -436,7 +436,7 @@ def _has_excess(trials: Trials) -> bool:
 
 
 def _refusals(trials: Trials) -> list[str]:
-    """Say which option is to be chosen, where the conversion refuses images that 8-bit RGB does not hold."""
+    """Return which option is to be chosen, where the conversion refuses images that 8-bit RGB does not hold."""
     number = sum("--to-8-bit" in entry["reason"] for entry in trials.left_out())
     if not number:
         return []
@@ -510,7 +510,7 @@ def estimate(
         Decides which images are tried.
     progress : bool or callable, optional
         True shows a bar. A callable is called with what is done now, how much of it is done, and how much there is of
-        it, or None where that is not known.
+        it, or None if that is not known.
     **options
         The arguments of `convert`.
 

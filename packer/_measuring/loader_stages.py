@@ -70,8 +70,8 @@ def isolated_copy(value: Any, copies: Copies | None = None) -> Any:
     """Return a copy that can be used without changing the original.
 
     Random generators, counters, lists, dictionaries and small arrays are the copy's own. Large arrays and tensors, open
-    files and connections are shared: they are costly, or cannot be had twice. Files that the copy opens are closed with
-    the copy; shared ones are not.
+    files and connections are shared: they are costly, or cannot be opened twice. Files that the copy opens are closed
+    with the copy; shared ones are not.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class _Copying:
         if id(value) not in self._copies:
             try:
                 made = self._made(value, depth)
-            except Exception:  # a person's own class may do anything
+            except Exception:  # a user's own class may do anything
                 made = value
             self._copies[id(value)] = value, made
         return self._copies[id(value)][1]
@@ -180,7 +180,7 @@ class LoaderInfo:
     dataset : object, optional
         What items are taken of, where these can be asked for one by one.
     unseen : str
-        Why stages cannot be separated; empty where they can.
+        Why stages cannot be separated; empty if they can.
     batch_size : int
     collate : callable, optional
     workers : int
@@ -244,7 +244,7 @@ def innermost(loader: Any) -> Any:
 
 
 def inspect_loader(loader: Any) -> LoaderInfo:
-    """Return what can be info of a loader."""
+    """Return what is visible of a loader."""
     loader = innermost(loader)
     name = type(loader).__name__
     if _is(loader, "packer._loader.loader", "Loader"):
@@ -306,7 +306,7 @@ def _watched_own(dataset: Any, watch: Watch, transform: Any, copies: Copies) -> 
             function = getattr(alike, name, None)
             if callable(function) and not isinstance(function, Timed):
                 setattr(alike, name, Timed(watch, stage, function))
-    except Exception:  # a person's own class: setting its attributes may do anything
+    except Exception:  # a user's own class: setting its attributes may do anything
         return isolated_copy(dataset)
     return alike
 
@@ -467,7 +467,7 @@ class Stages:
     paths : sequence of str
         Files that were opened for them.
     form : str
-        What a transform is given: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty where no image was info.
+        What a transform is given: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty if no image was seen.
     lock : float
         The share of the time that two threads, making items at the same time, wait for each other; 0 for a loader
         without threads.
@@ -606,7 +606,7 @@ def _reading_pack(info: LoaderInfo, indices: list[int]) -> Cost:
 
 
 def _in_place(info: LoaderInfo) -> Callable[[list[int]], list[Any]] | None:
-    """Return what decodes samples into their places in a batch, as packer's loaders do; None where it makes items."""
+    """Return what decodes samples into their places in a batch, as packer's loaders do; None if it makes items."""
     if info.kind not in ("Loader", "packer.DataLoader"):
         return None
     from torch.utils.data import default_collate
@@ -797,7 +797,7 @@ def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[Pac
     Raises
     ------
     UnpackedError
-        If the images' files, or the transform, are not to be info.
+        If the images' files, or the transform, cannot be seen.
     """
     from packer._conversion.api import pack as write
     from packer._datasets.open import open_dataset
@@ -815,7 +815,7 @@ def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[Pac
                 write(samples, pack, classes=["any"], on_error="skip", **given)
                 with open_dataset(pack, **settings) as dataset:
                     measured = measure_stages(replace(info, dataset=dataset, threaded=False), seconds / 2)
-            except Exception as error:  # of a person's transform, or of images that packer refuses
+            except Exception as error:  # of a user's transform, or of images that packer refuses
                 raise UnpackedError(f"the transform and the images do not go together with packer: {error}") from error
             found.append(PackedCost(options, measured.total, len(samples)))
     return found

@@ -334,7 +334,7 @@ def _folder(path: str, recipe: TrainingRecipe) -> Any:
 
 
 def torchvision() -> Any:
-    """Import torchvision; ImportError where it is not there, or does not go with this torch."""
+    """Import torchvision; ImportError if it is not there, or does not go with this torch."""
     try:
         import torchvision as found
         import torchvision.transforms.v2

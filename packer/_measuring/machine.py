@@ -35,9 +35,9 @@ class Finding:
     found : str
         What there is.
     means : str
-        What that means for reading data; empty where it speaks for itself.
+        What that means for reading data; empty if it speaks for itself.
     advice : str
-        What to do; empty where nothing is to be done.
+        What to do; empty if nothing is to be done.
     values : dict
         The numbers and names behind it: sizes in bytes, times in seconds, rates a second.
     """
@@ -227,7 +227,7 @@ def _or_unlimited(value: int | None) -> str:
 
 
 def available_now() -> int | None:
-    """Return how many bytes of memory files may fill now; None where the system does not say."""
+    """Return how many bytes of memory files may fill now; None if the system does not say."""
     limits = [value for value in (_meminfo("MemAvailable"), cgroup_memory()) if value is not None]
     return min(limits, default=None)
 
@@ -321,7 +321,7 @@ def _file_of(decoder: str) -> str | None:
 
 
 def _loaded(name: str) -> str | None:
-    """Return the file of a library that this process has loaded; None where the system does not say."""
+    """Return the file of a library that this process has loaded; None if the system does not say."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             paths = (line.split(maxsplit=5)[-1].strip() for line in file)
@@ -336,7 +336,7 @@ def processor() -> str:
 
 
 def version_of(*distributions: str) -> str | None:
-    """Return the version of the first of some distributions that is installed; None where none is."""
+    """Return the version of the first of some distributions that is installed; None if none is."""
     for name in distributions:
         try:
             return importlib.metadata.version(name)

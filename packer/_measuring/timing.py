@@ -81,7 +81,7 @@ class Timings:
 
     @property
     def _counted(self) -> slice:
-        """The batches that count: whole bursts after the first one; where there are none, all after the first batch."""
+        """The batches that count: whole bursts after the first one; if there are none, all after the first batch."""
         if not self.tells:
             return slice(1 if self.steps > 1 else 0, self.steps)
         return slice(self.burst, self.steps // self.burst * self.burst)

@@ -254,9 +254,9 @@ class TrainingProfile:
     Attributes
     ----------
     report : ProfileReport, optional
-        On the loader that took most of the time; None where none gave a batch.
+        On the loader that took most of the time; None if none gave a batch.
     status : int, optional
-        With which status the command ended by itself; None where it was ended after enough steps.
+        With which status the command ended by itself; None if it was ended after enough steps.
     interrupted : bool
         Whether Ctrl-C ended it.
     """

@@ -98,11 +98,11 @@ class Tuning:
     step_ms : float or None
         The step that batches are to keep up with.
     wait_ms : float
-        For how long such a step waits for its batch; 0 where the batches keep up.
+        For how long such a step waits for its batch; 0 if the batches keep up.
     trials : tuple of Trial
         All that was measured, in the order of the first time.
     notes : tuple of str
-        What could not be tried, and what a person should know.
+        What could not be tried, and what a user should know.
     seconds : float
         How long all took.
     """

@@ -1,11 +1,4 @@
-"""Files that packer writes: appends, corrections, whole files that say why they failed; sizes; synced directories.
-
-Writing past the system's cache of files, where Linux can do that.
-
-What a person asked for beside a pack, such as a report or a picture: refused early, or written as a whole.
-
-Data that grow with a pack while it is made, on the disk, so that the memory does not grow with the pack.
-"""
+"""Writing files: appending, patching, replacing as a whole, syncing; sizes on disk; spools for tables that grow."""
 
 from __future__ import annotations
 
@@ -76,7 +69,7 @@ def write_uncached(fd: int, parts: Sequence[Buffer]) -> int | None:
     Returns
     -------
     int or None
-        How many bytes were written. None where system or file system cannot do it, and nothing was written.
+        How many bytes were written. None if system or file system cannot do it, and nothing was written.
     """
     if not _KNOWN:
         return None
@@ -102,7 +95,7 @@ class AppendFile:
     Parameters
     ----------
     path : path
-        Created where it is missing. A symbolic link there is refused.
+        Created if it is missing. A symbolic link there is refused.
     keep : int
         How many bytes of an existing file are kept.
     new : bool
@@ -304,7 +297,7 @@ def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
 
 
 def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Raise DestinationError, which names `path`, where there is no directory for it, or none that can be looked at."""
+    """Raise DestinationError, which names `path`, if there is no directory for it, or none that can be looked at."""
     try:
         if stat.S_ISDIR(os.stat(directory).st_mode):
             return
@@ -320,7 +313,7 @@ def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike
 def disk_size(path: str | os.PathLike[str]) -> int:
     """Return the size in bytes of a file, or of the regular files below a directory; links there count for nothing.
 
-    Nor does what is removed meanwhile; FileNotFoundError where there is nothing at `path`.
+    Nor does what is removed meanwhile; FileNotFoundError if there is nothing at `path`.
     """
     status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):

@@ -1,8 +1,7 @@
-"""Pointers of Git LFS: small texts that stand where a repository's large files belong, until these are fetched.
+"""Files that are no images whatever their names end in: pointers of Git LFS, and files that macOS and Windows leave.
 
+A pointer is a small text in place of a large file of a repository, until the file is fetched:
 https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
-
-Files that macOS and Windows leave beside other files: no images, whatever their names end in.
 """
 
 from __future__ import annotations

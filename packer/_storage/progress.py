@@ -1,4 +1,4 @@
-"""``progress=True``: a bar of tqdm's, in a notebook one of the notebook's; and what else `progress` may be."""
+"""Progress bars: ``progress=True`` shows one of tqdm, in a notebook the notebook's kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The samples of one pack, or of several in a row, as a person looks at them: by number, with columns of all.
+"""The samples of one pack, or of several in a row, as a user looks at them: by number, with columns of all.
 
 Which samples are looked at, and in which order: by class, name, a range of sizes, or a condition.
 
@@ -102,7 +102,7 @@ class Catalog:
     dataset : ImageDataset or ConcatImageDataset
         Whole packs, with the same classes.
     paths : sequence of path, optional
-        What a person opened, of which each became one of the packs; by default the packs' own paths.
+        What a user opened, of which each became one of the packs; by default the packs' own paths.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class Catalog:
         return ", ".join(map(os.path.basename, self.paths))
 
     def require_tables(self) -> None:
-        """Raise CorruptPackError where the file of a table was cut short since it was opened."""
+        """Raise CorruptPackError if the file of a table was cut short since it was opened."""
         for reader in self.readers:
             reader.require_table()
 
@@ -149,7 +149,7 @@ class Catalog:
         return int(self._ends[pack]) - len(self.readers[pack])
 
     def place(self, index: int) -> tuple[int, int]:
-        """Return in which pack a sample lies, and where in it; IndexError where there is no such sample."""
+        """Return in which pack a sample lies, and where in it; IndexError if there is no such sample."""
         if not 0 <= index < len(self):
             raise IndexError(f"there is no sample {index}: there are {len(self)}, counted from 0")
         pack = int(np.searchsorted(self._ends, index, side="right"))
@@ -182,12 +182,12 @@ class Catalog:
         return self.dataset._seed_of(pack, seed) if isinstance(self.dataset, ConcatImageDataset) else seed
 
     def name(self, index: int) -> str:
-        """Return a sample's name as a page shows it; empty where the table's names are damaged."""
+        """Return a sample's name as a page shows it; empty if the table's names are damaged."""
         pack, row = self.place(index)
         return legible(self.readers[pack].names.get(row))
 
     def label(self, index: int) -> str:
-        """Return a sample's label as a person reads it: its class, or the number; empty where there is none."""
+        """Return a sample's label as a user reads it: its class, or the number; empty if there is none."""
         label = self.labels[index].item()
         if self.label_type != "class":
             return f"{label:g}" if isinstance(label, float) else str(label)
@@ -197,7 +197,7 @@ class Catalog:
 
     @functools.cached_property
     def class_counts(self) -> list[int]:
-        """How many samples each class has; empty where labels are numbers without classes."""
+        """How many samples each class has; empty if labels are numbers without classes."""
         if self.label_type != "class":
             return []
         labels = self.labels
@@ -210,7 +210,7 @@ class Catalog:
         return int(np.count_nonzero(self.labels == UNLABELED)) if self.label_type == "class" else 0
 
     def chosen(self, condition: str) -> npt.NDArray[np.bool_]:
-        """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError where it is none."""
+        """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError if it is none."""
         wanted = Condition(condition)
         own, every = self.label_type == "class", self.labels
         labels = [every[self.begin(pack) : end] for pack, end in enumerate(self._ends.tolist())]
@@ -344,9 +344,9 @@ class Found:
     ----------
     count : int
     indices : (count,) int64 array, optional
-        The samples' numbers; None where all are found, in their order.
+        The samples' numbers; None if all are found, in their order.
     complete : bool
-        False where a search by name stopped, having found enough.
+        False if a search by name stopped, having found enough.
     """
 
     count: int
@@ -374,7 +374,7 @@ class Finder:
         self._lock = threading.Lock()
 
     def find(self, query: Query) -> Found:
-        """Return what is found; OptionError where the condition is none."""
+        """Return what is found; OptionError if the condition is none."""
         with self._lock:
             if query in self._kept:
                 self._kept.move_to_end(query)
@@ -408,7 +408,7 @@ def _find(catalog: Catalog, query: Query) -> Found:
 
 
 def _mask(catalog: Catalog, query: Query) -> npt.NDArray[np.bool_] | None:
-    """Tell which samples meet all but the name; None where nothing else is asked for."""
+    """Tell which samples meet all but the name; None if nothing else is asked for."""
     masks: list[npt.NDArray[np.bool_]] = []
     if query.label is not None:
         masks.append(np.asarray(catalog.labels == query.label))
@@ -504,7 +504,7 @@ class Duplicates:
     candidates : int
         How many groups of samples have the same checksum and size, which is nearly certainly the same image.
     reason : str
-        Why nothing can be said; empty where it can.
+        Why nothing can be said; empty if it can.
     """
 
     groups: list[Group]
@@ -516,7 +516,7 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
     """Find images that lie in the packs more than once.
 
     All groups of one checksum and one size are counted. The images of the first groups are read and compared.
-    CorruptPackError where the file of a table was cut short.
+    CorruptPackError if the file of a table was cut short.
     """
     catalog.require_tables()
     if not all(reader.has_checksums for reader in catalog.readers):

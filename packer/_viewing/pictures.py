@@ -50,7 +50,7 @@ class Picture:
     jpeg : bytes
         Empty where the sample cannot be shown.
     error : str
-        What is wrong with it; empty where nothing is.
+        What is wrong with it; empty if nothing is.
     is_damaged : bool
         Whether it is the sample that is wrong; no memory, a disk that fails and too many open files are the machine's.
     """
@@ -118,7 +118,7 @@ class Pictures:
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
         """Return the crops that a dataset with a seed takes of a sample, in each of several epochs.
 
-        PackerError where the sample cannot be read.
+        PackerError if the sample cannot be read.
         """
         pack, row = self._catalog.place(index)
         decoder, rows = self._exact[pack], np.full(len(epochs), row)
@@ -152,7 +152,7 @@ def _pictures(decoder: BatchDecoder, rows: Ints, side: int, quality: int) -> lis
 def _fitting(decoder: BatchDecoder, rows: Ints, side: int) -> Crops:
     """Return crops that are whole images, made smaller where they do not fit into a square of `side` pixels.
 
-    PackerError where a size in the table is none, or the table was cut short.
+    PackerError if a size in the table is none, or the table was cut short.
     """
     decoder.reader.require_table()
     table = decoder.reader.table
@@ -427,7 +427,7 @@ def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
 
 
 def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
-    """Say why a segmentation cannot be drawn over an image of a height and a width."""
+    """Return why a segmentation cannot be drawn over an image of a height and a width."""
     problem = segmentation_problem(segmentation)
     if problem is None and isinstance(segmentation, dict) and segmentation["size"] != list(shape):
         return f"its size is {segmentation['size']}, and the image's is {list(shape)}"

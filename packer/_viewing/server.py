@@ -280,7 +280,7 @@ def _side(wanted: Wanted) -> int:
 
 
 def _tiles(data: Any) -> dict[str, int] | None:
-    """Return how the tiles of a JPEG lie; None where it has none."""
+    """Return how the tiles of a JPEG lie; None if it has none."""
     tiles = read_tiles(data)
     return None if tiles is None else tiles.grid._asdict()
 
@@ -417,7 +417,7 @@ class Server(ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def question(self) -> Iterator[None]:
-        """Count a question that is under way; PackerError where no more are answered."""
+        """Count a question that is under way; PackerError if no more are answered."""
         with self._changed:
             if self._ends:
                 raise PackerError("the viewer ends")

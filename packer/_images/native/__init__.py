@@ -48,7 +48,7 @@ crop, and Pillow takes 2.5 times as long for a PNG."""
 
 WHOLE_JPEGS = bool(VECTORS)
 """Whether packer's C is the fastest way to whole sequential JPEGs as well: there are AVX2 or NEON, which it uses.
-libjpeg-turbo knows more kinds of vectors, and leaves out more where there are none: measured on x86-64 without AVX2, it
+libjpeg-turbo knows more kinds of vectors, and leaves out more if there are none: measured on x86-64 without AVX2, it
 takes 0.65 of the time, and on 64-bit RISC-V 0.5 of the instructions."""
 
 WRITES_JPEGS = VECTORS in ("AVX2", "AVX-512")
@@ -143,7 +143,7 @@ def decode_into(
     table : (3, 256) float32 array, optional
         The number that each level of red, green and blue becomes.
     numbers : CodedNumbers, optional
-        What the levels become, where there is no table.
+        What the levels become, if there is no table.
 
     Returns
     -------
@@ -223,7 +223,7 @@ def decode(
     Returns
     -------
     (height, width, 3) uint8 array or None
-        RGB. None where the image is left to other decoders.
+        RGB. None if the image is left to other decoders.
     """
     if out is None:
         out = np.empty((*(scaled or (height, width)), 3), np.uint8)
@@ -244,7 +244,7 @@ def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:
     Returns
     -------
     (height, width, 1) uint8 array or None
-        None where the image is left to other decoders; also an image in colour.
+        None if the image is left to other decoders; also an image in colour.
     """
     out = np.empty((height, width, 1), np.uint8)
     return out if _native.decode_grey(bytes(data), height, width, out.ctypes.data) else None
@@ -288,7 +288,7 @@ def resize(pixels: Pixels, box: Box, address: int) -> bool:
     Returns
     -------
     bool
-        Whether the window was written. False where a side has more than 2**20 pixels.
+        Whether the window was written. False if a side has more than 2**20 pixels.
 
     Raises
     ------

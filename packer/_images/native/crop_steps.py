@@ -109,7 +109,7 @@ def choose(
     Returns
     -------
     (N,) array of CROP, or None
-        None where an image is too small for a step, too large, or empty: Python chooses, and says so.
+        None if an image is too small for a step, too large, or empty: Python chooses, and says so.
     """
     crops = np.empty(len(heights), CROP)
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)

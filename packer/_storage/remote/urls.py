@@ -1,9 +1,4 @@
-"""URLs of objects: what is one, its parts, joining, and how it is shown without secrets.
-
-How objects are read: where they are cached, how much of them, and how long anything is waited for.
-
-URLs where paths are expected: with a name, a suffix and a parent, and without secrets wherever they are shown.
-"""
+"""URLs of objects: their parts, joining, display without secrets, and the settings chosen for reading them."""
 
 from __future__ import annotations
 
@@ -19,7 +14,7 @@ from packer.errors import OptionError, RemoteError, printable, warn
 
 __all__ = [
     "SCHEMES",
-    "Settings",
+    "RemoteSettings",
     "Url",
     "UrlPath",
     "choose",
@@ -40,7 +35,7 @@ __all__ = [
 SCHEMES = ("s3", "gs", "az", "http", "https")
 """What stands before `://` in the URL of an object."""
 
-# `pathlib` makes one slash of two, and a person who passes a `Path` means the same.
+# `pathlib` makes one slash of two, and a user who passes a `Path` means the same.
 _URL = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])", re.IGNORECASE)
 _ANY_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _HOST = re.compile(r"[^:@\[\]]*(:[0-9]*)?|\[[0-9a-fA-F:.%]*\](:[0-9]*)?")
@@ -214,7 +209,7 @@ _KEEPS = hasattr(os, "pread") and hasattr(os, "pwrite")  # which Windows has not
 
 
 @dataclass(frozen=True)
-class Settings:
+class RemoteSettings:
     """How objects are read.
 
     Attributes
@@ -238,7 +233,7 @@ class Settings:
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
         timeout: float | None = None,
-    ) -> Settings:
+    ) -> RemoteSettings:
         """Return the settings that options ask for; of an option that is None, the variable's, or the default.
 
         Parameters
@@ -306,22 +301,22 @@ def _seconds_of(seconds: float | str) -> float:
     return number
 
 
-_chosen: dict[str, Settings] = {}
+_chosen: dict[str, RemoteSettings] = {}
 
 
-def choose(place: str | os.PathLike[str], settings: Settings) -> None:
+def choose(place: str | os.PathLike[str], settings: RemoteSettings) -> None:
     """Have this process read what lies at a URL, and below it, with these settings."""
     _chosen[_key(place)] = settings
 
 
-def chosen(place: str | os.PathLike[str]) -> Settings:
+def chosen(place: str | os.PathLike[str]) -> RemoteSettings:
     """Return the settings that were chosen for a URL, or for what it lies in; else those of the variables."""
     key = _key(place)
     while key:
         if key in _chosen:
             return _chosen[key]
         key = key.rpartition("/")[0]
-    return Settings.of()
+    return RemoteSettings.of()
 
 
 def _key(place: str | os.PathLike[str]) -> str:
@@ -353,12 +348,12 @@ class UrlPath(PurePosixPath):
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """Return what a person says: a path, in which ``~`` is the user's home, or a `UrlPath`, which opens nothing."""
+    """Return what a user says: a path, in which ``~`` is the user's home, or a `UrlPath`, which opens nothing."""
     return UrlPath(os.fspath(path)) if is_url(path) else Path(os.path.expanduser(path))  # type: ignore[return-value]
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of this machine that a person says, in which ``~`` is the user's home.
+    """Return the path of this machine that a user says, in which ``~`` is the user's home.
 
     Raises
     ------
