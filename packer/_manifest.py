@@ -1,4 +1,4 @@
-"""What is known of a whole pack, stored in it as JSON."""
+"""The manifest: the properties of a whole pack, stored in it as JSON."""
 
 from __future__ import annotations
 

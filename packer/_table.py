@@ -1,15 +1,8 @@
-"""What a pack holds beside its manifest: samples, and a table with one row a sample. No I/O.
+"""The table of a pack, with one row a sample, and samples themselves. No I/O but that of `Vector`.
 
-The table is kept as one array a column, so that a pack of millions of samples never becomes millions of Python
-objects. The columns of an open pack are read when they are first asked for. `formats.md` specifies the columns.
-
-Samples, and the table with one row a sample.
-
-Names of samples, in two arrays instead of one Python string each.
-
-Long vectors piece by piece, and their checksums.
-
-A vector in a file, which becomes memory of this process, and of its forks, when it is first needed.
+The table is kept as one array a column, so that a pack of millions of samples never becomes millions of Python objects,
+and names are two arrays. A `Vector` is a column in a file, which becomes memory of this process, and of its forks, when
+it is first needed. `formats.md` specifies the columns.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Annotations in COCO's format and the values of fields that they become, and annotations again. No I/O.
+"""Annotations in COCO's format, the values of fields that they become, and masks as run lengths and polygons. No I/O.
 
-An annotation of an object is a row of each field of objects, and a caption a row of each field of captions. What COCO's
-format does not know, and numbers that a field would round, stay as they are in ``members``, so nothing is lost.
-Polygons are kept as they are given, because a mask can be drawn from them and they cannot be recovered from a mask.
-
-Masks as run lengths and as polygons, as COCO writes them; the masks are pycocotools', pixel for pixel. No I/O.
+An annotation of an object is a row of each field of objects, and a caption a row of each field of captions. Members
+that COCO's format does not know, and numbers that a field would round, stay as they are in ``members``, so nothing is
+lost. Polygons are kept as they are, because a mask can be drawn from them and they cannot be recovered from a mask. The
+masks are pycocotools', pixel for pixel.
 
 Runs go down the columns of a mask, from the left column to the right one: the first run is of zeros, the second of
-ones, and so on. A *segmentation* is what an annotation of COCO has of a mask, one of
+ones, and so on. A *segmentation* is an annotation's mask, one of
 
-- a list of polygons, each a list x y x y ... of three points or more; the mask is where any polygon is;
+- a list of polygons, each a list x y x y ... of three points or more; the mask is the union of the polygons;
 - ``{"size": [height, width], "counts": runs}``, the runs as a list of numbers, or compressed as text.
 
 The text has a run in one or more characters, the lowest 5 bits first. A character's code less 48 is 5 bits and, as the

@@ -1,4 +1,4 @@
-"""Values of the kinds of fields: what each is made of, checked, and as bytes."""
+"""Values of the kinds of fields: checking them, and encoding them as bytes and back."""
 
 from __future__ import annotations
 

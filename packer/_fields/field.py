@@ -1,9 +1,8 @@
 """The fields of a sample beside image and label: their kinds, and how a value of each kind is stored. No I/O.
 
-A scalar and a class are numbers in columns of the table. A value of any other kind is a blob: some bytes after those of
-the image, whose size and checksum are in columns of the table. `formats.md` specifies both.
-
-Which fields have an entry for each box, where the tool that annotated the images tells.
+A scalar and a class are numbers in columns of the table. A value of any other kind is a blob: bytes after those of the
+image, whose size and checksum are in columns of the table. `formats.md` specifies both. `fields_of_boxes` names those
+that have an entry for each box.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Which samples meet a condition: ``age > 30 and split == "train"``, of columns of values.
+"""Conditions on samples, such as ``age > 30 and split == "train"``: parsing, and evaluation on columns of values.
 
-As in SQL a condition is true, false or unknown, and only what is true is chosen. Whatever is compared with a value that
-is not there is unknown, and so is ``not`` of it.
-
-What a condition says: ``age > 30 and split == "train"`` as a tree. Nothing of a condition is ever run as code.
+As in SQL a condition is true, false or unknown, and only samples for which it is true are selected. A comparison with a
+missing value is unknown, and so is ``not`` of it. A condition is parsed into a tree; no part of it is ever run as code.
 
 ::
 
@@ -42,13 +40,13 @@ __all__ = [
     "MEANT",
     "Among",
     "Column",
+    "ColumnName",
     "Comparison",
     "Condition",
     "Every",
     "ExpressionError",
     "Literal",
     "Matching",
-    "Named",
     "Negated",
     "Node",
     "Null",
@@ -83,14 +81,14 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Named:
+class ColumnName:
     """A column; alone, a condition that its truth values are."""
 
     name: str
     at: int
 
 
-Operand = Literal | Named
+Operand = Literal | ColumnName
 
 
 @dataclass(frozen=True)
@@ -107,14 +105,14 @@ class Comparison:
 class Null:
     """Whether there is no value."""
 
-    column: Named
+    column: ColumnName
 
 
 @dataclass(frozen=True)
 class Among:
     """Whether a value is one of several."""
 
-    column: Named
+    column: ColumnName
     values: tuple[Literal, ...]
 
 
@@ -122,7 +120,7 @@ class Among:
 class Matching:
     """Whether a text fits a pattern with ``*``, ``?`` and ``[...]``."""
 
-    column: Named
+    column: ColumnName
     pattern: str
 
 
@@ -147,7 +145,7 @@ class Some:
     of: Sequence[Node]
 
 
-Node = Named | Comparison | Null | Among | Matching | Negated | Every | Some
+Node = ColumnName | Comparison | Null | Among | Matching | Negated | Every | Some
 
 
 class _Token(NamedTuple):
@@ -272,12 +270,12 @@ class _Parser:
         if self._token.text in ("in", "glob", "is") or negated:
             node = self._about(self._column(left), negated=bool(negated))
             return Negated(node) if negated else node
-        if isinstance(left, Named) and left.name in MEANT and self._token.kind != "end":
+        if isinstance(left, ColumnName) and left.name in MEANT and self._token.kind != "end":
             self._next -= 1
             raise self._wanted("a column or a value")
         return self._column(left)
 
-    def _about(self, column: Named, *, negated: bool) -> Node:
+    def _about(self, column: ColumnName, *, negated: bool) -> Node:
         if not negated and self._take("is"):
             inverted = self._take("not")
             self._require("null")
@@ -295,7 +293,7 @@ class _Parser:
         self._require("]")
         return Among(column, tuple(values))
 
-    def _column(self, operand: Operand) -> Named:
+    def _column(self, operand: Operand) -> ColumnName:
         if isinstance(operand, Literal):
             raise ExpressionError("a column is wanted here, not a value", operand.at)
         return operand
@@ -304,7 +302,7 @@ class _Parser:
         token = self._token
         if token.kind == "column" or (token.kind == "word" and token.text not in _WORDS):
             self._next += 1
-            return Named(token.text, token.at)
+            return ColumnName(token.text, token.at)
         return self._literal("a column or a value")
 
     def _literal(self, wanted: str = "a number, a text or a truth value") -> Literal:
@@ -444,8 +442,8 @@ def _evaluated(node: Node, columns: Mapping[str, Column]) -> _Truth:
     return _compared(node, columns) if isinstance(node, Comparison) else _asked(node, columns)
 
 
-def _asked(node: Named | Null | Among | Matching, columns: Mapping[str, Column]) -> _Truth:
-    if isinstance(node, Named):
+def _asked(node: ColumnName | Null | Among | Matching, columns: Mapping[str, Column]) -> _Truth:
+    if isinstance(node, ColumnName):
         column = _column(node, columns)
         if column.kind != "truth values":
             raise ExpressionError(f"{node.name} holds {column.kind}: compare it with something", node.at)
@@ -476,7 +474,7 @@ def _truth(found: npt.NDArray[Any], present: Mask) -> _Truth:
     return _Truth(yes & present, ~yes & present)
 
 
-def _column(named: Named, columns: Mapping[str, Column]) -> Column:
+def _column(named: ColumnName, columns: Mapping[str, Column]) -> Column:
     if named.name in columns:
         try:
             return columns[named.name]
@@ -506,7 +504,7 @@ def _compared(node: Comparison, columns: Mapping[str, Column]) -> _Truth:
         raise ExpressionError("two values are compared, and no column", node.at)
     column = _column(left, columns)
     compare = _OPERATORS[how]
-    if isinstance(right, Named):
+    if isinstance(right, ColumnName):
         return _columns_compared(column, compare, _column(right, columns), node)
     value = _comparable(column, right, left)
     if how not in _UNORDERED and (isinstance(value, bool) or (column.ids is not None and isinstance(right.value, str))):
@@ -529,12 +527,12 @@ def _columns_compared(left: Column, compare: Callable[[Any, Any], Any], right: C
     return _truth(found, left.present & right.present)
 
 
-def _require(column: Column, kinds: Iterable[str], problem: str, named: Named) -> None:
+def _require(column: Column, kinds: Iterable[str], problem: str, named: ColumnName) -> None:
     if column.kind not in kinds:
         raise ExpressionError(f"{problem}, and {named.name} holds {column.kind}", named.at)
 
 
-def _comparable(column: Column, literal: Literal, named: Named) -> bool | int | float | str:
+def _comparable(column: Column, literal: Literal, named: ColumnName) -> bool | int | float | str:
     """Return what a literal is among the values of a column: of a class's name, its id."""
     value = literal.value
     if column.of:

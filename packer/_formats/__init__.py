@@ -1,4 +1,4 @@
-"""The formats: one module each, and one row each in `FORMATS`."""
+"""Formats: how packs lie on disk; one module each, and one row each in `FORMATS`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The contract of a format: what its author writes, so that samples are placed in a pack and found again.
+"""The contract of a format: the classes that its author writes, to append samples to a pack and to read them again.
 
-A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which asks for the methods of `PackAccess` and makes
-all other ways to read from them. Everything above this package sees `Writer` and `Reader` and no format. The order of
-a conversion is::
+A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which builds all ways to read on the methods of
+`PackAccess`. Everything above this package sees `Writer` and `Reader` and no format. The order of a conversion is::
 
     # `written`: the rows that an earlier, interrupted run left behind
     writer = Writer(path, options, written, contents)
@@ -13,10 +12,7 @@ a conversion is::
     writer.close()
 
 `path` is never the pack's final name; moving a complete pack there is the business of `packer._conversion.workspace`.
-
-Files of a pack that grow, and which of them are durable.
-
-One sample in the layout of another tool.
+`GrowingFiles` and `Frame` serve writers of several formats.
 """
 
 from __future__ import annotations
@@ -36,10 +32,10 @@ from packer._storage.packfile import NOWHERE, Descriptor
 from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Ints, Names, Row, Sample, Table
 
-__all__ = ["NOTHING", "Contents", "Frame", "GrowingFiles", "PackAccess", "Placed", "Places", "Writer"]
+__all__ = ["NOTHING", "Contents", "Frame", "GrowingFiles", "Locations", "PackAccess", "Placed", "Writer"]
 
 
-class Places(NamedTuple):
+class Locations(NamedTuple):
     """Where the bytes of some rows lie, as `LOCATION` says: each one's file and its position there.
 
     Keep `held` until the bytes were read: `held` keeps files open, and memory where it is.
@@ -92,7 +88,7 @@ NOTHING = Contents()
 
 
 class Writer(abc.ABC):
-    """Places the samples of one pack.
+    """Locations the samples of one pack.
 
     Parameters
     ----------
@@ -212,7 +208,7 @@ class PackAccess(abc.ABC):
         """Return the table with the sizes that samples have in the files, which may be grey pixels."""
         return self.table
 
-    def _locate(self, offset: Ints, size: Ints) -> Places:
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
         """Locate the bytes of rows for C. The default locates none, and Python reads them.
 
         Parameters
@@ -220,7 +216,7 @@ class PackAccess(abc.ABC):
         offset, size : (N,) int64 array
             As in the table, which may say anything.
         """
-        return Places(np.full(len(offset), NOWHERE), offset, None)
+        return Locations(np.full(len(offset), NOWHERE), offset, None)
 
     def _one_file(self) -> tuple[Descriptor, int, int] | None:
         """Return the file in which all samples lie, for C; from which byte offsets count, and how many bytes follow.

@@ -1,4 +1,4 @@
-"""The files of a pack: which there are, reading them from beginning to end, and copying them."""
+"""The files of a pack: listing them, reading them from beginning to end, and copying them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
+from packer._formats.contract import NOTHING, Contents, Locations, Placed, Writer
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
@@ -196,10 +196,10 @@ class HDF5Reader(Reader):
             raise CorruptPackError("its row points outside the data", self.path)
         return self._file.read(self._data_at + offset, size)
 
-    def _locate(self, offset: Ints, size: Ints) -> Places:
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
         inside = (offset >= 0) & (size >= 0) & (offset <= self._data_size - size)
         file, position, held = self._file.locate(self._data_at + np.where(inside, offset, 0), size)
-        return Places(np.where(inside, file, NOWHERE), position, held)
+        return Locations(np.where(inside, file, NOWHERE), position, held)
 
     def _one_file(self) -> tuple[Descriptor, int, int] | None:
         descriptor = self._file.duplicate()

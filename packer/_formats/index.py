@@ -1,4 +1,4 @@
-"""An index: the table and the manifest of samples that lie in files of others, which stay where they are.
+"""An index: the table and the manifest of samples in files of other tools, which stay where they are.
 
 ``manifest.json``   written last
 ``table.bin``       the columns of the table, one after the other
@@ -7,9 +7,8 @@
 
 A row's offset counts through all files in their order, and then through ``data.bin``. A pack in the layout of another
 tool has its index in the directory ``.packer.index`` of its own, and its base is itself. A copy of an index that brings
-the files along has them in its directory ``files``, which is its base then.
-
-The files that an index lists: each is compared with its size and its time in the list before it is read.
+the files along has them in its directory ``files``, which is its base then. Before a listed file is read, its size and
+time are compared with those in the list.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._containers import ForeignFiles, PixelLayout
-from packer._formats.contract import Places
-from packer._formats.parts import SpreadData, SpreadReader, column_places, write_table
+from packer._formats.contract import Locations
+from packer._formats.parts import SpreadData, SpreadReader, column_offsets, write_table
 from packer._formats.reader import MANIFEST_FILE, read_manifest, table_from, write_manifest
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, replacing
@@ -130,7 +129,7 @@ class ListedFiles(SpreadData):
         self._open.pop(number, None)
         return super()._file(number)  # which says how it changed
 
-    def locate(self, offset: Ints, size: Ints) -> Places:
+    def locate(self, offset: Ints, size: Ints) -> Locations:
         """Return where bytes lie; a sample that is a whole file is opened by whoever reads it."""
         numbers = np.clip(np.searchsorted(self.starts, offset, side="right") - 1, 0, len(self.starts) - 2)
         whole = (offset == self.starts[numbers]) & (size == self.starts[numbers + 1] - offset) & (size > 0)
@@ -145,7 +144,7 @@ class ListedFiles(SpreadData):
             return rest
         position, held = by_path(directory.number, paths, self._stamps[numbers[whole]])
         rest.file[whole], rest.position[whole] = BY_PATH, position
-        return Places(rest.file, rest.position, (rest.held, held, directory))
+        return Locations(rest.file, rest.position, (rest.held, held, directory))
 
     def close(self) -> None:
         super().close()
@@ -372,7 +371,7 @@ class IndexReader(SpreadReader):
         self._table_file.keep_together([(0, self._table_file.size)])
         places = {
             name: (at, names if name == "names" else rows, types[name])
-            for name, at in column_places(rows, types).items()
+            for name, at in column_offsets(rows, types).items()
         }
         columns = self._table_file.vectors(places)
         self._files_file = self._directory.open(FILES_FILE)
@@ -448,9 +447,9 @@ class IndexReader(SpreadReader):
             raise CorruptPackError(f"{row.size} bytes are not those of {row.width} x {row.height} pixels", self.path)
         return self._pixels.rgb(self._fetch(row.offset, size), row.height, row.width).tobytes()
 
-    def _locate(self, offset: Ints, size: Ints) -> Places:
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
         if self._pixels is not None:  # which C does not know
-            return Places(np.full(len(offset), NOWHERE), offset, None)
+            return Locations(np.full(len(offset), NOWHERE), offset, None)
         return super()._locate(offset, size)
 
     def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:

@@ -1,17 +1,11 @@
 """LMDB: one file, a B-tree of 8-byte big-endian keys, the value of key i being the data of sample i.
 
-The pages are laid out here rather than by liblmdb, see `packer._formats.lmdb`. That makes writing as fast as
-appending to a file, the same input give the same bytes, an interrupted conversion continue by cutting the file, and
-network disks safe to write to. Reading goes by the table's offsets, so a damaged page is an error, where liblmdb, which
-trusts its file, would crash; and a pack can be opened twice, across forks, and by any number of threads.
-
-Any LMDB 0.9 (data version 1) opens the file.
-
-LMDB files, written from left to right.
-
-Values come in the order of their keys and are never changed, which needs a small part of what LMDB can do: values are
-appended as overflow pages, leaf pages fill up beside them, and the branch pages and the meta page are written once, at
-the end. So the same input gives the same bytes, and an interrupted file is continued by cutting it.
+Any LMDB 0.9 (data version 1) opens the file, but the pages are laid out here and not by liblmdb. Values come in the
+order of their keys and never change, so they are appended as overflow pages, leaf pages fill up between them, and the
+branch pages and the meta page are written once, at the end. Writing is as fast as appending to a file, the same input
+gives the same bytes, an interrupted conversion continues by cutting the file, and network disks are safe to write to.
+Reading uses the table's offsets: a damaged page is an error, where liblmdb, which trusts its file, would crash; and a
+pack can be opened twice, across forks, and by any number of threads.
 """
 
 from __future__ import annotations
@@ -47,7 +41,7 @@ from packer._containers.lmdb import (
     Tree,
     even,
 )
-from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
+from packer._formats.contract import NOTHING, Contents, Locations, Placed, Writer
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, Spool
@@ -356,8 +350,8 @@ class LMDBReader(Reader):
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._file.read(offset, size)
 
-    def _locate(self, offset: Ints, size: Ints) -> Places:
-        return Places(*self._file.locate(offset, size))
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
+        return Locations(*self._file.locate(offset, size))
 
     def _one_file(self) -> tuple[Descriptor, int, int] | None:
         descriptor = self._file.duplicate()

@@ -4,18 +4,17 @@
 ``shard.00000.mds``   samples
 ``classes.txt``       the names of the classes, a line each, where they have names
 
-A shard is a u32 n, the u32 places where its n samples begin and where the last ends, the columns as JSON, and the
-samples. A sample has the u32 sizes of those columns that have no fixed one, and then the columns, in the order of their
-names: ``image``, ``label``, ``name`` and the fields.
+A shard is a u32 n, the u32 offsets of its n samples and of the last one's end, the columns as JSON, and the samples. A
+sample has the u32 sizes of those columns that have no fixed one, and then the columns, in the order of their names:
+``image``, ``label``, ``name`` and the fields.
 
-Where a sample lies is known when it is written, and how many samples its shard will have is not. So each shard begins
-with room for as many places as it may have samples, one for each 4 KiB of its size. What is left of that room are
-blanks behind the JSON, which are part of it to whoever reads JSON, and which streaming passes over.
+A sample's offset is known when it is written; the number of samples in its shard is not. So each shard begins with
+space for as many offsets as it may have samples, one for each 4 KiB of its size. Unused space is filled with blanks
+behind the JSON, which are part of it to a JSON parser, and which streaming ignores.
 
 A column has one encoding. The image is ``jpeg`` or ``png`` where the pack's codec made all images so, and streaming
-decodes them; else it is ``bytes``, because nobody knows of the images to come that all will be of one kind. The pixels
-of the codec ``raw`` are arrays. A column of numbers has no place for a missing value: whole numbers and truths
-are ``json``, which has ``null``.
+decodes them; else it is ``bytes``, because later images may be of another kind. The pixels of the codec ``raw`` are
+arrays. A column of numbers cannot hold a missing value: integers and booleans are ``json``, which has ``null``.
 """
 
 from __future__ import annotations

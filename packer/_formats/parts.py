@@ -2,13 +2,11 @@
 
 ``part-00000.lmdb``, …   each a pack, complete in itself
 ``table.bin``            the columns of the whole table, one after the other
-``table-00004.bin``      in its place the table of four parts, where some of them were appended
+``table-00004.bin``      instead of it the table of four parts, if some of them were appended
 ``manifest.json``        the manifest of the whole, written last
 
-A sample of every format is a plain range of a file, and the manifest says which files these are. So a part costs
-nothing until a sample of it is read, and then the opening of a file.
-
-Data that are spread over several files and read as if they lay in one.
+A sample of every format is a plain range of a file, and the manifest lists these files. So a part costs nothing until
+a sample of it is read, and then the opening of a file. `SpreadData` reads several files as if they were one.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._formats import FORMATS, PARTS, open_pack
-from packer._formats.contract import Places
+from packer._formats.contract import Locations
 from packer._formats.reader import MANIFEST_FILE, Reader, read_manifest, table_from, write_manifest
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, remove, replacing, sync_directory, writing_to
@@ -44,7 +42,7 @@ __all__ = [
     "SpreadData",
     "SpreadReader",
     "append_part",
-    "column_places",
+    "column_offsets",
     "join_parts",
     "write_table",
 ]
@@ -112,7 +110,7 @@ class SpreadData(abc.ABC):
         file, begin = self._file(number)
         return file.read(begin + offset - int(self.starts[number]), size)
 
-    def locate(self, offset: Ints, size: Ints) -> Places:
+    def locate(self, offset: Ints, size: Ints) -> Locations:
         """Return where in which files the bytes from `offset` on lie; NOWHERE if there are none."""
         numbers = np.searchsorted(self.starts, offset, side="right") - 1
         inside = (numbers >= 0) & (numbers < len(self.starts) - 1) & (size >= 0)
@@ -129,7 +127,7 @@ class SpreadData(abc.ABC):
                 continue
             files[chosen], positions[chosen], descriptor = file.locate(begin + within[chosen], size[chosen])
             held.append(descriptor)
-        return Places(files, positions, held)
+        return Locations(files, positions, held)
 
     def ahead(self, offset: Ints, size: Ints, *, urgent: bool = False) -> None:
         """Have bytes fetched, without waiting for them; what cannot be fetched, reading says."""
@@ -188,7 +186,7 @@ class SpreadReader(Reader):
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._data.read(offset, size)
 
-    def _locate(self, offset: Ints, size: Ints) -> Places:
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
         return self._data.locate(offset, size)
 
     def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
@@ -328,7 +326,7 @@ def write_table(
     types : mapping
         Their columns and the columns' dtypes.
     """
-    places = column_places(count, types)
+    places = column_offsets(count, types)
     checksums = dict.fromkeys(types, 0)
     size = places["names"] + names
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK
@@ -371,7 +369,7 @@ def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.N
         yield block if shift is None else block + shift
 
 
-def column_places(rows: int, types: Mapping[str, str]) -> dict[str, int]:
+def column_offsets(rows: int, types: Mapping[str, str]) -> dict[str, int]:
     """Return where in the file each column begins: without gaps, and each at a multiple of its elements' size.
 
     The names are the last, as their length is not that of the others.
@@ -412,7 +410,7 @@ class PartsReader(SpreadReader):
         self._table_file.keep_together([(0, self._table_file.size)])
         places = {
             name: (at, names if name == "names" else rows, types[name])
-            for name, at in column_places(rows, types).items()
+            for name, at in column_offsets(rows, types).items()
         }
         columns = self._table_file.vectors(places)
         return manifest, table_from(columns, manifest, self.path)

@@ -1,10 +1,7 @@
-"""Random access to the samples of a pack, in every way that there is, from the little that a format must say.
+"""Random access to the samples of a pack: a `Reader` builds every way to read on the few methods of a format.
 
-Random access to the values of fields, which lie in the table or beside the images.
-
-The columns of a pack as conditions take them: fields, labels and sizes, with what is not there marked as such.
-
-The manifest of a pack that is a directory: a file of its own, written after all else is on the disk.
+`ValueAccess` reads the values of fields, `PackColumns` gives a pack's columns to conditions, and `read_manifest` and
+`write_manifest` are for packs that are directories.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers of more than 8 bits as levels of 0 to 255, in the ways that a conversion offers."""
+"""Depth: numbers of more than 8 bits as levels of 0 to 255, in the ways that a conversion offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""packer's own C, `packer._images._native`, or None if it is not available; and what it lacks here."""
+"""packer's own C, `packer._images._native`, or None if it is not available; and its shortcomings on this machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Rectangles of images: which part of an image is wanted, and which of its pixels are needed for that.
+"""Crops: rectangles of images, the windows that are cut out of them, and the pixels that a window depends on.
 
-Memory in which a thread decodes and resizes, used again and again: fresh memory costs more than a copy.
+`CROP` is the record that Python and C share. Buffers in which a thread decodes and resizes are reused, because fresh
+memory costs more than a copy.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""What the header of a JPEG says, without decoding it (ITU-T T.81, annex B).
+"""The header of a JPEG, read without decoding it (ITU-T T.81, annex B), and its metadata.
 
-The metadata of a JPEG: the orientation in it, and whether it is such as no decoder stumbles over.
-
-libjpeg passes over metadata. Pillow looks into them when it opens an image, and refuses the whole image where it
-stumbles over one of them: a JFIF segment without a version, a profile without its number, a resource without a name.
-An image whose metadata are not the usual ones is left to Pillow, which decides whether the image can be read.
-`packer._images.jpeg` asks `is_usual` of every segment, and finds a second EXIF segment unusual. In C the same
-rules are those of ``native/jpeg/metadata.c``.
+libjpeg ignores metadata. Pillow reads them when it opens an image, and refuses the whole image if one of them is
+malformed: a JFIF segment without a version, a profile without its number, a resource without a name. An image with
+unusual metadata is left to Pillow, which decides whether the image can be read. Every segment is checked by `is_usual`,
+and a second EXIF segment counts as unusual. The same rules in C are those of ``native/jpeg/metadata.c``.
 """
 
 from __future__ import annotations

@@ -1,20 +1,13 @@
-"""Tiled JPEGs: ordinary JPEGs whose scan is cut into tiles by restart markers, and a table of where the tiles are.
+"""Tiled JPEGs: ordinary JPEGs whose scan is cut into tiles by restart markers, and a table of the tiles' offsets.
 
 The table travels in an application segment; see "Tiled JPEG" in formats.md. A segment that does not fit the JPEG around
-it is ignored, and the JPEG is then decoded as a whole.
+it is ignored, and the JPEG is then decoded as a whole. Tiling is lossless: packer's own C
+(`packer/_images/native/tiling`) codes the same coefficients again, with restart markers and the best Huffman codes, and
+this module joins the pieces.
 
-JPEGs of parts of JPEGs: the rows down to some place, and the tiles that a rectangle touches.
-
-Where a header announces fewer rows than there are, the decoder stops after them. Between two restart markers a scan
-can be decoded without what comes before. So the tiles that a rectangle touches, joined to a header that announces a
-smaller image, are a JPEG of that part of the image, with the same pixels.
-
-This is for decoders that know no rectangles.
-
-JPEGs to tiled JPEGs, losslessly: the same coefficients, coded again with restart markers and the best Huffman codes.
-
-packer's own C reads and codes them (`packer/_images/native/tiling`), and `packer._images.jpeg_tiles` puts the
-pieces together.
+For decoders that know no rectangles, a JPEG of a part is made of a JPEG. If a header announces fewer rows than there
+are, the decoder stops after them; and between two restart markers a scan can be decoded without the data before it. So
+the tiles that a rectangle touches, joined to a header of a smaller image, are a JPEG of that part with the same pixels.
 """
 
 from __future__ import annotations

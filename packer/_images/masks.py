@@ -1,13 +1,8 @@
-"""Encoded masks, and images of any mode, decoded and cut as records of `CROP` say.
+"""Masks, and images of any mode, decoded and cut as records of `CROP` tell.
 
-Images in RGB are `packer._images.rectangle`'s, which decodes no more of them than it must.
-
-Arrays cut, resized to the nearest pixel, mirrored and padded, as records of `CROP` say: for masks.
-
-Every pixel is torchvision's, of ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` of a
-``tv_tensors.Mask``. Pillow takes other neighbours.
-
-Masks and images of any kind moved as affine operations say, to the nearest pixel.
+They are resized to the nearest pixel, mirrored, padded, and moved by affine operations. Every pixel is torchvision's,
+of ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` of a ``tv_tensors.Mask``; Pillow takes other
+neighbours. RGB images are decoded by `packer._images.rectangle`, which decodes only the pixels that it needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operations on images, which change pixels in place: what is done, and by which numbers."""
+"""Operations of augmentation on images, as records with their parameters, which change pixels in place."""
 
 from __future__ import annotations
 

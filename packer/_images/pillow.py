@@ -1,13 +1,12 @@
-"""Pillow: the reference. What `PIL.Image.open(f).convert("RGB")` gives is what ImageFolder shows.
+"""Pillow, the reference: ImageFolder shows the pixels of `PIL.Image.open(f).convert("RGB")`.
 
 Pillow tells a file's format by its content, and knows some forty. For EPS it starts Ghostscript, and for WMF, on
-Windows, the system: programs that run code which a stranger wrote into an image. So only the formats that training sets
-hold are opened, and here only.
+Windows, the system: programs that run code which a stranger wrote into an image. So only the formats of training sets
+are opened, and only in this module.
 
-Plain BMPs: 24 bits a pixel, not compressed, as most programs write them. Pillow reads all others.
-
-A header of 54 bytes, and then the rows from the bottom, each filled up to a multiple of 4 bytes; a pixel is blue, green
-and red. (Microsoft: BITMAPFILEHEADER, BITMAPINFOHEADER.)
+Plain BMPs need no Pillow: 24 bits a pixel, not compressed, as most programs write them. A header of 54 bytes is
+followed by the rows from the bottom, each padded to a multiple of 4 bytes; a pixel is blue, green and red. (Microsoft:
+BITMAPFILEHEADER, BITMAPINFOHEADER.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """PNGs, read by packer: their chunks, and their samples as they are stored, of any depth.
 
-Pillow reads 8 bits of the 16 of a PNG in colour, and all rows of a mask of which a crop wants a few. Only whole PNGs
-are read here: the checksum of every chunk is compared. What is unusual or damaged is left to Pillow, whose answer
-counts. Written are those of 16 bits in colour, which Pillow does not write.
+Pillow reads 8 of the 16 bits of a PNG in colour, and all rows of a mask of which a crop needs a few. Only whole PNGs
+are read here: the checksum of every chunk is compared. Unusual and damaged ones are left to Pillow, whose result
+counts. PNGs of 16 bits in colour are written here too, because Pillow does not write them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a file holds, by its content: type, size, and whether it is whole.
+"""Inspection of a file by its content: type, size, and whether it is whole.
 
 JPEG, PNG, WebP and plain BMP are recognised by walking their structure, which costs some microseconds. Other and
-unusual files are opened and decoded by Pillow, the reference, where they are of one of `pillow.FORMATS`. Files that
-Pillow cannot read are reported, and files that Pillow can read are accepted.
+unusual files are opened and decoded by Pillow, the reference, if they are of one of `pillow.FORMATS`. Files that Pillow
+cannot read are reported, and files that Pillow can read are accepted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The system's libjpeg-turbo, through PyTurboJPEG, which carries none. `ImportError` where either is not there.
+"""The system's libjpeg-turbo, through PyTurboJPEG, which carries none. `ImportError` if either is not installed.
 
-A system's library may be of any age. So two small images are decoded first: with libraries before 2.1 other pixels come
-out, and a binding that passes over what libjpeg complains about would let half an image pass. Progressive images that
-end early are left to Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
+A system's library may be of any age. So two small images are decoded first: libraries before 2.1 give other pixels, and
+a binding that ignores libjpeg's complaints would accept half an image. Progressive images that end early are left to
+Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its place.
+"""A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its part of a batch.
 
-JPEGs and PNGs are decoded and resized in C (`packer._images.native`). The code below is for all other images, for
-halving, and where packer's own C was not compiled.
+JPEGs and PNGs are decoded, resized and padded in C (`packer._images.native`). The code below is for all other images,
+for halving, and for a packer without its own C.
 
 In a tiled JPEG only the tiles that the rectangle touches are decoded. In another sequential JPEG the rows below the
-rectangle are left out, by giving the decoder a header with a smaller height.
-Where the rectangle is at least twice as large as its resized size, and the caller allows it, the decoder halves the
-image while decoding (libjpeg's scaled DCT), which changes the pixels a little.
-
-Windows that reach outside of what they are cut out of, as numpy.pad and torchvision's functional.pad fill them.
-
-The C of `packer._images.native` pads for itself. The code below is for images that are decoded in another way.
+rectangle are left out, by giving the decoder a header with a smaller height. If the rectangle is at least twice as
+large as its resized size, and the caller allows it, the decoder halves the image while decoding (libjpeg's scaled DCT),
+which changes the pixels a little. Windows that reach outside of the image are filled as by numpy.pad and torchvision's
+functional.pad.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Resizing: which size an image gets, and how it gets there.
+"""Resizing: the size that an image gets, by the five modes of `--resize-mode`, and the resizing itself.
 
-Anti-aliased, as Pillow and torchvision resize: torch's kernel for uint8 gives Pillow's result to within one
-level, seldom two, at a fraction of the time. packer's own C gives what torch's gives, sooner.
-
-Which size an image gets: the five modes of `--resize-mode`. Arithmetic only; `resize` does the work.
+Anti-aliased, as by Pillow and torchvision: torch's kernel for uint8 gives Pillow's result to within one level, seldom
+two, at a fraction of the time. packer's own C gives torch's result faster.
 """
 
 from __future__ import annotations

@@ -1,20 +1,15 @@
-"""The first directory of a TIFF: how many bands an image has, of how many bits (TIFF 6.0, sections 2 and 8).
+"""TIFFs: the number and the bits of their bands, libtiff's complaints, and directories that Pillow should not read.
 
-Pillow tells of such numbers only what it reads itself. It shows three of four bands and reads 8 of 16 bits in colour,
-and calls a TIFF of thirteen bands no image.
+Pillow tells of bands and bits only those that it reads itself: it shows three of four bands, reads 8 of 16 bits in
+colour, and calls a TIFF of thirteen bands no image. So the first directory is read here (TIFF 6.0, sections 2 and 8).
 
-What libtiff says of a damaged TIFF.
+Pillow lets libtiff write to stderr, where nobody knows which file is meant, and some damage is reported nowhere else.
+So the lines of the thread that decodes are kept.
 
-Pillow lets libtiff write to the error output, where nobody knows which file is meant; and of some damage nothing else
-tells. So the lines of the thread that decodes are kept here.
-
-The directories of EXIF and TIFF: which of them Pillow may read.
-
-A directory lists values, each by the place of its bytes. Pillow copies the bytes of every value, so a directory whose
-values share their bytes makes gigabytes of a small file. Pillow warns of each value that it leaves out, and joins the
-EXIF segments of a JPEG one by one, which takes time by the square of their number. So images are looked through first.
-
-How many bands an image has, of how many bits; and images of which Pillow reads fewer than there are.
+A directory, of EXIF too, lists values, each by the offset of its bytes. Pillow copies the bytes of every value, so a
+directory whose values share their bytes makes gigabytes of a small file. Pillow warns of each value that it leaves out,
+and joins the EXIF segments of a JPEG one by one, in time that grows with the square of their number. So images are
+checked first.
 """
 
 from __future__ import annotations

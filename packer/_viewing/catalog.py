@@ -1,16 +1,10 @@
-"""The samples of one pack, or of several in a row, as a user looks at them: by number, with columns of all.
+"""The samples of one pack, or of several in a row, as a viewer shows them: by number, with columns of all.
 
-Which samples are looked at, and in which order: by class, name, a range of sizes, or a condition.
-
-Samples whose images are the same bytes, found by the checksums in the table: only candidates are read.
-
-A sample's checksum is the CRC-32C of its image, and then of its label, height, width and name (`packer._table`). The
-name differs where the same image lies in a pack twice. What follows the image is known from the table, and a CRC can be
-undone byte by byte from its end, so the CRC of the image alone is had without reading the image.
-
-Which samples were seen to be damaged, and why: of all how many, of the first ones the reasons.
-
-Names and reasons of a stranger's pack, as a page shows them.
+`Finder` selects and orders them by class, name, a range of sizes, or a condition. `find_duplicates` finds samples whose
+images are the same bytes by the checksums in the table, so that only candidates are read: a sample's checksum is the
+CRC-32C of its image, and then of its label, height, width and name (`packer._table`). The name differs if the same
+image lies in a pack twice, but the bytes after the image are known from the table, and a CRC can be undone byte by byte
+from its end: this gives the CRC of the image alone.
 """
 
 from __future__ import annotations
@@ -45,13 +39,13 @@ __all__ = [
     "ORDERS",
     "UNLABELED",
     "Catalog",
-    "Damage",
+    "DamageLog",
+    "DuplicateGroup",
     "Duplicates",
     "Finder",
-    "Found",
-    "Group",
+    "PackShare",
     "Query",
-    "Share",
+    "QueryResult",
     "find_duplicates",
     "image_checksums",
     "legible",
@@ -76,21 +70,21 @@ UNLABELED = -1
 
 
 @dataclass(frozen=True)
-class Share:
+class PackShare:
     """Some samples that lie in one pack.
 
     Attributes
     ----------
     pack : int
         Which of the packs.
-    places : (K,) int64 array
-        Which of those asked for these are.
+    positions : (K,) int64 array
+        Their positions among the requested samples.
     rows : (K,) int64 array
-        Where they stand in the pack.
+        Their rows in the pack.
     """
 
     pack: int
-    places: Ints
+    positions: Ints
     rows: Ints
 
 
@@ -148,20 +142,20 @@ class Catalog:
         """Return the number of a pack's first sample."""
         return int(self._ends[pack]) - len(self.readers[pack])
 
-    def place(self, index: int) -> tuple[int, int]:
-        """Return in which pack a sample lies, and where in it; IndexError if there is no such sample."""
+    def locate(self, index: int) -> tuple[int, int]:
+        """Return the pack and the row of a sample; IndexError if there is no such sample."""
         if not 0 <= index < len(self):
             raise IndexError(f"there is no sample {index}: there are {len(self)}, counted from 0")
         pack = int(np.searchsorted(self._ends, index, side="right"))
         self.readers[pack].require_table()
         return pack, index - self.begin(pack)
 
-    def shares(self, indices: Ints) -> Iterator[Share]:
+    def shares(self, indices: Ints) -> Iterator[PackShare]:
         """Yield samples pack by pack."""
         packs = np.searchsorted(self._ends, indices, side="right")
         for pack in np.unique(packs).tolist():
-            places = np.flatnonzero(packs == pack)
-            yield Share(pack, places, indices[places] - self.begin(pack))
+            positions = np.flatnonzero(packs == pack)
+            yield PackShare(pack, positions, indices[positions] - self.begin(pack))
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return ``height``, ``width`` (pixels) or ``size`` (bytes of the image) of all samples, an (N,) array."""
@@ -183,7 +177,7 @@ class Catalog:
 
     def name(self, index: int) -> str:
         """Return a sample's name as a page shows it; empty if the table's names are damaged."""
-        pack, row = self.place(index)
+        pack, row = self.locate(index)
         return legible(self.readers[pack].names.get(row))
 
     def label(self, index: int) -> str:
@@ -337,7 +331,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Found:
+class QueryResult:
     """What a query finds.
 
     Attributes
@@ -354,7 +348,7 @@ class Found:
     complete: bool = True
 
     def part(self, start: int, count: int) -> Ints:
-        """Return the numbers of some samples, from place `start` on."""
+        """Return the numbers of some samples, from position `start` on."""
         start = min(max(start, 0), self.count)
         stop = min(start + max(count, 0), self.count)
         return np.arange(start, stop) if self.indices is None else self.indices[start:stop]
@@ -370,10 +364,10 @@ class Finder:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._kept: OrderedDict[Query, Found] = OrderedDict()
+        self._kept: OrderedDict[Query, QueryResult] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, query: Query) -> Found:
+    def find(self, query: Query) -> QueryResult:
         """Return what is found; OptionError if the condition is none."""
         with self._lock:
             if query in self._kept:
@@ -393,18 +387,18 @@ def measure(catalog: Catalog, name: str) -> npt.NDArray[Any]:
     return catalog.labels if name == "label" else catalog.column(name)
 
 
-def _find(catalog: Catalog, query: Query) -> Found:
+def _find(catalog: Catalog, query: Query) -> QueryResult:
     mask = _mask(catalog, query)
     complete = True
     if query.name:
         indices, complete = _named(catalog, query.name, mask)
     elif mask is None and not query.order:
-        return Found(len(catalog), None)
+        return QueryResult(len(catalog), None)
     else:
         indices = np.arange(len(catalog)) if mask is None else np.flatnonzero(mask)
     if query.order:
         indices = indices[np.argsort(_keys(catalog, query.order)[indices], kind="stable")]
-    return Found(len(indices), indices, complete)
+    return QueryResult(len(indices), indices, complete)
 
 
 def _mask(catalog: Catalog, query: Query) -> npt.NDArray[np.bool_] | None:
@@ -475,7 +469,7 @@ Checksums = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class Group:
+class DuplicateGroup:
     """Samples whose images are the same bytes.
 
     Attributes
@@ -499,7 +493,7 @@ class Duplicates:
 
     Attributes
     ----------
-    groups : list of Group
+    groups : list of DuplicateGroup
         Those that were read and compared byte by byte, the largest first.
     candidates : int
         How many groups of samples have the same checksum and size, which is nearly certainly the same image.
@@ -507,7 +501,7 @@ class Duplicates:
         Why nothing can be said; empty if it can.
     """
 
-    groups: list[Group]
+    groups: list[DuplicateGroup]
     candidates: int
     reason: str = ""
 
@@ -535,7 +529,9 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
         left -= int(sizes[begin]) * len(members)
         if left < 0:
             break
-        groups += [Group(same, count, int(sizes[begin])) for same in _same_bytes(catalog, members) if len(same) > 1]
+        groups += [
+            DuplicateGroup(same, count, int(sizes[begin])) for same in _same_bytes(catalog, members) if len(same) > 1
+        ]
     return Duplicates(groups, len(several))
 
 
@@ -593,7 +589,7 @@ def _same_bytes(catalog: Catalog, members: Ints) -> list[list[int]]:
     """Return samples in groups whose images are the same bytes; without those that cannot be read."""
     groups: dict[tuple[bytes, object], list[int]] = {}
     for index in members.tolist():
-        pack, row = catalog.place(index)
+        pack, row = catalog.locate(index)
         reader = catalog.readers[pack]
         raw = reader.manifest.codec == "raw"
         shape = (int(reader.table.height[row]), int(reader.table.width[row])) if raw else None
@@ -608,7 +604,7 @@ def _same_bytes(catalog: Catalog, members: Ints) -> list[list[int]]:
 _MOST_REASONS = 1000
 
 
-class Damage:
+class DamageLog:
     """What is damaged in packs, as far as somebody looked. Safe in many threads at once.
 
     The memory that it takes does not grow with the damage: a byte a sample, and so many reasons.

@@ -1,7 +1,4 @@
-"""Histograms of what the table says: widths, heights, shapes, bytes, labels.
-
-Histograms as SVG, which needs nothing, for the page, the report and `packer info --plot`; as PNG by matplotlib.
-"""
+"""Histograms of the table: widths, heights, shapes, bytes, labels; as SVG for pages, and as PNG by matplotlib."""
 
 from __future__ import annotations
 

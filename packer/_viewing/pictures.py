@@ -1,8 +1,7 @@
-"""Samples as JPEGs that a page shows: small ones of many, one as it is, and its crops.
+"""Pictures of samples for a page: small JPEGs of many, one as it is, its crops, and its fields.
 
-The fields of a sample that are pixels, as pictures: masks and run lengths in colours, further images.
-
-The fields of a sample, in the form that a page draws: shapes over the image, captions, and values in words.
+Fields that are pixels become pictures (masks and run lengths in colours, further images); others become shapes over the
+image, captions, and values in words.
 """
 
 from __future__ import annotations
@@ -101,8 +100,8 @@ class Pictures:
         with self.turn:
             for share in self._catalog.shares(indices):
                 pictures = _pictures(self._decoders[share.pack], share.rows, side, SMALL_QUALITY)
-                for place, picture in zip(share.places.tolist(), pictures, strict=True):
-                    found[place] = replace(picture, index=int(indices[place]))
+                for position, picture in zip(share.positions.tolist(), pictures, strict=True):
+                    found[position] = replace(picture, index=int(indices[position]))
         return found
 
     def whole(self, index: int, side: int) -> Picture:
@@ -110,7 +109,7 @@ class Pictures:
 
         The bytes are checked and decoded as training reads them.
         """
-        pack, row = self._catalog.place(index)
+        pack, row = self._catalog.locate(index)
         with self.turn:
             (picture,) = _pictures(self._exact[pack], np.array([row]), side, _QUALITY)
         return replace(picture, index=index)
@@ -120,12 +119,12 @@ class Pictures:
 
         PackerError if the sample cannot be read.
         """
-        pack, row = self._catalog.place(index)
+        pack, row = self._catalog.locate(index)
         decoder, rows = self._exact[pack], np.full(len(epochs), row)
         crops = np.zeros(len(epochs), CROP)
         own = self._catalog.seed_of(pack, seed)
-        for place, epoch in enumerate(epochs):
-            crops[place] = decoder.choose_crops(crop, [row], epoch, own)[0]
+        for number, epoch in enumerate(epochs):
+            crops[number] = decoder.choose_crops(crop, [row], epoch, own)[0]
         with self.turn:
             images = decoder.cut(rows, crops)
         return [
@@ -219,7 +218,7 @@ def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
 
 
 def _found(catalog: Catalog, index: int, name: str) -> tuple[Reader, int, Field]:
-    pack, row = catalog.place(index)
+    pack, row = catalog.locate(index)
     reader = catalog.readers[pack]
     if name not in reader.fields:
         raise ValueError(f"there is no field {name}")
@@ -340,7 +339,7 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
     IndexError, CorruptPackError
         As from `Catalog.place`.
     """
-    pack, row = catalog.place(index)
+    pack, row = catalog.locate(index)
     reader = catalog.readers[pack]
     values: dict[str, Any] = {}
     left = _MOST_BYTES

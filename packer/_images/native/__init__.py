@@ -1,7 +1,7 @@
 """Images read, decoded, resized and padded in C, without Python's lock: see packer/_images/native.
 
-packer's own decoder knows nearly all JPEGs, and gives libjpeg-turbo's pixels, and of CMYK those that Pillow makes of
-these; and PNGs, of which it gives Pillow's. It decodes no more than the window depends on: it skips tiles that are not
+packer's own decoder knows nearly all JPEGs, and gives libjpeg-turbo's pixels, and Pillow's conversion of them for CMYK;
+and PNGs, of which it gives Pillow's pixels. It decodes no more than the window depends on: it skips tiles that are not
 touched, and ends below the rectangle. Unusual and damaged images are left to other decoders.
 """
 

@@ -1,4 +1,4 @@
-"""Crops and operations chosen in C, and the random numbers that they are chosen by, without Python's lock."""
+"""Crops and operations chosen in C, with the random numbers that they are drawn from, without Python's lock."""
 
 from __future__ import annotations
 
