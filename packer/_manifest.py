@@ -26,7 +26,7 @@ SCHEMA = 2
 """The newest version of the manifest and of the table. This packer reads all, and writes the oldest that will do."""
 
 TILED = "tiled"
-"""What the manifest's findings call samples that are tiled JPEGs."""
+"""The finding of samples that are tiled JPEGs."""
 
 
 _SEAL = b',"crc32c":"'
@@ -37,7 +37,7 @@ _SEAL_LENGTH = len(_SEAL) + 8 + len(b'"}')
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is known of a whole pack, stored in it as JSON.
+    """The properties of a whole pack.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class Manifest:
 
     @property
     def exif(self) -> str:
-        """What becomes of an EXIF orientation in the samples: ``"apply"`` or ``"ignore"``."""
+        """The treatment of EXIF orientations in the samples: ``"apply"`` or ``"ignore"``."""
         return str(self.settings.get("exif", "ignore")) if self.codec == "keep" else "ignore"
 
     @property
@@ -205,7 +205,7 @@ class Manifest:
 
     @property
     def parts(self) -> Sequence[Any]:
-        """What `layout` lists of a pack's parts; nothing if the pack has none."""
+        """The parts in `layout`; nothing if the pack has none."""
         parts = self.layout.get("parts")
         return parts if isinstance(parts, list) else ()
 
@@ -217,7 +217,7 @@ class Manifest:
         return np.asarray((label >= (0 if self.schema == 1 else UNLABELED)) & (label < len(self.classes)))
 
     def misfit(self, label: int | float) -> str:
-        """Say what is wrong with a number that may be no label in this pack."""
+        """Return why a number is no label of this pack."""
         what = f"one of the {len(self.classes)} classes" if self.label_type == "class" else "a finite number"
         return f"label {label} is not {what}"
 

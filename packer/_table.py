@@ -262,7 +262,7 @@ class Names(Sequence[str]):
 
     @property
     def ends(self) -> npt.NDArray[np.int64]:
-        """Where each ends, as `blob`."""
+        """The end of each, in `blob`."""
         return self._ends.array() if isinstance(self._ends, Vector) else self._ends
 
     @classmethod
@@ -435,13 +435,13 @@ class Sample:
 
     @property
     def parts(self) -> list[Buffer]:
-        """What the pack holds of the sample one after the other: the image, and the blobs of its fields."""
+        """The bytes of the sample in a pack, one after the other: the image, and the blobs of its fields."""
         blobs = (stored for stored in self.fields if stored is not None and not isinstance(stored, (int, float)))
         return [self.data, *blobs]
 
 
 NO_VALUE = -1
-"""What stands in the column of a class, or of a blob's size, where a sample has no value."""
+"""The number in the column of a class, or of a blob's size, for a sample without a value."""
 
 _LARGEST = 1 << 61
 
@@ -515,7 +515,7 @@ def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike)
 
 
 class Row(NamedTuple):
-    """What the table says of one sample, as plain numbers: its index, `number`, and the columns; see `Table`.
+    """The row of one sample, as plain numbers: its index, `number`, and the columns; see `Table`.
 
     `name` is its bytes; None if the table's ends do not lie inside of its names.
     """

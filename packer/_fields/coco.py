@@ -35,7 +35,6 @@ __all__ = [
     "image_of",
     "keypoints_of",
     "mask_of",
-    "rle_of",
     "runs_of",
     "segmentation_problem",
     "text_of",
@@ -71,11 +70,6 @@ def runs_of(segmentation: Any, height: int, width: int) -> Runs:
         raise ValueError(f"its edges cross columns of pixels {crossed:,} times, and {_MOST_CROSSED:,} are the most")
     drawn = [_runs_of_polygon(corners, height, width) for corners in shapes]
     return drawn[0] if len(drawn) == 1 else _union(drawn, height * width)
-
-
-def rle_of(segmentation: Any, height: int, width: int) -> dict[str, Any]:
-    """Return a segmentation as ``{"size": [height, width], "counts": text}``; ValueError as `runs_of` says."""
-    return {"size": [height, width], "counts": text_of(runs_of(segmentation, height, width))}
 
 
 def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 Stored = int | float | bytes | bytearray | memoryview | None
-"""What a pack holds of a value: a number of a scalar or a class, bytes of any other kind; None if there is none."""
+"""A value as a pack holds it: a number of a scalar or a class, bytes of any other kind; None if it is missing."""
 
 KINDS = (
     "scalar",

@@ -59,7 +59,7 @@ LONGEST = 10_000
 """Characters that a condition may have."""
 
 DEEPEST = 32
-"""How deep parentheses and ``not`` may lie in each other."""
+"""The deepest nesting of parentheses and ``not``."""
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
@@ -126,7 +126,7 @@ class Matching:
 
 @dataclass(frozen=True)
 class Negated:
-    """What is true where another condition is false."""
+    """A condition that is true where another one is false."""
 
     of: Node
 
@@ -173,7 +173,7 @@ MEANT = {
     **{"=": "==", "<>": "!=", "IN": "in", "IS": "is", "True": "true", "False": "false", "GLOB": "glob"},
     **dict.fromkeys(("like", "LIKE"), "glob, a pattern with *, ? and [...]"),
 }
-"""What other languages say, and how it is said here."""
+"""Operators of other languages, and their spelling here."""
 
 
 def parsed(text: str) -> Node:
@@ -376,7 +376,7 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """What the values are called in messages."""
+        """The name of the values in messages."""
         if self.of:
             return self.of
         if self.ids is not None:
@@ -385,7 +385,7 @@ class Column:
 
 
 class _Truth(NamedTuple):
-    """Where a condition is true, and where false; it is unknown where neither."""
+    """The samples for which a condition is true, and for which it is false; for all others it is unknown."""
 
     yes: Mask
     no: Mask

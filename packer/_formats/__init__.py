@@ -227,7 +227,7 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
 
 
 def _what_it_is(place: Place) -> str:
-    """Say what a directory is that is no pack, and what to do with it."""
+    """Return what a directory that is no pack seems to be, and what to do with it."""
     name = os.path.join(place.given, "").rstrip("/" + os.sep)
     try:
         held = place.names()

@@ -36,7 +36,7 @@ __all__ = ["NOTHING", "Contents", "Frame", "GrowingFiles", "Locations", "PackAcc
 
 
 class Locations(NamedTuple):
-    """Where the bytes of some rows lie, as `LOCATION` says: each one's file and its position there.
+    """The locations of some rows' bytes, as in `LOCATION`: each one's file and its position there.
 
     Keep `held` until the bytes were read: `held` keeps files open, and memory where it is.
     """
@@ -47,7 +47,7 @@ class Locations(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where a sample was placed, as the columns of offsets in the table count.
+    """The offsets of an appended sample, as the table's columns of offsets count.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """What holds of all samples of a pack, for layouts that say it beside each of them; and how they are written.
+    """Properties of all samples of a pack, for layouts that repeat them beside each sample; and how files are written.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the files, committed or not."""
+        """Close the files, committed or not."""
 
     def layout(self) -> dict[str, Any]:
         """Return what a reader must know to find the data, for the manifest; asked for just before `commit`."""
@@ -174,7 +174,7 @@ class Writer(abc.ABC):
 
 
 class PackAccess(abc.ABC):
-    """What a format must say of an open pack. Three methods are abstract; the others have an answer already.
+    """The methods that a format defines for an open pack. Three are abstract; the others have a default.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ class PackAccess(abc.ABC):
         return None
 
     def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
-        """Have the bytes of rows fetched, without waiting, of a format that knows how.
+        """Order the bytes of rows, without waiting, in a format that can.
 
         Parameters
         ----------
@@ -311,12 +311,12 @@ class GrowingFiles:
         self._growing: list[AppendFile] = []  # what was open at the last `flush`
 
     def grow(self, file: AppendFile) -> None:
-        """Say that a file grows from now on."""
+        """Note that a file grows from now on."""
         self._directories[file.path.parent] = None
         self._open.append(file)
 
     def finish(self, file: AppendFile) -> None:
-        """Say that a file is complete, whether it was one that grew or not."""
+        """Note that a file is complete, whether it grew or not."""
         self._directories[file.path.parent] = None
         self._finished.append(file)
         if file in self._open:
@@ -402,11 +402,11 @@ class Frame:
         return begin
 
     def copy_image(self, data: Buffer) -> None:
-        """Have the image copied."""
+        """Copy the image into packer's index."""
         self.image = self._copy(data)
 
     def copy_blob(self, number: int, data: Buffer) -> None:
-        """Have a blob copied; `number` is as of `add_blob`."""
+        """Copy a blob into packer's index; `number` is as of `add_blob`."""
         self.blobs[number] = self._copy(data)
 
     def _add(self, piece: Buffer) -> int:

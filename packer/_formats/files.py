@@ -66,7 +66,7 @@ class PackFiles:
 
     @property
     def size(self) -> int:
-        """How many bytes the files have together."""
+        """Bytes of all files."""
         return sum(self.sizes.values())
 
     def digest(self) -> str:

@@ -334,10 +334,10 @@ class ShardWriter(ForeignWriter):
     """The most bytes of a shard after its head where nobody chose them, and the most that may be chosen."""
 
     head_size: int = 0
-    """How many bytes stand before the first frame of a shard; known before `__init__` of this class."""
+    """Bytes before the first frame of a shard; known before `__init__` of this class."""
 
     most_samples: int = sys.maxsize
-    """How many samples a shard has room for; as `head_size`."""
+    """The largest number of samples in a shard; known as early as `head_size`."""
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self.check_options(options)

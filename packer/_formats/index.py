@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 DATA_FILE = "data.bin"
-"""What an index has of its own: bytes that are no range of a file."""
+"""The index's own bytes, which are no range of a listed file."""
 
 _CHANGED = "Index it again, or put back the file that it was"
 _MOVED = "If it was moved, say where it is: `packer index INDEX --base DIR`"

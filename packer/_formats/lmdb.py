@@ -190,7 +190,7 @@ class TreeWriter:
         return self._file.size
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
         self._leaves.close()

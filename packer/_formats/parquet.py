@@ -78,13 +78,13 @@ class ParquetColumn(NamedTuple):
 
     @property
     def element(self) -> Encoded:
-        """What the schema says of it."""
+        """Its element in the schema."""
         said = {1: i32(self.kind), 3: i32(_OPTIONAL), 4: binary(self.path[-1].encode("utf-8"))}
         return struct(said if self.converted is None else {**said, 6: i32(self.converted)})
 
 
 Node = tuple[ParquetColumn, ...]
-"""What the file has below one name: a column, or the columns of a structure."""
+"""A column, or the columns of a structure."""
 
 Value = int | float | Buffer | None
 

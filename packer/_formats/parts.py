@@ -130,7 +130,7 @@ class SpreadData(abc.ABC):
         return Locations(files, positions, held)
 
     def ahead(self, offset: Ints, size: Ints, *, urgent: bool = False) -> None:
-        """Have bytes fetched, without waiting for them; what cannot be fetched, reading says."""
+        """Order bytes, without waiting for them; reading reports those that cannot be fetched."""
         numbers = np.searchsorted(self.starts, offset, side="right") - 1
         for number in dict.fromkeys(numbers.tolist()):
             here = (numbers == number) & (size >= 0)

@@ -37,7 +37,7 @@ class ValueAccess(PackAccess):
 
     check: str
     _checked_columns: dict[str, npt.NDArray[np.bool_]]
-    """Which values there are, of the fields that were compared with their checksums."""
+    """The mask of present values, of each field that was compared with its checksums."""
 
     @property
     @abc.abstractmethod
@@ -57,7 +57,7 @@ class ValueAccess(PackAccess):
 
     @functools.cached_property
     def fields(self) -> Mapping[str, Field]:
-        """What there is beside image and label, by name, in the order of the pack."""
+        """The fields beside image and label, by name, in the order of the pack."""
         return {field.name: field for field in self.manifest.fields}
 
     def value(self, index: int, name: str) -> Stored:
@@ -346,7 +346,7 @@ class Reader(ValueAccess):
         return held
 
     def ahead(self, positions: Ints, image: bool = True, fields: Sequence[str] = (), *, urgent: bool = False) -> None:
-        """Have the bytes of samples fetched, in this order, without waiting; those on a disk are read when wanted.
+        """Order the bytes of samples, in this order, without waiting; those on a disk are read when they are needed.
 
         Bytes that were ordered before are not ordered again.
 
@@ -371,7 +371,7 @@ class Reader(ValueAccess):
             self._ahead(offset[size > 0], size[size > 0], urgent=urgent)
 
     def ahead_whole(self, positions: Sequence[int]) -> None:
-        """Have all that belongs to samples fetched, as `ahead`."""
+        """Order images and field values of samples, as `ahead`."""
         if self.remote:
             self.ahead(np.asarray(positions), fields=[name for name, field in self.fields.items() if field.is_blob])
 
@@ -474,7 +474,7 @@ _CALLED = {
     "keypoints": "keypoints",
     "segmentation": "segmentations",
 }
-"""What the values are called that are neither numbers nor texts."""
+"""The names of values that are neither numbers nor texts, for messages."""
 
 
 class PackColumns(Mapping[str, Column]):

@@ -23,7 +23,7 @@ FOUND = {
     "type": "more than 8 bits a channel: scaled to 8 bits by the range of the type",
     "file": "more than 8 bits a channel: scaled to 8 bits by the lowest and the highest value of each file",
 }
-"""What the findings of a pack say of an image that was reduced."""
+"""The finding of an image whose depth was reduced."""
 
 _BLOCK = 1 << 20  # numbers that are scaled at a time
 

@@ -20,8 +20,7 @@ except ImportError as error:
 
 
 VECTORS = _native.VECTORS if _failure is None else ""
-"""What packer's C uses here: ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty if there are none that it knows,
-so that it is plain C."""
+"""The vector instructions that packer's C uses here, ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty for plain C."""
 
 
 _WHEEL = "a wheel of packer, which scripts/wheels makes in a clone (pip install --force-reinstall --no-deps FILE.whl)"

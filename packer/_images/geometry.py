@@ -43,10 +43,10 @@ MAX_PIXELS = 2 * 89_478_485
 """The most pixels of an image: where `PIL.Image.open` refuses one as a decompression bomb."""
 
 INTERPOLATIONS = ("bilinear", "bicubic")
-"""How a rectangle is resized; anti-aliased. `CROP` has the place in this tuple."""
+"""Interpolations, all anti-aliased. `CROP` has the index in this tuple."""
 
 PADDINGS = ("constant", "edge", "reflect", "symmetric")
-"""What a window shows outside of the resized rectangle: torchvision's padding modes. `CROP` has the place."""
+"""Pixels of a window outside of the resized rectangle: torchvision's padding modes. `CROP` has the index."""
 
 _MAX_HALVINGS = 3
 _LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns
@@ -112,7 +112,7 @@ class Box(NamedTuple):
 
 
 CROP = np.dtype([(name, np.int64) for name in Box._fields])
-"""What is wanted of one image: a rectangle of the image, resized, of which a window is cut out.
+"""The crop of one image: a rectangle of the image, resized, of which a window is cut out.
 
 ``top``, ``left``, ``crop_height``, ``crop_width``
     The rectangle, in pixels of the image; it lies inside of the image.

@@ -67,7 +67,7 @@ class Window(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """How the tiles of an image lie.
+    """The geometry of an image's tiles.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class Grid(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """What a tile segment says.
+    """The content of a tile segment.
 
     Attributes
     ----------

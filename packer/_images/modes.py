@@ -109,7 +109,7 @@ def _undone(wide: npt.NDArray[Any], directory: TIFF) -> npt.NDArray[Any]:
 
 
 MODES = ("RGB", "L", "unchanged")
-"""What pixels can be decoded to."""
+"""The modes that pixels can be decoded to."""
 
 Pixels = npt.NDArray[Any]
 

@@ -46,11 +46,11 @@ KINDS = (
     "affine",
     "erase",
 )
-"""What can be done; `OPERATION` has the place in this tuple. Each does what the function of torchvision's
+"""The operations; `OPERATION` has the index in this tuple. Each does what the function of torchvision's
 ``transforms.v2.functional`` does with a uint8 tensor."""
 
 FILTERS = ("nearest", "bilinear")
-"""How a pixel is made of those around the place that it comes from; `OPERATION` has the place in this tuple."""
+"""How a pixel is made of those around its origin; `OPERATION` has the index in this tuple."""
 
 NO_FILL = -1
 

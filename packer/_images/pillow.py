@@ -70,7 +70,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""How to turn an image upright, by its EXIF orientation."""
+"""The transposition that turns an image upright, by its EXIF orientation."""
 
 
 @contextlib.contextmanager
@@ -170,7 +170,7 @@ def _installed() -> tuple[str, ...]:
 
 
 def _complaint(error: Exception, data: Buffer, said: Sequence[str]) -> str:
-    """Say what Pillow complains about."""
+    """Return Pillow's complaint."""
     if not len(data):
         return "empty file"
     if is_pointer(data):

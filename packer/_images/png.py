@@ -44,7 +44,7 @@ _PASSES = ((0, 8, 0, 8), (0, 8, 4, 8), (4, 8, 0, 4), (0, 4, 2, 4), (2, 4, 0, 2),
 
 
 class PNG(NamedTuple):
-    """What the chunks of a whole PNG say.
+    """The content of the chunks of a whole PNG.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class PNG(NamedTuple):
 
     @property
     def channels(self) -> int:
-        """How many samples a pixel has."""
+        """Samples of a pixel."""
         return _CHANNELS[self.colour]
 
     def row_size(self, width: int) -> int:

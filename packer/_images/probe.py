@@ -51,7 +51,7 @@ _TURNED = (5, 6, 7, 8)
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What a file holds.
+    """The properties of an image file.
 
     Attributes
     ----------

@@ -106,7 +106,7 @@ MODES = ("short", "long", "exact", "crop", "pad")
 
 @dataclass(frozen=True)
 class ResizeSpec:
-    """How to resize.
+    """Settings of a resize.
 
     Attributes
     ----------

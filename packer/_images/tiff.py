@@ -96,13 +96,13 @@ class TIFF(NamedTuple):
 
     @property
     def bands(self) -> int:
-        """How many numbers a pixel has."""
+        """Numbers of a pixel."""
         jpeg = self.value(COMPRESSION, 1) == _JPEG and self.value(PHOTOMETRIC, 0) in _COLOURS
         return self.value(SAMPLES, 3 if jpeg else 1)
 
     @property
     def bits(self) -> int:
-        """How many bits the largest number of a pixel has."""
+        """Bits of the largest number of a pixel."""
         return max(self.tags.get(BITS, (1,)))
 
     @property
@@ -122,7 +122,7 @@ class TIFF(NamedTuple):
 
     @property
     def seen_by_pillow(self) -> int:
-        """How many bands Pillow counts: of separate ones, it forgets those that are declared to mean nothing."""
+        """The bands that Pillow counts: of separate ones, it ignores those that are declared to mean nothing."""
         extra = self.tags.get(EXTRA_SAMPLES, ())
         return self.bands - len(extra) if self.value(PLANAR, 1) == _SEPARATE and not any(extra) else self.bands
 
@@ -289,7 +289,7 @@ def _library() -> Path | None:
 
 
 UNITS = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
-"""How many bytes a value takes, by its type."""
+"""Bytes of a value, by its type."""
 
 _MOST_COPIED = 4  # times the bytes that there are
 _MOST_LEFT_OUT = 64  # values of a directory
@@ -429,7 +429,7 @@ _MOST_BANDS = 6  # of a TIFF that Pillow opens; of others it complains to whoeve
 
 
 class Depth(NamedTuple):
-    """What a pixel of a file has.
+    """The bands and bits of a file's pixels.
 
     Attributes
     ----------
@@ -455,7 +455,7 @@ class Depth(NamedTuple):
 
     @property
     def excess(self) -> str:
-        """What 8-bit RGB does not hold of an image, in words; empty if it holds all but alpha."""
+        """The part of an image that 8-bit RGB does not hold, in words; empty if it holds all but alpha."""
         what = {"u": "", "i": "signed numbers of ", "f": "floats of "}[self.kind]
         bits = f"{what}{self.bits} bits a channel" if self.is_deep else ""
         if not self.hidden:
@@ -519,7 +519,7 @@ def require_all_bits(image: Image.Image, depth: Depth) -> None:
 
 
 def unreadable(data: Buffer) -> str | None:
-    """Say of which bands and bits an image is that Pillow cannot read; None if that is not the reason."""
+    """Return which bands and bits of an image Pillow cannot read; None if that is not the reason."""
     components = _bits_of_jpeg2000(data)
     if len(components) > 4:
         return _not_read("JPEG 2000", Depth(len(components), max(components)))

@@ -50,7 +50,7 @@ _PACKAGES = ("packer-images", "torch", "torchvision", "numpy", "pillow", "simple
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast one way of reading is with one number of threads.
+    """The rate of one way of reading with one number of threads.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What `packer.bench` measured.
+    """The result of `packer.bench`.
 
     Attributes
     ----------

@@ -58,12 +58,12 @@ CAUSES = {
     "lock": "threads wait for Python's lock",
     "unknown": "what takes the time cannot be info",
 }
-"""What a loop can wait for, and how a user is told."""
+"""The causes of a loop's waiting, and their words in a report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileReport:
-    """How long steps wait for data, why, and what would help. ``print(report)`` says it in sentences.
+    """A report on how long steps wait for data, why, and what would help. ``print(report)`` prints sentences.
 
     Attributes
     ----------
@@ -132,15 +132,15 @@ _COLLATION_BY_TORCH = (
 )
 
 SHARED = 2.0
-"""How many times as long work takes at most where two threads share a core."""
+"""The largest factor by which work slows down when two threads share a core."""
 
 GAIN = 1.2
-"""How many times as fast a change makes the loop, from which on it is worth while."""
+"""The smallest factor by which a change must speed up the loop to be worth while."""
 
 
 @dataclass(kw_only=True)
 class ProfileFindings:
-    """What was found of a loader so far.
+    """The findings on a loader so far.
 
     Attributes
     ----------

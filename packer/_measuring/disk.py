@@ -87,7 +87,7 @@ class FileSystem:
 
 @dataclass
 class DiskReadings:
-    """How fast files below a path were read.
+    """The speed of reading files below a path.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ _MUCH_TO_LIST = 1e-3
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found of a machine. ``print(diagnosis)`` says it in lines.
+    """The findings on a machine. ``print(diagnosis)`` prints them in lines.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Diagnosis:
 
 
 def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) -> Diagnosis:
-    """Say what this machine has for loading data, and how fast the disk below a path is.
+    """Find out what this machine has for loading data, and how fast the disk below a path is.
 
     Nothing is written. A GPU is asked for through nvidia-smi and torch.
 

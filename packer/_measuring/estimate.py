@@ -52,7 +52,7 @@ _LEAST_SECONDS = 0.1  # of what is tried
 
 @dataclass(frozen=True)
 class Alternative:
-    """What other options would give.
+    """The size and the duration with other options.
 
     Attributes
     ----------
@@ -145,11 +145,11 @@ _KINDS = (
     ("png", None, False),
     ("raw", None, False),
 )
-"""What else is tried: a codec, whether tiled, whether resized; the most usual first."""
+"""The other options that are tried: a codec, whether tiled, whether resized; the most usual first."""
 
 
 _SIGNS = {"fields": "=", "columns": ":", "keys": "="}
-"""What stands between the name and the value of an option that is given by names."""
+"""The separator of name and value in options that are given by names."""
 
 _PLACES = ("src", "dst")
 
@@ -223,7 +223,7 @@ ShowPhase = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a conversion will give and take.
+    """The expected size, duration and findings of a conversion.
 
     An interval has `value`, `low` and `high`; the truth lies in it with 95 %: of a duration, where the machine and its
     disks go on as they did while some images were tried.

@@ -455,7 +455,7 @@ _LOCKED_FOR = 0.4
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """What the stages cost.
+    """The costs of the stages.
 
     Attributes
     ----------
@@ -775,7 +775,7 @@ class UnpackedError(Exception):
 
 @dataclass(frozen=True)
 class PackedCost:
-    """What items of a pack cost.
+    """The cost of items that are read from a pack.
 
     Attributes
     ----------

@@ -69,10 +69,10 @@ _LIBRARIES = {
     "OpenCV": ("opencv-python-headless", "opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless"),
     "h5py": ("h5py",),
 }
-"""What decodes, and what batches are made with, by the distributions that have it."""
+"""The libraries that decode and make batches, with the distributions that have them."""
 
 _DECODERS = {"turbojpeg": "simplejpeg", "pyturbojpeg": "PyTurboJPEG", "opencv": "OpenCV", "pillow": "Pillow"}
-"""Whose functions a decoder's name stands for."""
+"""The library behind each decoder's name."""
 
 
 def describe_machine() -> Iterator[Finding]:

@@ -61,17 +61,17 @@ class Timings:
 
     @property
     def steps(self) -> int:
-        """How many batches there were."""
+        """The number of batches."""
         return len(self.works)
 
     @property
     def first(self) -> float:
-        """How long the first batch took, with the start of workers."""
+        """Seconds until the first batch, with the start of workers."""
         return self.waits[0] if self.waits else 0.0
 
     @property
     def seconds(self) -> float:
-        """How long the pass took."""
+        """Seconds of the pass."""
         return sum(self.waits) + sum(self.works)
 
     @property

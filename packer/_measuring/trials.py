@@ -107,7 +107,7 @@ class Trials:
 
     @property
     def tried(self) -> int:
-        """How many images were tried."""
+        """The number of images that were tried."""
         return sum(map(len, self._counted))
 
     @property
@@ -147,7 +147,7 @@ class Trials:
         return ConversionTime(self.first + max(0.0, late), fixed, Interval.around(rate * whole, rate * whole * doubt))
 
     def findings(self) -> dict[str, Interval]:
-        """How many of all images have each finding."""
+        """The estimated number of images with each finding."""
         each = [findings for trial in self._counted for findings in trial.findings]
         return {
             name: self.population.number(self._positions, np.array([name in findings for findings in each], bool))
@@ -155,12 +155,12 @@ class Trials:
         }
 
     def remarkable(self) -> Interval:
-        """How many images have a finding, of whatever kind."""
+        """The estimated number of images with any finding."""
         found = [bool(findings) for trial in self._counted for findings in trial.findings]
         return self.population.number(self._positions, np.array(found, bool))
 
     def unreadable(self) -> Interval:
-        """How many images cannot be converted."""
+        """The estimated number of images that cannot be converted."""
         return self.population.number(self._positions, np.concatenate([trial.is_left_out for trial in self._counted]))
 
     def left_out(self) -> list[dict[str, str]]:
@@ -504,7 +504,7 @@ class Population:
 
     @property
     def bytes(self) -> Interval:
-        """How many bytes all images have: known, or estimated where not all were looked at."""
+        """Bytes of all images: known, or estimated if not all sizes were read."""
         total = float(self._sizes.sum()) * self._length / max(self.known, 1)
         return Interval.around(total, self._unseen(float(self._sizes.std())))
 

@@ -72,7 +72,7 @@ class LoaderSettings:
 
 @dataclass(frozen=True)
 class Trial:
-    """What was measured of some settings: seconds a batch, of each time."""
+    """The measurements of some settings: seconds a batch, of each time."""
 
     settings: LoaderSettings
     seconds: tuple[float, ...]
@@ -85,7 +85,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What `packer.tune` found.
+    """The result of `packer.tune`.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class _Search:
     limit: TimeLimit
     costs: dict[LoaderSettings, list[float]] = field(default_factory=dict)
     loaders: dict[tuple[int, int, int], Loader] = field(default_factory=dict)
-    """Those with processes, which take long to start."""
+    """Loaders with processes, which take long to start."""
     notes: list[str] = field(default_factory=list)
     unsure: bool = False
     """Whether the time was too short for one of the races."""

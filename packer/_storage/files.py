@@ -433,7 +433,7 @@ def write_output(path: str | os.PathLike[str], content: bytes) -> None:
 
 _SPOOL_BUFFER = 1 << 16  # bytes
 _CODES = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b", "<u4": "I", "|u1": "B", "<f8": "d", "<f4": "f"}
-"""How `struct` calls the dtypes of columns."""
+"""The codes of `struct` for the dtypes of columns."""
 
 
 class Spool:

@@ -45,7 +45,7 @@ LOCATION = np.dtype(
         )
     ]
 )
-"""Where the bytes of a sample lie and what they are compared with, for C.
+"""The location of a sample's bytes, and the checksum that they are compared with, for C.
 
 ``file``, ``position``, ``size``
     A file's descriptor, and where in it how many bytes lie. `MEMORY` for a file: the position is their address.

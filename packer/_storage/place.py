@@ -263,7 +263,7 @@ def choose_reading(
     cache_size: int | str | None = None,
     timeout: float | None = None,
 ) -> None:
-    """Have this process read those of some places that are URLs with these settings, if any is not None.
+    """Set how this process reads those of some places that are URLs, if any of the settings is not None.
 
     Raises
     ------

@@ -130,7 +130,7 @@ class Catalog:
 
     @property
     def title(self) -> str:
-        """What the packs are called: the names of what was opened, not of an index that was made of it meanwhile."""
+        """The names of the opened paths, not of an index that was made of one meanwhile."""
         return ", ".join(map(os.path.basename, self.paths))
 
     def require_tables(self) -> None:
@@ -191,7 +191,7 @@ class Catalog:
 
     @functools.cached_property
     def class_counts(self) -> list[int]:
-        """How many samples each class has; empty if labels are numbers without classes."""
+        """The number of samples of each class; empty if labels are numbers without classes."""
         if self.label_type != "class":
             return []
         labels = self.labels
@@ -200,7 +200,7 @@ class Catalog:
 
     @functools.cached_property
     def unlabeled(self) -> int:
-        """How many samples have no label."""
+        """The number of samples without a label."""
         return int(np.count_nonzero(self.labels == UNLABELED)) if self.label_type == "class" else 0
 
     def chosen(self, condition: str) -> npt.NDArray[np.bool_]:
@@ -285,7 +285,7 @@ def open_catalog(
 
 
 MEASURES = ("width", "height", "aspect", "size", "label")
-"""What ranges are of: pixels, width by height, bytes of the image, the label's number."""
+"""The measures that a range may limit: pixels, width by height, bytes of the image, the label's number."""
 
 ORDERS = ("", "smallest", "largest", "fewest bytes", "most bytes", "narrowest", "widest")
 """The orders: that of the packs, by the number of pixels, by bytes, by width by height."""
@@ -297,7 +297,7 @@ _KEPT = 8  # results, of 8 bytes a sample
 
 @dataclass(frozen=True)
 class Query:
-    """What is looked for; by default all samples, in the order of the packs.
+    """A selection of samples; by default all of them, in the order of the packs.
 
     Attributes
     ----------
@@ -332,7 +332,7 @@ class Query:
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What a query finds.
+    """The samples that a query finds.
 
     Attributes
     ----------
@@ -489,7 +489,7 @@ class DuplicateGroup:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What is there more than once.
+    """Images that lie in the packs more than once.
 
     Attributes
     ----------
@@ -605,7 +605,7 @@ _MOST_REASONS = 1000
 
 
 class DamageLog:
-    """What is damaged in packs, as far as somebody looked. Safe in many threads at once.
+    """The damaged samples that were seen so far. Safe in many threads at once.
 
     The memory that it takes does not grow with the damage: a byte a sample, and so many reasons.
 

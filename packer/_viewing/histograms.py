@@ -33,7 +33,7 @@ Numbers = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many samples have which value.
+    """The number of samples by value.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ _STYLE = (
     ".title{fill:currentColor;font-size:14px;font-weight:600}"
     "@media(prefers-color-scheme:dark){svg{color:#e6e9ef;background:#14171d}.bar{fill:#6ea0ff}}"
 )
-"""How a file of its own looks. A page says it in its own style sheet."""
+"""The style of a file of its own; a page has it in its style sheet."""
 
 
 def draw(histogram: Histogram) -> str:

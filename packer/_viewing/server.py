@@ -90,7 +90,7 @@ Parameters = Mapping[str, str]
 
 
 class Payload(NamedTuple):
-    """What is sent: a media type, and bytes."""
+    """The body of a response, and its media type."""
 
     type: str
     body: bytes
@@ -432,7 +432,7 @@ class Server(ThreadingHTTPServer):
         super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of connections: a browser that is closed breaks them off."""
+        """Report no broken connection: a browser that is closed breaks them off."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -504,7 +504,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of each request."""
+        """Log no request."""
 
 
 def _same(key: str, secret: str) -> bool:

@@ -61,7 +61,7 @@ of (out_height, out_width, 3) uint8, or of as many numbers where levels become t
 
 
 class CodedNumbers(NamedTuple):
-    """What `packer._images.numbers.Numbers` says, for C.
+    """`packer._images.numbers.Numbers`, for C.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ KINDS = (
     *("resized", "resized by side", "center cut", "random cut", "random resized cut", "mirrored", "padded"),
     "random cut of v1",
 )
-"""What a step can do; `STEP` has the place in this tuple. The classes in packer.crops say what each is."""
+"""The kinds of steps; `STEP` has the index in this tuple. The classes in packer.crops document each."""
 
 STEP = np.dtype(
     [
@@ -44,7 +44,7 @@ STEP = np.dtype(
 """
 
 RULES = ("of table", "erasing")
-"""What a rule for operations can do; `RULE` has the place in this tuple. Each decides on one operation."""
+"""The kinds of rules for operations; `RULE` has the index in this tuple. Each decides on one operation."""
 
 ANY = -1
 """The strength of an operation, where a random number decides on it."""

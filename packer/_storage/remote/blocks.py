@@ -216,7 +216,7 @@ class Blocks:
         ]
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
-        """Have ranges fetched, in this order, without waiting for them; before others where they are urgent."""
+        """Order ranges, in this order, without waiting for them; before others if they are urgent."""
         self._fetch_missing([self._run(*wanted) for wanted in ranges], urgent=urgent)
 
     def order(self, do: str, **more: object) -> Message:

@@ -67,13 +67,13 @@ STRETCH = 64 << 20
 """Bytes of an object in one file."""
 
 SUFFIX, NEW = ".stretch", ".new"
-"""How names of stretches end, and those of files that are not whole yet."""
+"""The suffixes of stretches, and of files that are not complete yet."""
 
 _BLOCKS = STRETCH // BLOCK
 _MAGIC = b"stretch of an object, kept by packer; 2\n"
 _ENTRIES_AT = 4096
 DATA_AT = _ENTRIES_AT + 8 * _BLOCKS
-"""Where the blocks begin in a file."""
+"""The offset of the blocks in a file."""
 
 try:
     import fcntl
@@ -229,7 +229,7 @@ def _make_stretch(path: str, size: int) -> None:
 
 
 TABLE = ".table"
-"""How the name of a part of an object ends that is kept in one file."""
+"""The suffix of a part of an object that is kept in one file."""
 
 _ABOUT, _ABOUT_ALL = "about.json", "packer-cache.txt"
 _TEXT = (
@@ -249,7 +249,7 @@ _SHARE = 2  # of what is free, one part in so many
 
 
 class Home(NamedTuple):
-    """Where a version of an object lies in a cache.
+    """The directory of a version of an object in a cache.
 
     Attributes
     ----------
@@ -283,7 +283,7 @@ class Home(NamedTuple):
 
 
 class CacheNotice(UserWarning):
-    """What is said once of a cache: that nobody chose its size, or that it cannot be made."""
+    """Warns once of a cache whose size nobody chose, or that cannot be made."""
 
 
 def prepare(cache_dir: str, limit: int | None) -> None:
@@ -343,7 +343,7 @@ def touch(path: str) -> None:
 
 @dataclass(frozen=True)
 class CachedObject:
-    """What is kept of a version of an object.
+    """A version of an object, and the part of it that the cache keeps.
 
     Attributes
     ----------
@@ -456,7 +456,7 @@ class Bound:
         self._left = 0  # bytes that may be written until somebody looks again
 
     def wrote(self, size: int, current: str) -> None:
-        """Say that `size` bytes were written to the file `current`, which stays; make room where that is due."""
+        """Note that `size` bytes were written to the file `current`, which stays; make room if that is due."""
         self._left -= size
         if self._left < 0:
             self.make_room(current)

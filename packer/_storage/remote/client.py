@@ -162,7 +162,7 @@ _ENDING = 5.0  # seconds that a fetcher takes to end
 _OF_STORES = re.compile(r"(AWS|AZURE|GOOGLE|CLOUDSDK|MSI|IDENTITY|SSL_CERT)_|(HTTPS?|ALL|NO)_PROXY$", re.IGNORECASE)
 
 STARTS = 2
-"""How often an order is given: to another fetcher where one died."""
+"""The number of fetchers that get an order, if the first dies."""
 
 ENDED = "ended"
 """The failure of an order whose fetcher ended; another fetcher may carry it out."""
@@ -265,7 +265,7 @@ class _Fetcher:
         return f"exit status {self._process.returncode}{said and ': '}{printable(said)}"
 
     def close(self) -> None:
-        """Have the process end."""
+        """End the process."""
         with contextlib.suppress(OSError, AttributeError):
             self._process.stdin.close()  # type: ignore[union-attr]
         try:
@@ -279,7 +279,7 @@ class _Fetcher:
                 pipe.close()  # type: ignore[union-attr]
 
     def abandon(self) -> None:
-        """Let go of what belongs to the process that this one was forked from."""
+        """Close the pipes that belong to the process from which this one was forked."""
         self._process.returncode = 0  # lest it is waited for here
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             with contextlib.suppress(OSError):
@@ -310,7 +310,7 @@ def _environment() -> dict[str, str]:
 
 
 class _State:
-    """What belongs to this process alone."""
+    """The state of this process alone; a fork has its own."""
 
     def __init__(self) -> None:
         self.starting = threading.Lock()

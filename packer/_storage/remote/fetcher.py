@@ -42,11 +42,11 @@ _ATTEMPTS = 4  # in so many parts the time limit is divided, lest one silent con
 _PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts, twice as long each time
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TRIES = {"missing": 1, "changed": 1, "outside": 1, "refused": 1, "denied": 2, "partial": 3, "length": 8}
-"""How often something is tried that is likely to stay so."""
+"""The number of attempts after failures that are likely to last."""
 
 
 class Target(NamedTuple):
-    """What is fetched, and how long nothing may come.
+    """The object of a request, and the time limit without progress.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class RequestQueue:
             await self._taken.wait()
 
     def hasten(self, piece: RangeRequest) -> None:
-        """Have a piece fetched that somebody waits for by now."""
+        """Send a request before others, because somebody waits for it now."""
         if not piece.started:
             self._urgent.append(piece)
             self._start()
@@ -622,7 +622,7 @@ class _Fetcher:
         )
 
     async def _do_fill(self, order: Message, payload: memoryview) -> None:
-        """Have blocks in the cache, or send them; answer as they come, and when all have."""
+        """Fetch blocks into the cache, or send them; answer as they come, and when all have."""
         blocks = payload.cast("q").tolist()
         runs = list(zip(blocks[::2], blocks[1::2], strict=True))
         filling, pieces = self._block_fetcher(order), list[RangeRequest]()

@@ -123,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         return answer
 
     def rest(self) -> None:
-        """Let go of memory, where it is much: the bytes of the answer were used."""
+        """Release the buffer if it is large: the bytes of the response were used."""
         if len(self._memory) > _KEPT:
             self._memory = memoryview(b"")
 
@@ -162,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
             self._whole.set_result(self._answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say so to who waits."""
+        """Fail the request that waits."""
         self.reusable = False
         if self._whole is not None and not self._whole.done():
             nothing = self._answer is None and len(self._free) == len(self._head)
@@ -266,7 +266,7 @@ class Plain:
         return not apart and self._not_before.get(_server(url), 0.0) <= time.monotonic()
 
     def leave(self, url: str) -> None:
-        """Have obstore ask an object's server for a while."""
+        """Leave requests to an object's server to obstore for a while."""
         self._not_before[_server(url)] = time.monotonic() + _NOT_FOR
 
     def forget(self) -> None:

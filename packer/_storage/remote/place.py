@@ -130,7 +130,7 @@ class RemoteFile(PackFile):
         return None
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
-        """Have ranges of the object fetched, in their order, without waiting for them.
+        """Order ranges of the object, in this order, without waiting for them.
 
         A range is joined with the one before it where it begins at that one's end, or little after it. What was
         ordered before is not ordered again.
@@ -147,7 +147,7 @@ class RemoteFile(PackFile):
         self._blocks.ahead(inside, urgent=urgent)
 
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Have ranges kept in one file of this node, where little lies between them; the columns of a table, say."""
+        """Keep ranges in one file of this node, if little lies between them; the columns of a table, say."""
         self._require_open()
         if not any(size >= _WHOLE_FROM for _, size in ranges):
             return

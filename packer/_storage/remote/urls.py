@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 SCHEMES = ("s3", "gs", "az", "http", "https")
-"""What stands before `://` in the URL of an object."""
+"""The schemes of URLs of objects."""
 
 # `pathlib` makes one slash of two, and a user who passes a `Path` means the same.
 _URL = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])", re.IGNORECASE)
@@ -210,7 +210,7 @@ _KEEPS = hasattr(os, "pread") and hasattr(os, "pwrite")  # which Windows has not
 
 @dataclass(frozen=True)
 class RemoteSettings:
-    """How objects are read.
+    """Settings for reading objects.
 
     Attributes
     ----------
@@ -265,7 +265,7 @@ class RemoteSettings:
 
 
 def _say_that_memory_keeps(said: str | None) -> None:
-    """Say once in this process that a directory which somebody named is not used on this system."""
+    """Warn once in this process that the given cache directory is not used on this system."""
     if said is not None and not _told:
         _told.add(said)
         warn(
@@ -305,7 +305,7 @@ _chosen: dict[str, RemoteSettings] = {}
 
 
 def choose(place: str | os.PathLike[str], settings: RemoteSettings) -> None:
-    """Have this process read what lies at a URL, and below it, with these settings."""
+    """Set how this process reads the object at a URL, and objects below it."""
     _chosen[_key(place)] = settings
 
 
