@@ -181,7 +181,7 @@ class Manifest:
             fields=first.fields,
             codec=first.codec,
             settings=settings,
-            about=[entry for place, entry in enumerate(about) if entry not in about[:place]],
+            about=[entry for number, entry in enumerate(about) if entry not in about[:number]],
             skipped=[entry for manifest in manifests for entry in manifest.skipped],
             findings=dict(sorted(findings.items())),
             versions={package: " and ".join(sorted(numbers)) for package, numbers in versions.items()},

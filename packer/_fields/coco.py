@@ -96,8 +96,8 @@ def counts_of_text(text: str) -> Runs:
     lengths = np.flatnonzero(last) + 1 - firsts
     if (lengths > 12).any():  # of 5 bits each, in 64
         raise ValueError("the counts are no compressed runs")
-    place = np.arange(len(codes)) - np.repeat(firsts, lengths)
-    bits = (codes & _LOW) << (_BITS * place)
+    digit = np.arange(len(codes)) - np.repeat(firsts, lengths)
+    bits = (codes & _LOW) << (_BITS * digit)
     runs = np.add.reduceat(bits, firsts) if len(codes) else bits
     runs -= np.where(codes[last] & _SIGN, np.left_shift(np.int64(1), _BITS * lengths), 0)
     for start in (1, 2):
@@ -215,12 +215,12 @@ def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
 
 def _union(several: Sequence[Runs], pixels: int) -> Runs:
     """Return the runs of what any of several masks of one size has."""
-    places, turns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    positions, turns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for runs in several:
         ends = np.cumsum(runs)[: len(runs) // 2 * 2]  # a last run of zeros has no end that matters
-        places.append(np.concatenate((ends, [pixels] * (len(ends) % 2))).astype(np.int64))
-        turns.append(np.where(np.arange(len(places[-1])) % 2, -1, 1))
-    at, which = np.unique(np.concatenate(places), return_inverse=True)
+        positions.append(np.concatenate((ends, [pixels] * (len(ends) % 2))).astype(np.int64))
+        turns.append(np.where(np.arange(len(positions[-1])) % 2, -1, 1))
+    at, which = np.unique(np.concatenate(positions), return_inverse=True)
     depth = np.zeros(len(at), np.int64)
     np.add.at(depth, which, np.concatenate(turns))
     inside = np.concatenate(([False], np.cumsum(depth) > 0))
@@ -321,10 +321,10 @@ def drawn(
     if height * width > _MOST_PIXELS:
         raise ValueError(f"a mask of {height} x {width} pixels is more than the {_MOST_PIXELS:,} allowed")
     runs = [runs_of(one, height, width) for one in segmentations]
-    order = sorted(range(len(runs)), key=lambda place: (not crowds[place], -int(runs[place][1::2].sum())))
+    order = sorted(range(len(runs)), key=lambda number: (not crowds[number], -int(runs[number][1::2].sum())))
     pixels = np.zeros((height, width), np.int64)
-    for place in order:
-        pixels[mask_of(runs[place], height, width).astype(bool)] = categories[place]
+    for number in order:
+        pixels[mask_of(runs[number], height, width).astype(bool)] = categories[number]
     return pixels
 
 

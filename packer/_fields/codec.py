@@ -207,9 +207,9 @@ def _decoded_keypoints(data: bytes) -> npt.NDArray[np.float32]:
 def _segmentation(value: Any) -> bytes:
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"{short(value)} is no list of segmentations, of each object one")
-    for place, one in enumerate(value):
+    for number, one in enumerate(value):
         if problem := segmentation_problem(one):
-            raise ValueError(f"segmentation {place}: {problem}")
+            raise ValueError(f"segmentation {number}: {problem}")
     return _json(value)
 
 

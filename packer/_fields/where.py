@@ -65,7 +65,7 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 class ExpressionError(Exception):
-    """A condition is wrong at a place: (what is wrong, the number of the character)."""
+    """A condition is wrong: (what is wrong, the index of the character)."""
 
     def __init__(self, problem: str, at: int) -> None:
         super().__init__(problem, at)

@@ -47,7 +47,7 @@ class Format:
     suffixes : tuple of str
         What a pack's name ends in; the first is the usual one.
     magic : (int, bytes), optional
-        A place in a file of this format, and the bytes that stand there.
+        An offset in a file of this format, and its bytes there.
     signs : tuple of str
         Names of files; a directory that has one of them is of this format.
     writer, reader : str

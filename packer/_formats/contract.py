@@ -181,7 +181,7 @@ class PackAccess(abc.ABC):
     place : Place
         Where the pack lies.
     path : str
-        What a user knows the place by.
+        The user's name for the place.
     manifest : Manifest
     table : Table
         What `_open` returned.
@@ -248,7 +248,7 @@ class PackAccess(abc.ABC):
         raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
 
     def file_names(self) -> list[str]:
-        """Return the files of the pack by their places in it, as its format and its manifest name them.
+        """Return the files of the pack by their paths in it, as its format and its manifest name them.
 
         One empty name where the pack is one file. Whatever else lies in its directory is no part of it.
         """
@@ -270,7 +270,7 @@ class PackAccess(abc.ABC):
         return True
 
     def place_of(self, name: str) -> Place | None:
-        """Return where a file lies that `file_names` lists; None if that is its place in the pack."""
+        """Return where a file lies that `file_names` lists; None if it lies in the pack."""
         return None
 
     def changed_files(self) -> Iterable[str]:

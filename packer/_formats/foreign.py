@@ -325,7 +325,7 @@ class ShardWriter(ForeignWriter):
     """
 
     shard_name: ClassVar[str]
-    """The name of a shard, with a place for its number."""
+    """The name of a shard, with a field for its number."""
 
     index_name: ClassVar[str] = ""
     """The name of a shard's index; empty if shards have none."""
@@ -427,8 +427,8 @@ class ShardWriter(ForeignWriter):
         shard.take(frame, gap, self.index_line(frame, at))
         self._copied += frame.copied
 
-        def offset(place: int | None) -> int:
-            return 0 if place is None else begin + place if place >= 0 else copied + ~place
+        def offset(at: int | None) -> int:
+            return 0 if at is None else begin + at if at >= 0 else copied + ~at
 
         return Placed(offset(frame.image), tuple(map(offset, frame.blobs)))
 

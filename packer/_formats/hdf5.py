@@ -84,7 +84,7 @@ class HDF5Writer(Writer):
                     file.create_dataset(name, value.shape, value.dtype, track_times=False)
                 file.attrs["format"] = np.bytes_(b"packer")
                 file.attrs["schema"] = np.int64(manifest.schema)
-                file.flush()  # some of it gets its place then
+                file.flush()  # some of it is allocated then
                 for name, value in values.items():
                     start = 0
                     for block in blocks(value):
@@ -179,7 +179,7 @@ class HDF5Reader(Reader):
                 manifest_at, manifest_size = self._find(file, "manifest", "|u1")
                 manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)
                 types = manifest.column_types
-                places = {name: self._find(file, name, dtype) for name, dtype in types.items()}
+                ranges = {name: self._find(file, name, dtype) for name, dtype in types.items()}
                 self._data_at, self._data_size = self._find(file, "data", "|u1")
                 if self._data_at + self._data_size > self._file.size:
                     raise CorruptPackError(
@@ -187,8 +187,8 @@ class HDF5Reader(Reader):
                     )
         except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise CorruptPackError(f"libhdf5 cannot read its structure: {error}", self.path) from error
-        self._file.keep_together([(at, count * np.dtype(types[name]).itemsize) for name, (at, count) in places.items()])
-        columns = self._file.vectors({name: (*place, types[name]) for name, place in places.items()})
+        self._file.keep_together([(at, count * np.dtype(types[name]).itemsize) for name, (at, count) in ranges.items()])
+        columns = self._file.vectors({name: (*one, types[name]) for name, one in ranges.items()})
         return manifest, table_from(columns, manifest, self.path)
 
     def _fetch(self, offset: int, size: int) -> Buffer:

@@ -369,11 +369,11 @@ class IndexReader(SpreadReader):
         if rows < 0 or rest:
             raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
         self._table_file.keep_together([(0, self._table_file.size)])
-        places = {
+        ranges = {
             name: (at, names if name == "names" else rows, types[name])
             for name, at in column_offsets(rows, types).items()
         }
-        columns = self._table_file.vectors(places)
+        columns = self._table_file.vectors(ranges)
         self._files_file = self._directory.open(FILES_FILE)
         if self._files_file.size != 24 * files + file_names:
             raise CorruptPackError("it is not as long as the manifest says", self._files_file.path)
@@ -463,7 +463,7 @@ class IndexReader(SpreadReader):
         """Accept links: the files are somebody's tree, and each is listed once."""
 
     def file_names(self) -> list[str]:
-        """Return the index's own files, and those that it lists by the places that they have in a copy."""
+        """Return the index's own files, and those that it lists by their paths in a copy."""
         own, listed = [MANIFEST_FILE, TABLE_FILE, FILES_FILE, DATA_FILE], self._data.require_names()
         if self.in_place:
             return [*own, *(f"{COPIES}/{name}" for name in listed)]

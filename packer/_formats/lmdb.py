@@ -208,7 +208,7 @@ class TreeWriter:
         self._leaves.append(_LEAF.pack(len(key), self._pages) + key)
         self._pages += 1
         if self._file is not None:
-            self._file.append(bytes(PAGE))  # the leaf's place, until it is full
+            self._file.append(bytes(PAGE))  # reserved for the leaf, until it is full
         return self._leaf
 
     def _write_branches(self, file: AppendFile, leaves: bytes) -> tuple[int, int, int, int]:
@@ -338,14 +338,14 @@ class LMDBReader(Reader):
         if _MANIFEST_KEY not in own:
             raise NotAPackError("an LMDB file that packer did not write, or did not finish", self.path)
         manifest = Manifest.from_json(self._file.read(*own[_MANIFEST_KEY]), self.path)
-        places = {}
+        ranges = {}
         for name, dtype in manifest.column_types.items():
             found = own.get(_column_key(name))
             if found is None:
                 raise CorruptPackError(f"the table has no column {name!r}", self.path)
             offset, size = found
-            places[name] = offset, size // np.dtype(dtype).itemsize, dtype
-        return manifest, table_from(self._file.vectors(places), manifest, self.path)
+            ranges[name] = offset, size // np.dtype(dtype).itemsize, dtype
+        return manifest, table_from(self._file.vectors(ranges), manifest, self.path)
 
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._file.read(offset, size)

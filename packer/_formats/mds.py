@@ -47,7 +47,7 @@ class _Value(NamedTuple):
 
     head: bytes
     blob: Buffer = b""
-    place: int | None = None
+    slot: int | None = None
 
 
 class MDSWriter(ShardWriter):
@@ -57,7 +57,7 @@ class MDSWriter(ShardWriter):
     """
 
     shard_name = "shard.{:05d}.mds"
-    shard_sizes = DEFAULT_SHARD_SIZE, 3 << 30  # places have 32 bits
+    shard_sizes = DEFAULT_SHARD_SIZE, 3 << 30  # offsets have 32 bits
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         size = options.get("shard_size", DEFAULT_SHARD_SIZE)
@@ -91,7 +91,7 @@ class MDSWriter(ShardWriter):
         frame, before = Frame(len(self._blob_fields)), struct.pack(f"<{len(sizes)}I", *sizes)
         for name in self._columns:
             before += values[name].head
-            if values[name].place is not None:
+            if values[name].slot is not None:
                 frame.add(before)
                 _add(frame, values[name])
                 before = b""
@@ -102,8 +102,8 @@ class MDSWriter(ShardWriter):
         return struct.pack("<I", at)
 
     def head(self, lines: bytes, size: int) -> bytes:
-        places = struct.pack("<I", len(lines) // 4) + lines + struct.pack("<I", size)
-        return (places + _as_json(self._config)).ljust(self.head_size, b" ")
+        offsets = struct.pack("<I", len(lines) // 4) + lines + struct.pack("<I", size)
+        return (offsets + _as_json(self._config)).ljust(self.head_size, b" ")
 
     def beside(self) -> Iterator[tuple[str, bytes]]:
         shards = [
@@ -161,8 +161,8 @@ def _axes(*shape: int) -> bytes:
 
 
 def _add(frame: Frame, value: _Value) -> None:
-    assert value.place is not None
-    frame.add_image(value.blob) if value.place == _IMAGE else frame.add_blob(value.place, value.blob)
+    assert value.slot is not None
+    frame.add_image(value.blob) if value.slot == _IMAGE else frame.add_blob(value.slot, value.blob)
 
 
 def _as_json(value: Mapping[str, Any]) -> bytes:

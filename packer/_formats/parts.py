@@ -71,7 +71,7 @@ class SpreadData(abc.ABC):
 
     @abc.abstractmethod
     def name(self, number: int) -> str:
-        """Return the place of a file in the pack, with slashes."""
+        """Return the path of a file in the pack, with slashes."""
 
     @abc.abstractmethod
     def open_file(self, number: int) -> tuple[PackFile, int]:
@@ -99,7 +99,7 @@ class SpreadData(abc.ABC):
                     raise CorruptPackError(f"is the same file as {printable(first)}", file.path)
 
     def names(self) -> list[str]:
-        """Return the place of each file in the pack."""
+        """Return the path of each file in the pack."""
         return [self.name(number) for number in range(len(self.starts) - 1)]
 
     def read(self, offset: int, size: int) -> Buffer:
@@ -166,7 +166,7 @@ class SpreadData(abc.ABC):
         return found
 
     def _opened(self, number: int) -> tuple[PackFile, int]:
-        """Open a file, in the place of those that are open where the process may have no more."""
+        """Open a file, and close the others if the process may have no more open."""
         try:
             return self.open_file(number)
         except PackError as error:
@@ -326,9 +326,9 @@ def write_table(
     types : mapping
         Their columns and the columns' dtypes.
     """
-    places = column_offsets(count, types)
+    offsets = column_offsets(count, types)
     checksums = dict.fromkeys(types, 0)
-    size = places["names"] + names
+    size = offsets["names"] + names
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK
     with writing_to(path), open(open_regular(path, flags=flags), "wb") as empty:
         empty.truncate(size)
@@ -338,8 +338,8 @@ def write_table(
             for name in types:
                 for values in _shifted(table, name, *before):
                     block = values.tobytes()
-                    file.write_at(places[name], block)
-                    places[name] += len(block)
+                    file.write_at(offsets[name], block)
+                    offsets[name] += len(block)
                     checksums[name] = google_crc32c.extend(checksums[name], block)
         file.sync()
     finally:
@@ -408,11 +408,11 @@ class PartsReader(SpreadReader):
         if sum(counts) != rows or min(counts, default=0) < 0:
             raise CorruptPackError(f"its parts do not have the {rows} samples that are in its table", self.path)
         self._table_file.keep_together([(0, self._table_file.size)])
-        places = {
+        ranges = {
             name: (at, names if name == "names" else rows, types[name])
             for name, at in column_offsets(rows, types).items()
         }
-        columns = self._table_file.vectors(places)
+        columns = self._table_file.vectors(ranges)
         return manifest, table_from(columns, manifest, self.path)
 
     def file_names(self) -> list[str]:

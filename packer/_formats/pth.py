@@ -248,12 +248,12 @@ def members_of(file: PackFile) -> dict[str, tuple[int, int]]:
         return members
 
 
-def require_types(file: PackFile, place: tuple[int, int], dtypes: Iterable[str]) -> None:
-    """Raise CorruptPackError if the pickle at a place speaks of other types of elements than `dtypes`.
+def require_types(file: PackFile, span: tuple[int, int], dtypes: Iterable[str]) -> None:
+    """Raise CorruptPackError if the pickle in a span of the file names other types of elements than `dtypes`.
 
     The pickle is not run: the storages that it names are looked for in its bytes.
     """
-    at, size = place
+    at, size = span
     if size > _MOST_PICKLE:
         raise CorruptPackError(f"its pickle has {size} bytes, and {_MOST_PICKLE} at most", file.path)
     found = {name.decode() for name in _STORAGE.findall(file.read(at, size))}
@@ -284,7 +284,7 @@ def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tupl
 
 
 def _placed(infos: Sequence[zipfile.ZipInfo], file: PackFile) -> dict[str, tuple[int, int]]:
-    """Return where members lie; CorruptPackError if one is compressed, unknown, or in the place of another."""
+    """Return where members lie; CorruptPackError if one is compressed, unknown, or overlaps another."""
     members: dict[str, tuple[int, int]] = {}
     end = 0
     for info in sorted(infos, key=lambda info: info.header_offset):
@@ -460,11 +460,11 @@ class PthReader(SpreadReader):
         members = members_of(self._table_file)
         require_types(self._table_file, member_of(members, "table/data.pkl", path), ["|u1", *types.values()])
         self._table_file.keep_together([(0, self._table_file.size)])
-        places = {}
+        ranges = {}
         for number, name in enumerate(order):
             at, size = member_of(members, f"table/data/{number}", path)
-            places[name] = at, size // np.dtype(types[name]).itemsize, types[name]
-        return manifest, table_from(self._table_file.vectors(places), manifest, path)
+            ranges[name] = at, size // np.dtype(types[name]).itemsize, types[name]
+        return manifest, table_from(self._table_file.vectors(ranges), manifest, path)
 
     def file_names(self) -> list[str]:
         return [MANIFEST_FILE, TABLE_FILE, *self._data.names()]

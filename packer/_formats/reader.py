@@ -79,8 +79,8 @@ class ValueAccess(PackAccess):
     def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all values of a scalar or a class, and which of them are there, both (N,) arrays.
 
-        They are compared with their checksums when they are first asked for. What stands in the place of a value that
-        is not there means nothing. A bool is a uint8.
+        They are compared with their checksums when they are first asked for. Numbers instead of missing
+        values mean nothing. A bool is a uint8.
 
         Raises
         ------
@@ -130,10 +130,10 @@ class ValueAccess(PackAccess):
         """Return what `blobs` returns, of each of several fields; what lies side by side is read at once."""
         located = [rows.T.tolist() for rows in self._locate_all(positions, names)]
         found: list[list[Buffer | None]] = [[None] * len(positions) for _ in names]
-        for place in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
-            blobs = self._blobs_of_one(int(positions[place]), names, *(rows[place] for rows in located))
+        for number in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
+            blobs = self._blobs_of_one(int(positions[number]), names, *(rows[number] for rows in located))
             for of_field, blob in zip(found, blobs, strict=True):
-                of_field[place] = blob
+                of_field[number] = blob
         return found
 
     def locate_blobs(self, positions: Ints, name: str) -> tuple[Ints, Ints, Ints]:
@@ -194,10 +194,10 @@ class ValueAccess(PackAccess):
         No bytes where more lie between that are others'; or where a damaged size leads out of the file, so that each
         blob is fetched by itself, and the error names the one that cannot be.
         """
-        places = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
-        if len(places) > 1:
-            begin, wanted = min(places)[0], sum(size for _, size in places)
-            length = max(offset + size for offset, size in places) - begin
+        present = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
+        if len(present) > 1:
+            begin, wanted = min(present)[0], sum(size for _, size in present)
+            length = max(offset + size for offset, size in present) - begin
             if length <= min(2 * wanted, _MOST_TOGETHER):
                 with contextlib.suppress(PackError):
                     return begin, self._fetch(begin, length)
@@ -333,7 +333,7 @@ class Reader(ValueAccess):
         Parameters
         ----------
         found : (N,) array
-            It has the fields of LOCATION. The position is the table's offset, and becomes the place in the file.
+            It has the fields of LOCATION. The position is the table's offset, and becomes the offset in the file.
 
         Returns
         -------
@@ -388,7 +388,7 @@ class Reader(ValueAccess):
         return counted.astype(np.int64, copy=False)
 
     def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
-        """Yield place, row and data of several samples; reads go through the file in one direction.
+        """Yield number, row and data of several samples; reads go through the file in one direction.
 
         `positions` are indices counted from the beginning; errors as for `read`.
         """
@@ -396,13 +396,13 @@ class Reader(ValueAccess):
         if len(positions) > 1:
             self.ahead(np.sort(positions), urgent=True)
         rows = self.table.rows(positions)
-        for place in sorted(range(len(rows)), key=lambda place: rows[place].offset):
-            yield place, rows[place], self._read(rows[place])
+        for number in sorted(range(len(rows)), key=lambda number: rows[number].offset):
+            yield number, rows[number], self._read(rows[number])
 
     def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
         """Return the data of several samples, in the order asked for; errors as for `read`."""
-        found = {place: data for place, _, data in self.read_rows(self.positions(indices))}
-        return [found[place] for place in range(len(found))]
+        found = {number: data for number, _, data in self.read_rows(self.positions(indices))}
+        return [found[number] for number in range(len(found))]
 
     def _read(self, row: Row) -> Buffer:
         try:

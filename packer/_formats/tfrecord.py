@@ -49,7 +49,7 @@ class TFRecordWriter(ShardWriter):
 
     def frame(self, sample: Sample) -> Frame:
         listed = sorted(self._features(sample), key=lambda feature: feature[0])
-        features = [(_around(name, tag, len(data)), data, place) for name, tag, data, place in listed]
+        features = [(_around(name, tag, len(data)), data, slot) for name, tag, data, slot in listed]
         size = sum(len(head) + len(data) for head, data, _ in features)
         example = b"\x0a" + varint(size)
         if len(example) + size >= _MOST:
@@ -58,12 +58,12 @@ class TFRecordWriter(ShardWriter):
         frame = Frame(len(self._blob_fields))
         frame.add(length + struct.pack("<I", masked_crc32c(length)) + example)
         checksum = google_crc32c.value(example)
-        for head, data, place in features:
-            if place is None:
+        for head, data, slot in features:
+            if slot is None:
                 frame.add(head + bytes(data))
             else:
                 frame.add(head)
-                frame.add_image(data) if place == _IMAGE else frame.add_blob(place, data)
+                frame.add_image(data) if slot == _IMAGE else frame.add_blob(slot, data)
             checksum = _extended(google_crc32c.extend(checksum, head), data)
         frame.add(struct.pack("<I", masked(checksum)))
         return frame

@@ -132,13 +132,13 @@ class WebDatasetWriter(ShardWriter):
         if key == self._key:  # which webdataset would take for one sample
             raise _same_key(f"{key}.*", sample.name)
         self._key, self._members = key, []
-        for extension, data, place in sorted(self._parts(sample), key=lambda part: part[0]):
+        for extension, data, slot in sorted(self._parts(sample), key=lambda part: part[0]):
             name = f"{key}.{extension}"
             frame.add(header(name, len(data)))
-            if place is None:
+            if slot is None:
                 begin = frame.add(bytes(data))
             else:
-                begin = frame.add_image(data) if place < 0 else frame.add_blob(place, data)
+                begin = frame.add_image(data) if slot < 0 else frame.add_blob(slot, data)
             frame.add(bytes(-len(data) % BLOCK))
             self._members.append((extension, begin, len(data), name))
         return frame

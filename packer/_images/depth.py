@@ -145,7 +145,7 @@ def _limits(numbers: npt.NDArray[Any]) -> tuple[float, float]:
 
 
 def _blocks(numbers: npt.NDArray[Any], levels: npt.NDArray[np.uint8]) -> Iterator[tuple[Any, Any]]:
-    """Yield some rows of numbers and the place of their levels: so that little memory is needed on the way."""
+    """Yield some rows of numbers and the output for their levels, so that little memory is needed."""
     rows = max(1, _BLOCK // (numbers.shape[1] * numbers.shape[2]))
     for top in range(0, len(numbers), rows):
         yield numbers[top : top + rows], levels[top : top + rows]

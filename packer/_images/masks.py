@@ -31,9 +31,9 @@ __all__ = [
     "gather",
     "moved",
     "nearest",
-    "places",
     "require_inside",
     "smooth",
+    "source_pixels",
     "window_places",
 ]
 
@@ -67,7 +67,7 @@ def nearest(pixels: Pixels, box: Box, fill: Fill = 0, *, out: Pixels | None = No
         If the rectangle reaches outside of the pixels, the dtype cannot hold `fill`, or `out` is another array.
     """
     require_inside(pixels.shape, box)
-    rows, columns = places(box)
+    rows, columns = source_pixels(box)
     return gather(pixels, rows, columns, fill, out=out)
 
 
@@ -78,7 +78,7 @@ def require_inside(shape: Sequence[int], box: Box) -> None:
         raise ValueError(f"{box.rectangle} is no rectangle of {shape[1]} x {shape[0]} pixels")
 
 
-def places(box: Box) -> tuple[Ints, Ints]:
+def source_pixels(box: Box) -> tuple[Ints, Ints]:
     """Return which row of the image each row of a box's window shows, and which column each column.
 
     Returns
@@ -102,12 +102,12 @@ def window_places(box: Box) -> tuple[Ints, Ints]:
 
 
 def _outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
-    places = np.arange(first, first + count)
-    return (places < 0) | (places >= side)
+    positions = np.arange(first, first + count)
+    return (positions < 0) | (positions >= side)
 
 
 def _of_image(shown: Ints, first: int, side: int, scaled: int) -> Ints:
-    """Return where places of a side that was resized lay before: by torch's arithmetic, which rounds to float32."""
+    """Return positions along a side before it was resized, by torch's arithmetic, which rounds to float32."""
     inside = shown >= 0
     if scaled != side:
         before = (shown.astype(np.float32) * (np.float32(side) / np.float32(scaled))).astype(np.int64)
@@ -137,8 +137,8 @@ def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0, *, out: Pi
         pixels = np.ascontiguousarray(pixels)
     rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
     begin, stride, fills, to = pixels.ctypes.data, pixels.strides[0], colour.ctypes.data, out.ctypes.data
-    places = rows.ctypes.data, columns.ctypes.data
-    _native.gather(begin, stride, colour.nbytes, *places, len(rows), len(columns), fills, to)
+    indices = rows.ctypes.data, columns.ctypes.data
+    _native.gather(begin, stride, colour.nbytes, *indices, len(rows), len(columns), fills, to)
     return out
 
 
@@ -222,7 +222,7 @@ def cut_mask(
         As for `nearest`.
     """
     require_inside(size, box)
-    rows, columns = places(box)
+    rows, columns = source_pixels(box)
     shown = rows[rows >= 0]
     first, end = (int(shown.min()), int(shown.max()) + 1) if shown.size else (0, 1)
     pixels = decode_mask(data, exif=exif, max_pixels=max_pixels, size=size, rows=(first, end))

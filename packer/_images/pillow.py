@@ -186,8 +186,8 @@ def _complaint(error: Exception, data: Buffer, said: Sequence[str]) -> str:
 
 def _refused(head: bytes) -> str | None:
     """Return which format that is not opened has such a signature; `head` is the first 16 bytes of a file."""
-    for name, (place, signature) in _UNKNOWN_TO_PILLOW.items():
-        if head[place:].startswith(signature):
+    for name, (offset, signature) in _UNKNOWN_TO_PILLOW.items():
+        if head[offset:].startswith(signature):
             return name
     for name, (_, accepts) in Image.OPEN.items():
         with contextlib.suppress(Exception):  # plugins differ in how they take a file that is too short

@@ -264,8 +264,8 @@ def unfiltered_in_python(rows: npt.NDArray[np.uint8], step: int) -> npt.NDArray[
             to[step:] = line + above[step:] * (kind == 2)
             continue
         before, current, filtered = above.tolist(), [0] * step, line.tolist()
-        for place, value in enumerate(filtered):
-            left, up, corner = current[place], before[place + step], before[place]
+        for index, value in enumerate(filtered):
+            left, up, corner = current[index], before[index + step], before[index]
             current.append(value + _predicted(kind, left, up, corner) & 0xFF)
         to[:] = current
     return out[1:, step:]

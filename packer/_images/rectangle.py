@@ -46,7 +46,7 @@ __all__ = ["RectangleDecoder", "pad_into", "require_channels_last", "resize_by_t
 
 Pixels = npt.NDArray[np.uint8]
 
-_BLOCK = 1 << 18  # pixels at a time: the places that pixels come from take far more memory than the pixels
+_BLOCK = 1 << 18  # pixels at a time: the positions that pixels come from take far more memory than the pixels
 
 
 def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
@@ -83,9 +83,9 @@ def _pad_block(pixels: Pixels, part: Box, box: Box, window: Pixels, rectangle: R
 
 
 def _outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
-    """Tell which of `count` places from `first` on lie outside of `side` pixels."""
-    places = np.arange(first, first + count)
-    return (places < 0) | (places >= side)
+    """Tell which of `count` positions from `first` on lie outside of `side` pixels."""
+    positions = np.arange(first, first + count)
+    return (positions < 0) | (positions >= side)
 
 
 @functools.cache
@@ -153,7 +153,7 @@ class RectangleDecoder:
         *,
         refused: bool = False,
     ) -> None:
-        """Decode what a box wants of any image, and resize it into its place.
+        """Decode the rectangle of a box, of any image, and resize it into the batch.
 
         Parameters
         ----------

@@ -134,21 +134,21 @@ def read(data: Buffer) -> TIFF | None:
     if order is None or head[2:4] not in (b"*\0", b"\0*", b"+\0", b"\0+"):
         return None
     long = b"+" in head[2:4]
-    place, number, entry = _structs(order, long)
+    pointer, number, entry = _structs(order, long)
     try:
-        (at,) = place.unpack_from(data, place.size)
+        (at,) = pointer.unpack_from(data, pointer.size)
         (count,) = number.unpack_from(data, at)
         if count > _MOST_ENTRIES:
             return None
         view = memoryview(data)[at + number.size :][: count * entry.size]
-        tags, left = {}, len(data)  # bytes of values: those of two tags do not lie in one place
+        tags, left = {}, len(data)  # bytes of values: those of two tags do not overlap
         for start in range(0, len(view) - entry.size + 1, entry.size):
             tag, kind, length, _ = entry.unpack_from(view, start)
             if kind in _KINDS and length:
                 code = f"{order}{length}{_KINDS[kind]}"
-                inline = (size := struct.calcsize(code)) <= place.size
-                begin = at + number.size + start + entry.size - place.size
-                begin = begin if inline else place.unpack_from(data, begin)[0]
+                inline = (size := struct.calcsize(code)) <= pointer.size
+                begin = at + number.size + start + entry.size - pointer.size
+                begin = begin if inline else pointer.unpack_from(data, begin)[0]
                 if tag not in _READ or begin + size > len(data):
                     continue
                 left -= size
@@ -192,31 +192,31 @@ def grey_copy(data: Buffer, tiff: TIFF, band: int | None) -> bytes:
 
 def _with_directory(data: Buffer, tiff: TIFF, tags: Mapping[int, Sequence[int]]) -> bytes:
     """Return a TIFF with another first directory, which stands at its end."""
-    place, number, entry = _structs(tiff.order, tiff.long)
+    pointer, number, entry = _structs(tiff.order, tiff.long)
     file = bytearray(data)
     file += bytes(len(file) % 2)
     at = len(file)
-    beyond = at + number.size + len(tags) * entry.size + place.size
+    beyond = at + number.size + len(tags) * entry.size + pointer.size
     entries, values = b"", b""
     code = "Q" if tiff.long else "I"
     for tag, numbers in sorted(tags.items()):
         short = tag in (BITS, COMPRESSION, PHOTOMETRIC, SAMPLES, PLANAR, PREDICTOR, SAMPLE_FORMAT)
         kind, each = (3, "H") if short else (16 if tiff.long else 4, code)
         packed = struct.pack(f"{tiff.order}{len(numbers)}{each}", *numbers)
-        if len(packed) > place.size:
-            packed, values = place.pack(beyond + len(values)), values + packed
+        if len(packed) > pointer.size:
+            packed, values = pointer.pack(beyond + len(values)), values + packed
         head = struct.pack(f"{tiff.order}HH{code}", tag, kind, len(numbers))
-        entries += head + packed.ljust(place.size, b"\0")
-    file += number.pack(len(tags)) + entries + place.pack(0) + values
-    place.pack_into(file, place.size, at)
+        entries += head + packed.ljust(pointer.size, b"\0")
+    file += number.pack(len(tags)) + entries + pointer.pack(0) + values
+    pointer.pack_into(file, pointer.size, at)
     return bytes(file)
 
 
 def _structs(order: str, long: bool) -> tuple[struct.Struct, struct.Struct, struct.Struct]:
     """Return how a position, the number of entries and an entry are laid out."""
     codes = ("Q", "Q", "HHQQ") if long else ("I", "H", "HHII")
-    place, number, entry = (struct.Struct(order + code) for code in codes)
-    return place, number, entry
+    pointer, number, entry = (struct.Struct(order + code) for code in codes)
+    return pointer, number, entry
 
 
 _MOST = 16  # lines of an image
@@ -386,18 +386,16 @@ def _require_modest_tiff(tiff: memoryview, pages: int = 1) -> None:
     """Walk the first directories of a TIFF."""
     order = "<" if tiff[:1].tobytes() == b"I" else ">"
     long = tiff[2:3].tobytes() == b"+"
-    place = struct.Struct(order + "Q" if long else order + "I")
-    number = struct.Struct(order + "Q" if long else order + "H")
-    entry = struct.Struct(order + "HHQQ" if long else order + "HHII")
+    pointer, number, entry = _structs(order, long)
     try:
-        (at,) = place.unpack_from(tiff, place.size)
+        (at,) = pointer.unpack_from(tiff, pointer.size)
         for _ in range(pages):
             (count,) = number.unpack_from(tiff, at)
             at += number.size
             end = min(at + count * entry.size, len(tiff))
             whole = end - (end - at) % entry.size
-            _require_modest_values(entry.iter_unpack(tiff[at:whole]), len(tiff), place.size)
-            (at,) = place.unpack_from(tiff, end)
+            _require_modest_values(entry.iter_unpack(tiff[at:whole]), len(tiff), pointer.size)
+            (at,) = pointer.unpack_from(tiff, end)
     except (struct.error, OverflowError):  # it ends there
         return
 

@@ -254,8 +254,8 @@ def _packing_in_words(found: ProfileFindings) -> str:
     ordered = sorted(gains.items(), key=lambda item: -item[1])
     would = ", with the pack on this machine, would give about" if found.cause == "reading" else " would give about"
     said = ", ".join(
-        f"packing {f'with {options}' if options else 'alone'}{would if not place else ''} {_times(gain)}"
-        for place, (options, gain) in enumerate(ordered)
+        f"packing {f'with {options}' if options else 'alone'}{would if not number else ''} {_times(gain)}"
+        for number, (options, gain) in enumerate(ordered)
     )
     return said if found.packing_helps else f"packing will not help you: {said}"
 

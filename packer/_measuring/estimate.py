@@ -545,8 +545,8 @@ def requested(
     paths: dict[str, Any] = {name: local_path(options[name]) for name in _PATHS if options.get(name) is not None}
     if options.get("coco"):
         paths["coco"] = files_said(options["coco"])
-    place = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
-    return ConversionRequest(src=local_path(src), dst=place, **{**options, **paths})
+    destination = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
+    return ConversionRequest(src=local_path(src), dst=destination, **{**options, **paths})
 
 
 def default_destination(src: Path, format: str | None) -> Path:
@@ -555,8 +555,8 @@ def default_destination(src: Path, format: str | None) -> Path:
     name = re.sub(r"[^\w.-]+", "", Path(os.path.abspath(src)).stem).strip(".-") or "pack"
     inside = Path.cwd().is_relative_to(os.path.realpath(src))
     folder = Path(os.path.realpath(src)).parent if inside else Path()
-    number, place = 1, folder / f"{name}{suffix}"
-    while os.path.lexists(place):
+    number, path = 1, folder / f"{name}{suffix}"
+    while os.path.lexists(path):
         number += 1
-        place = folder / f"{name}-{number}{suffix}"
-    return place
+        path = folder / f"{name}-{number}{suffix}"
+    return path

@@ -282,7 +282,7 @@ def inspect_loader(loader: Any) -> LoaderInfo:
 def watched(dataset: Any, watch: Watch, transform: Any = None, copies: Copies | None = None) -> Any:
     """Return a copy of a dataset whose loading and transforms are timed; the dataset itself where it has no copy.
 
-    The copy has a state of its own (`isolated_copy`). `transform` takes the place of a packer dataset's own. `copies`
+    The copy has a state of its own (`isolated_copy`). `transform` replaces a packer dataset's own. `copies`
     are those that were made so far.
     """
     if _is_pack(dataset):
@@ -606,7 +606,7 @@ def _reading_pack(info: LoaderInfo, indices: list[int]) -> Cost:
 
 
 def _in_place(info: LoaderInfo) -> Callable[[list[int]], list[Any]] | None:
-    """Return what decodes samples into their places in a batch, as packer's loaders do; None if it makes items."""
+    """Return a function that decodes samples into a batch, as packer's loaders do; None if items are made."""
     if info.kind not in ("Loader", "packer.DataLoader"):
         return None
     from torch.utils.data import default_collate

@@ -88,7 +88,7 @@ _COLLECT_PARTS = 500  # a system takes 1024 in one write
 
 
 class AppendFile:
-    """A file that grows at its end, with corrections at places already written.
+    """A file that grows at its end, with corrections of bytes already written.
 
     Appended data are collected, and written many at a time: by `flush` at the latest, until which they must not change.
 
@@ -211,7 +211,7 @@ class PatchFile:
     path : Path
         The file, or the directory of the pack.
     inside : str, optional
-        The file's place in that directory; see `open_regular`.
+        The file's path below that directory; see `open_regular`.
     """
 
     def __init__(self, path: Path, inside: str = "") -> None:

@@ -43,16 +43,16 @@ class FoundFile(NamedTuple):
 class Place(abc.ABC):
     """A file, or a directory with files.
 
-    In each method `inside` is the place of a file below the directory: names with slashes between them.
+    In each method `inside` is the path of a file below the directory: names with slashes between them.
 
     Attributes
     ----------
     path : str
-        What a user knows it by: an absolute path, or a URL without what is secret in it.
+        The user's name for it: an absolute path, or a URL without its secrets.
     given : str
         The same as it was given.
     remote : bool
-        Whether another machine is asked for what lies there.
+        Whether it is on another machine.
     """
 
     path: str
@@ -61,7 +61,7 @@ class Place(abc.ABC):
 
     @property
     def kept(self) -> bool:
-        """Whether what is fetched stays on a disk of this machine."""
+        """Whether fetched bytes stay on a disk of this machine."""
         return True
 
     @property
@@ -105,11 +105,11 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def holding(self, names: Iterable[str]) -> set[str]:
-        """Return those of several places below this directory at which regular files are."""
+        """Return those of several paths below this directory at which regular files are."""
 
     @abc.abstractmethod
     def holds(self, inside: str) -> bool:
-        """Tell whether anything is at a place below this directory."""
+        """Tell whether anything is at a path below this directory."""
 
     @abc.abstractmethod
     def has_directory(self, inside: str, first: str) -> bool:
@@ -142,7 +142,7 @@ class Place(abc.ABC):
         return []
 
     def why_missing(self) -> str:
-        """Return why there may be nothing; nothing if nobody knows."""
+        """Return why there may be nothing; an empty string if nobody knows."""
         return ""
 
     def require_no_link(self, inside: str = "") -> None:

@@ -136,7 +136,7 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
     path : path
         The file, or the directory that `inside` counts from. It may be a symbolic link, unless `flags` have `NO_LINK`.
     inside : str, optional
-        The file's place below `path`: names with slashes between them, none of which may be that of a symbolic link.
+        The file's path below `path`: names with slashes between them, none of which may be that of a symbolic link.
     flags, mode : int
         As `os.open` takes them.
 

@@ -302,8 +302,8 @@ def _pixels_before(ends: Runs, rows: Ints, columns: Ints, height: int) -> Ints:
 def _coloured(numbers: Numbers) -> bytes:
     """Return a PNG in which each number but 0 has a colour of its own."""
     near = np.clip(np.nan_to_num(numbers), -_LARGEST_NUMBER, _LARGEST_NUMBER)
-    present, places = np.unique(near, return_inverse=True)
-    return encode_png(Image.fromarray(_colours(present)[places.reshape(numbers.shape)], "RGBA"))
+    present, inverse = np.unique(near, return_inverse=True)
+    return encode_png(Image.fromarray(_colours(present)[inverse.reshape(numbers.shape)], "RGBA"))
 
 
 def _colours(numbers: Numbers) -> npt.NDArray[np.uint8]:
@@ -337,7 +337,7 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
     Raises
     ------
     IndexError, CorruptPackError
-        As from `Catalog.place`.
+        As from `Catalog.locate`.
     """
     pack, row = catalog.locate(index)
     reader = catalog.readers[pack]
@@ -359,7 +359,7 @@ class _Large(NamedTuple):
 
 
 def _value(reader: Reader, row: int, field: Field) -> Any:
-    """Return a value; an error in its place where it cannot be read."""
+    """Return a value; an error instead if it cannot be read."""
     try:
         stored = reader.value(row, field.name)
         if field.kind in PIXELS or field.kind == "bytes":
@@ -421,7 +421,7 @@ def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
     said: dict[str, Any] = {"polygons": polygons}
     if any(isinstance(one, dict) and not problem for one, problem in zip(value, problems, strict=True)):
         said["picture"] = "mask"
-    wrong = next(((place, problem) for place, problem in enumerate(problems) if problem), None)
+    wrong = next(((number, problem) for number, problem in enumerate(problems) if problem), None)
     return said if wrong is None else said | {"error": f"segmentation {wrong[0]}: {wrong[1]}"}
 
 

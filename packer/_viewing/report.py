@@ -159,8 +159,8 @@ def _damaged(catalog: Catalog, pictures: Pictures, shown: Ints, progress: Progre
     whole = len(catalog) <= _MOST_CHECKED
     indices = np.arange(len(catalog)) if whole else shown
 
-    def check(places: range) -> list[Picture]:
-        return [one for one in pictures.small(indices[places.start : places.stop], 16) if one.error]
+    def check(part: range) -> list[Picture]:
+        return [one for one in pictures.small(indices[part.start : part.stop], 16) if one.error]
 
     found = [one for part in over_samples(check, len(indices), progress=progress) for one in part]
     what = f"all {len(indices):,} samples" if whole else f"the {len(indices):,} samples that are shown here"

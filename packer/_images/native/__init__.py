@@ -68,7 +68,7 @@ class CodedNumbers(NamedTuple):
     constants : contiguous float32 array
         A factor of levels; what is taken off, and divided by, for each colour; and the shares of a mixture, if any.
     type : int
-        The place in `packer._images.numbers.TYPES`.
+        The index in `packer._images.numbers.TYPES`.
     planes : bool
     """
 

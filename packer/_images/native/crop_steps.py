@@ -31,7 +31,7 @@ STEP = np.dtype(
 """One step of a rule.
 
 ``kind``, ``randoms``, ``chosen``
-    A place in `KINDS`; how many random numbers an image needs, and how many are chosen by them.
+    An index into `KINDS`; how many random numbers an image needs, and how many are chosen by them.
 ``height``, ``width``, ``interpolation``, ``padding``, ``fill``
     Size and kind of the result, as in `packer._images.geometry.CROP`. The height of "resized by side" is that of
     the shorter side; height and width of "padded" are those that a smaller result gets.
@@ -58,7 +58,7 @@ RULE = np.dtype(
 """One rule of `decide`.
 
 ``kind``, ``randoms``
-    A place in `RULES`; how many random numbers an image needs.
+    An index into `RULES`; how many random numbers an image needs.
 ``table``, ``operations``, ``strengths``, ``strength``
     "of table" has them: the address of an (operations, strengths, 2) array of `OPERATION`, of both signs; and the place
     of the strength, or `ANY`.
@@ -146,8 +146,8 @@ def choose_drawn(  # noqa: PLR0917
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
     counts = np.array([done, 0])
     sizes = heights.ctypes.data, widths.ctypes.data, len(heights)
-    places = numbers.ctypes.data, numbers.shape[1], counts.ctypes.data, crops.ctypes.data
-    if not _native.choose_drawn(steps.ctypes.data, len(steps), *sizes, *places):
+    draws = numbers.ctypes.data, numbers.shape[1], counts.ctypes.data, crops.ctypes.data
+    if not _native.choose_drawn(steps.ctypes.data, len(steps), *sizes, *draws):
         return None
     images, used = counts.tolist()
     return images, used
@@ -168,8 +168,8 @@ def decide(rules: npt.NDArray[Any], height: int, width: int, numbers: npt.NDArra
     """
     made = np.empty((len(numbers), len(rules)), OPERATION)
     numbers, stride = _rows(numbers)
-    place = numbers.ctypes.data, stride
-    _native.decide(rules.ctypes.data, len(rules), height, width, len(numbers), *place, made.ctypes.data)
+    draws = numbers.ctypes.data, stride
+    _native.decide(rules.ctypes.data, len(rules), height, width, len(numbers), *draws, made.ctypes.data)
     return made
 
 

@@ -32,12 +32,12 @@ def _below(url: str, folder: str) -> list[RemoteObject]:
 
 def _folders_of(url: str) -> list[str]:
     """Return the names of the folders right below a URL, where all objects lie in them and the store names them."""
-    place = parse(url)
-    if place.scheme != "s3":
+    base = parse(url)
+    if base.scheme != "s3":
         return []
-    prefix = f"{place.key.rstrip('/')}/" if place.key.strip("/") else ""
+    prefix = f"{base.key.rstrip('/')}/" if base.key.strip("/") else ""
     try:
-        folders, beside = Bucket(place.host, chosen(url)).folders_in(prefix)
+        folders, beside = Bucket(base.host, chosen(url)).folders_in(prefix)
     except (MissingDependencyError, RemoteError):  # such as a public bucket, for which there are no credentials
         return []
     return [] if beside else [folder[len(prefix) :].rstrip("/") for folder in folders]

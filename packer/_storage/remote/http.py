@@ -353,16 +353,16 @@ class Plain:
 def _where_of(url: str, until: float) -> _Where:
     """Return where an object is, by a URL of HTTP."""
     try:
-        place = parse(url)
-        if _HOST.fullmatch(place.host) is None:
+        parts = parse(url)
+        if _HOST.fullmatch(parts.host) is None:
             raise UnplainError
-        tls = place.scheme == "https"
-        target = urllib.parse.quote(f"/{place.key}{place.query and '?'}{place.query}", safe="/%?#[]@!$&'()*+,;=:~")
-        lines = [f"GET {target} HTTP/1.1", f"Host: {place.host}", "User-Agent: packer", "Accept: */*"]
-        if place.user:
-            word = base64.b64encode(urllib.parse.unquote_to_bytes(place.user)).decode()
+        tls = parts.scheme == "https"
+        target = urllib.parse.quote(f"/{parts.key}{parts.query and '?'}{parts.query}", safe="/%?#[]@!$&'()*+,;=:~")
+        lines = [f"GET {target} HTTP/1.1", f"Host: {parts.host}", "User-Agent: packer", "Accept: */*"]
+        if parts.user:
+            word = base64.b64encode(urllib.parse.unquote_to_bytes(parts.user)).decode()
             lines.append(f"Authorization: Basic {word}")
-        server = urllib.parse.urlsplit(f"//{place.host}")
+        server = urllib.parse.urlsplit(f"//{parts.host}")
         host = server.hostname or "", server.port or (443 if tls else 80), tls
         return _Where(host, "".join(f"{line}\r\n" for line in lines).encode("ascii"), until)
     except (RemoteError, ValueError):  # such as an endpoint with an empty part, no port, what is no text

@@ -98,12 +98,12 @@ class Url:
         return printable(f"{self.scheme}://{host}/{key}{mark}{_shown_query(query) if mark else ''}")
 
 
-def is_url(place: object) -> bool:
-    """Tell whether a place is a URL, also of a kind that `parse` refuses, and not the path of a file."""
-    return isinstance(place, str | os.PathLike) and any(kind.match(_text(place)) for kind in (_URL, _ANY_URL))
+def is_url(path: object) -> bool:
+    """Tell whether a path is a URL, also of a kind that `parse` refuses, and not the path of a file."""
+    return isinstance(path, str | os.PathLike) and any(kind.match(_text(path)) for kind in (_URL, _ANY_URL))
 
 
-def parse(place: str | os.PathLike[str]) -> Url:
+def parse(path: str | os.PathLike[str]) -> Url:
     """Return the parts of a URL.
 
     Raises
@@ -111,7 +111,7 @@ def parse(place: str | os.PathLike[str]) -> Url:
     RemoteError
         If it is no URL of an object, or has parts that no object has.
     """
-    text = _text(place)
+    text = _text(path)
     begin = _URL.match(text)
     if begin is None:
         wrong = "a URL of another kind than" if _ANY_URL.match(text) else "none of"
@@ -134,12 +134,12 @@ def parse(place: str | os.PathLike[str]) -> Url:
     return url
 
 
-def join(place: str | os.PathLike[str], *parts: str) -> str:
+def join(path: str | os.PathLike[str], *parts: str) -> str:
     """Return the URL of what lies below another URL; `parts` are names, with slashes between them.
 
     In a URL of HTTP, characters that are not allowed there are encoded.
     """
-    url = parse(place)
+    url = parse(path)
     below = "/".join(part.strip("/") for part in parts if part.strip("/"))
     if url.scheme in ("http", "https"):
         below = urllib.parse.quote(below, safe="/~!$&'()*+,;=:@", errors="surrogateescape")
@@ -147,36 +147,36 @@ def join(place: str | os.PathLike[str], *parts: str) -> str:
     return str(replace(url, key=key))
 
 
-def parent(place: str | os.PathLike[str]) -> str:
+def parent(path: str | os.PathLike[str]) -> str:
     """Return the URL of what an object lies in; that of a bucket for what lies in nothing else."""
-    url = parse(place)
+    url = parse(path)
     return str(replace(url, key=url.key.rstrip("/").rpartition("/")[0]))
 
 
-def name(place: str | os.PathLike[str]) -> str:
+def name(path: str | os.PathLike[str]) -> str:
     """Return the last part of a URL's path, decoded where it is HTTP's."""
-    url = parse(place)
+    url = parse(path)
     last = url.key.rstrip("/").rpartition("/")[2]
     return urllib.parse.unquote(last) if url.scheme in ("http", "https") else last
 
 
-def shown(place: str | os.PathLike[str]) -> str:
+def shown(path: str | os.PathLike[str]) -> str:
     """Return a URL as errors and logs have it, without who logs in and without its query; a path as it is."""
-    text = _text(place)
-    return parse(place).shown() if _URL.match(text) else _hidden(text) if is_url(text) else printable(text)
+    text = _text(path)
+    return parse(path).shown() if _URL.match(text) else _hidden(text) if is_url(text) else printable(text)
 
 
-def identity(place: str | os.PathLike[str], *more: object) -> str:
+def identity(path: str | os.PathLike[str], *more: object) -> str:
     """Return a name for an object, of hexadecimal digits, that no secret goes into.
 
     Parameters
     ----------
-    place : str or path
+    path : str or path
         Its URL. A signature in the query does not count: it is another one each time.
     *more
         What else tells this object from others: its ETag, its size.
     """
-    url = parse(place)
+    url = parse(path)
     query = sorted(part for part in url.query.split("&") if part and not _PERISHABLE.match(part.partition("=")[0]))
     told = [str(replace(url, query="&".join(query), user="")), *map(str, more)]
     return hashlib.sha256("\0".join(told).encode("utf-8", "surrogateescape")).hexdigest()[:32]
@@ -189,8 +189,8 @@ def _shown_query(query: str) -> str:
     return "&".join(dict.fromkeys(known))
 
 
-def _text(place: object) -> str:
-    return os.fspath(place) if isinstance(place, str | os.PathLike) else str(place)
+def _text(path: object) -> str:
+    return os.fspath(path) if isinstance(path, str | os.PathLike) else str(path)
 
 
 def _hidden(text: str) -> str:
@@ -304,14 +304,14 @@ def _seconds_of(seconds: float | str) -> float:
 _chosen: dict[str, RemoteSettings] = {}
 
 
-def choose(place: str | os.PathLike[str], settings: RemoteSettings) -> None:
+def choose(path: str | os.PathLike[str], settings: RemoteSettings) -> None:
     """Set how this process reads the object at a URL, and objects below it."""
-    _chosen[_key(place)] = settings
+    _chosen[_key(path)] = settings
 
 
-def chosen(place: str | os.PathLike[str]) -> RemoteSettings:
+def chosen(path: str | os.PathLike[str]) -> RemoteSettings:
     """Return the settings that were chosen for a URL, or for what it lies in; else those of the variables."""
-    key = _key(place)
+    key = _key(path)
     while key:
         if key in _chosen:
             return _chosen[key]
@@ -319,8 +319,8 @@ def chosen(place: str | os.PathLike[str]) -> RemoteSettings:
     return RemoteSettings.of()
 
 
-def _key(place: str | os.PathLike[str]) -> str:
-    url = parse(place)
+def _key(path: str | os.PathLike[str]) -> str:
+    url = parse(path)
     return f"{url.scheme}://{url.host}/{url.key}".rstrip("/")
 
 
