@@ -50,7 +50,7 @@ class Manifest:
     label_type : str
         One of `packer._codecs.LABEL_TYPES`. Schema 1 has the type ``class`` only, without unlabeled samples.
     fields : tuple of Field
-        What a sample has beside image and label. Schema 1 has none.
+        The fields beside image and label. Schema 1 has none.
     codec : str
         One of `packer._codecs.CODECS`: what the data of the samples are.
     settings : dict
@@ -59,11 +59,11 @@ class Manifest:
         What annotations say of no sample, such as the licenses of images: of each file that was converted ``file``, its
         name, and its ``members``.
     source : dict
-        What the samples came from: its kind and a digest of its names and labels.
+        The source of the samples: its kind and a digest of its names and labels.
     skipped : list of dict
         ``{"name", "reason"}`` of every file that was left out.
     findings : dict
-        What the audit counted during the conversion.
+        The findings that were counted during the conversion.
     account : list of dict, optional
         What became of everything that the source showed, as `packer._account.Account` says it; None if it was not
         recorded, as in packs of older versions.
@@ -72,7 +72,7 @@ class Manifest:
     columns : dict
         CRC-32C of each column of the table.
     layout : dict
-        What the format needs to find its data.
+        The format's own properties, which its reader needs.
     schema : int
     more : dict
         Members that this packer does not know, which say nothing that it needs.

@@ -80,7 +80,7 @@ class Vector:
     ----------
     file : FileBytes
     offset : int
-        Where the vector begins in the file.
+        The offset of the vector in the file.
     count : int
         Number of elements.
     dtype : str
@@ -240,11 +240,11 @@ class Names(Sequence[str]):
     blob : (B,) uint8 array, or vector of such
         All names, one after the other, as UTF-8; bytes that are not UTF-8 come back as surrogates.
     ends : (N,) int64 array, or vector of such
-        Where each name ends in `blob`.
+        The end of each name in `blob`.
     path : str
         The pack that the names are those of, for messages.
     first : int
-        Where the first name begins in `blob`. It is 0 unless the ends go back and forth, as those of a damaged table.
+        The begin of the first name in `blob`. It is 0 unless the ends go back and forth, as those of a damaged table.
     """
 
     __slots__ = ("_blob", "_ends", "_first", "path")
@@ -423,7 +423,7 @@ class Sample:
     height, width : int
         Size in pixels of what decoding gives.
     fields : tuple
-        What the pack holds of each of its fields, in their order; see `packer._fields.Stored`.
+        The values of its fields as the pack holds them, in their order; see `packer._fields.Stored`.
     """
 
     name: str
@@ -574,7 +574,7 @@ class Table:
     label : (N,) int64 or float64
         Class id, or number; see `packer._codecs`.
     offset, size : (N,) int64
-        Where the data lie (each format says from where it counts); the number of bytes.
+        Offset of the data (each format defines its origin); number of bytes.
     height, width : (N,) int32
         Pixels.
     crc32c : (N,) uint32

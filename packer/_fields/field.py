@@ -120,7 +120,7 @@ class Field:
     dtype : str
         One of `DTYPES`, of a scalar or an array.
     rank : int
-        How many axes an array has.
+        Number of an array's axes.
     classes : tuple of str
         Names of the classes of a class or of labels; empty if nobody named them.
     ids : tuple of int

@@ -366,7 +366,7 @@ class Column:
     ids : mapping of str to int, optional
         The ids of the classes that have names, where the column holds ids. Every id is 0 or more.
     of : str
-        What the values are called where only `present` is known, such as ``mask``; else empty.
+        The name of the values if only `present` is known, such as ``masks``; else empty.
     """
 
     values: npt.NDArray[Any]

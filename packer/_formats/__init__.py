@@ -45,7 +45,7 @@ class Format:
     ----------
     name : str
     suffixes : tuple of str
-        What a pack's name ends in; the first is the usual one.
+        Suffixes of a pack's name; the first is the usual one.
     magic : (int, bytes), optional
         An offset in a file of this format, and its bytes there.
     signs : tuple of str
@@ -53,7 +53,7 @@ class Format:
     writer, reader : str
         ``"module:class"``; no writer where packs are not written sample by sample.
     needs : str
-        What to install where the module's imports fail.
+        The package to install if the module's imports fail.
     files : tuple of str
         The files in a pack that is a directory, beside those with the data of samples.
     dataset : str
@@ -271,7 +271,7 @@ def open_pack(
     check : {"always", "never"}
         The same as `Reader` takes.
     cache_dir, cache_size, timeout
-        How a pack at a URL is read; see `open_dataset`.
+        Settings for a pack at a URL; see `open_dataset`.
     """
     choose_reading([path], cache_dir, cache_size, timeout)
     place = path if isinstance(path, Place) else place_of(os.path.expanduser(path))

@@ -52,9 +52,9 @@ class Placed(NamedTuple):
     Attributes
     ----------
     offset : int
-        Where its image begins.
+        The offset of its image.
     blobs : tuple of int
-        Where the blob of each field that has blobs begins, 0 if the sample has no value; nothing if the blobs
+        The offset of the blob of each field that has blobs, 0 if the sample has no value; nothing if the blobs
         follow the image.
     """
 
@@ -101,7 +101,7 @@ class Writer(abc.ABC):
         `append` is index ``len(written)``. Placement depends on the sizes alone, so that an interrupted
         and continued conversion gives the same bytes as one that ran through.
     contents : Contents
-        What holds of all samples.
+        The properties of all samples.
 
     Attributes
     ----------
@@ -179,12 +179,12 @@ class PackAccess(abc.ABC):
     Attributes
     ----------
     place : Place
-        Where the pack lies.
+        The pack's place.
     path : str
         The user's name for the place.
     manifest : Manifest
     table : Table
-        What `_open` returned.
+        As `_open` returned them.
     """
 
     place: Place
@@ -300,7 +300,7 @@ class GrowingFiles:
     Parameters
     ----------
     *directories : Path
-        Where their names are, or the names of the directories that they lie in.
+        Their directories, and those of these directories' names.
     """
 
     def __init__(self, *directories: Path) -> None:
@@ -353,12 +353,12 @@ class GrowingFiles:
 class Frame:
     """The bytes that a layout makes of one sample, and where in them the image and the blobs of the fields begin.
 
-    What does not lie there in one piece, or not at all, is copied into packer's index.
+    An image or a blob that is not there in one piece is copied into packer's index.
 
     Parameters
     ----------
     blobs : int
-        How many fields have blobs.
+        Number of fields that have blobs.
 
     Attributes
     ----------
@@ -372,7 +372,7 @@ class Frame:
     framing : list of bytes
         The pieces that are neither the image nor a blob.
     copies : list of bytes-like
-        What is copied.
+        The copied bytes.
     copied : int
         Bytes of it.
     """

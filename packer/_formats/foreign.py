@@ -69,7 +69,7 @@ class ShardEntry(NamedTuple):
     framing : int
         The checksum of what is no sample's in it.
     samples : int
-        How many begin in it.
+        Number of samples that begin in it.
     """
 
     name: str
@@ -198,7 +198,7 @@ def framing_checksum(file: PackFile, ranges: Iterable[tuple[int, int]]) -> int:
     ----------
     file : PackFile
     ranges : iterable of (int, int)
-        Where each begins and ends, ascending.
+        Begin and end of each, ascending.
     """
     checksum = at = 0
     for begin, end in [*ranges, (file.size, file.size)]:

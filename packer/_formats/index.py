@@ -68,9 +68,9 @@ class ListedFiles(SpreadData):
     names : Names
     stamps : (F, 2) int64 array
     data : int
-        How many bytes of data the index has of its own.
+        Bytes of the index's own data.
     data_at : int, optional
-        Where these begin; by default after the files.
+        Their offset; by default after the files.
     own : bool
         Whether the files are the pack's, and so no links: those of others may be, as a tree's are.
     """
@@ -237,9 +237,9 @@ def write_index(
     checksums : bool
         Whether the table has checksums of the samples.
     pixels : PixelLayout, optional
-        How the samples' pixels lie in the files, where that is not as in the codec ``raw``.
+        The layout of the samples' pixels in the files, if it is not that of the codec ``raw``.
     data : iterable of bytes-like
-        What is no range of a file.
+        Bytes that are no range of a file.
     """
     names = Names.of(files.names) if not isinstance(files.names, Names) else files.names
     listed = file_columns(names, files.stamps)

@@ -62,7 +62,7 @@ _Child = tuple[bytes, int]
 class TreeWriter:
     """Writes the B-tree of an LMDB file.
 
-    What is `put` before `open` is in the file already: so a file is continued.
+    Values that are `put` before `open` are in the file already: this continues a file.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class TreeWriter:
         key : bytes
             Comes after those before, and has at most 511 bytes.
         size : int
-            How many bytes the value has.
+            Bytes of the value.
         data : iterable of bytes-like
             Its parts.
         """

@@ -69,7 +69,7 @@ class ParquetColumn(NamedTuple):
     kind : int
         Its type, such as `BYTE_ARRAY`.
     converted : int, optional
-        What the values mean, as ``ConvertedType`` in ``parquet.thrift`` says.
+        The meaning of the values, a ``ConvertedType`` of ``parquet.thrift``.
     """
 
     path: tuple[str, ...]
@@ -182,7 +182,7 @@ class RowGroup:
         Parameters
         ----------
         at, size : int
-            Where the page of the first column lies in the file.
+            Offset and bytes of the first column's page in the file.
         others : sequence of (value, int)
             The values of the other columns, and how many of the structure and the column are there.
         """

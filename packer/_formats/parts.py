@@ -60,7 +60,7 @@ class SpreadData(abc.ABC):
     place : Place
         The pack.
     sizes : sequence of int
-        How many bytes of data each file holds.
+        Bytes of data in each file.
     """
 
     def __init__(self, place: Place, sizes: Sequence[int]) -> None:
@@ -223,9 +223,9 @@ def join_parts(
     parts : sequence of str
         The names of the packs, in the order of their samples.
     source : mapping
-        What the whole was made of, for the manifest.
+        The source of the whole, for the manifest.
     place : Place, optional
-        Where the packs lie; by default in the directory.
+        The place of the packs; by default the directory.
 
     Raises
     ------
@@ -253,7 +253,7 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
     part : str
         The name of the pack.
     source : mapping
-        What the new whole was made of.
+        The source of the new whole.
 
     Raises
     ------
@@ -318,9 +318,9 @@ def write_table(
     ----------
     path : Path
     count : int
-        How many rows the tables have together.
+        Rows of all tables.
     names : int
-        How many bytes their names have together.
+        Bytes of all names.
     tables : iterable of (Table, int, int)
         With each, how many bytes of data and how many bytes of names lie before its own.
     types : mapping

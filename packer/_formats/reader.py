@@ -338,7 +338,7 @@ class Reader(ValueAccess):
         Returns
         -------
         object
-            What `locate` returns.
+            The records that `locate` returns.
         """
         files, positions, held = self._locate(found["position"], found["size"])
         found["file"] = np.where(found["file"] == NOWHERE, NOWHERE, files)
@@ -488,7 +488,7 @@ class PackColumns(Mapping[str, Column]):
     ----------
     reader : Reader
     rows : (N,) int64 array, optional
-        Which samples of the pack these are; by default all.
+        The rows of these samples in the pack; by default all.
     labels : (N,) int64 or float64 array, optional
         Labels in place of the pack's.
     classes : sequence of str, optional

@@ -64,7 +64,7 @@ def decode_to_8_bit(
 
         With the latter two NaN becomes 0, and infinities with ``file`` 0 or 255.
     depth : Depth
-        What a pixel of the file has.
+        The depth of a pixel of the file.
 
     Returns
     -------

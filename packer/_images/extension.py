@@ -35,7 +35,7 @@ class Shortcoming(NamedTuple):
     reason : str
         A clause that follows a colon.
     cure : str
-        What a user can do, a sentence without its full stop; empty if nothing can be done.
+        The remedy, a sentence without its full stop; empty if there is none.
     """
 
     reason: str

@@ -46,7 +46,7 @@ def is_usual(marker: int, content: bytes) -> bool:
     marker : int
         The second byte of the segment's marker.
     content : bytes
-        What follows the segment's length.
+        The bytes after the segment's length.
     """
     if marker == _APP0 and content.startswith(b"JFIF"):
         return len(content) >= 14 and content[4] == 0
@@ -161,11 +161,11 @@ class JPEGHeader(NamedTuple):
     orientation : int
         EXIF orientation 1 to 8; 1 if there is none.
     frame : int
-        Where the start-of-frame segment's parameters begin (precision, height, width, components).
+        The offset of the start-of-frame segment's parameters (precision, height, width, components).
     sampling : bytes
         Sampling factors of the components: horizontal in the upper four bits, vertical in the lower.
     scan : int
-        Where the first scan's entropy-coded data begin.
+        The offset of the first scan's entropy-coded data.
     usual : bool
         Whether the metadata are such as Pillow is known to read; see `packer._images.jpeg`.
     """

@@ -79,7 +79,7 @@ class Grid(NamedTuple):
     interval : int
         MCUs of a tile: the restart interval.
     margin_height, margin_width : int
-        How many pixels upsampling of the chroma planes may look at beyond those that are wanted.
+        Pixels that upsampling of the chroma planes may read beyond a window.
     """
 
     height: int
@@ -143,11 +143,11 @@ class Tiles(NamedTuple):
     ----------
     grid : Grid
     segment, table, header, frame, scan : int
-        Where in the JPEG the segment, its table, the headers after it, the frame's parameters and the scan begin.
+        Offsets in the JPEG of the segment, its table, the headers after it, the frame's parameters and the scan.
     group : int
         Rows of tiles of which the table has one entry.
     group_ends : (ceil(rows / group),) int64 array
-        Where in the JPEG each group of rows ends, with the marker after its last tile.
+        The end of each group of rows in the JPEG, with the marker after its last tile.
     """
 
     grid: Grid
@@ -216,7 +216,7 @@ def choose_columns(mcus: int, row_bytes: float, least: float) -> int:
     row_bytes : float
         Coded bytes of a row, on average.
     least : float
-        How many bytes a tile shall hold on average; does not matter where a row is one tile.
+        Bytes of a tile on average; ignored if a row is one tile.
     """
     for count in range(mcus // _NARROWEST, 1, -1):
         if mcus % count == 0 and row_bytes >= least * count:
@@ -247,7 +247,7 @@ def assemble(  # noqa: PLR0917
     scan : bytes-like
         The coded data with the restart markers between the tiles, without an end-of-image marker.
     rest : bytes-like
-        What follows the end of the image.
+        The bytes after the end of the image.
 
     Raises
     ------
@@ -384,7 +384,7 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings:
     rectangle : (top, left, height, width)
         In pixels of the whole image; it lies inside of it.
     halvings : int
-        How often the decoder is going to halve the image.
+        Number of times that the decoder will halve the image.
 
     Returns
     -------

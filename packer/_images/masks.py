@@ -51,11 +51,11 @@ def nearest(pixels: Pixels, box: Box, fill: Fill = 0, *, out: Pixels | None = No
     pixels : (height, width) or (height, width, channels) array
         The whole image, of any dtype. The box's rectangle lies inside of it.
     box : Box
-        What is wanted; how it interpolates is passed over, and so is the colour of its padding.
+        The crop; its interpolation and the colour of its padding are ignored.
     fill : number or sequence of channels numbers
-        What ``constant`` padding shows.
+        The colour of ``constant`` padding.
     out : contiguous (out_height, out_width) or (out_height, out_width, channels) array, optional
-        Where the window is written; of the dtype of the pixels.
+        The output for the window; of the dtype of the pixels.
 
     Returns
     -------
@@ -207,7 +207,7 @@ def cut_mask(
     box, fill
         As for `packer._images.masks.nearest`.
     out : contiguous (out_height, out_width) array, optional
-        Where the window is written. Its dtype holds all numbers of the mask's.
+        The output for the window. Its dtype holds all numbers of the mask's.
 
     Returns
     -------
@@ -286,8 +286,8 @@ def smooth(pixels: Pixels, box: Box, fill: Fill | None = None) -> Pixels:
         The whole image, of uint8, uint16, int32, float32 or float64. The box's rectangle lies inside of it.
     box : Box
     fill : number or sequence of channels numbers, optional
-        What ``constant`` padding shows; by default the box's colour, which an image without three channels takes only
-        where the colour is a grey.
+        The colour of ``constant`` padding; by default the box's colour, which an image without three channels
+        takes only if the colour is a grey.
 
     Returns
     -------
@@ -337,8 +337,8 @@ def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> P
     pixels : (height, width) or (height, width, channels) array
     operations : (M,) array of OPERATION
     fill : number or sequence of channels numbers, optional
-        What comes from outside; by default the colour of each operation, which an image without three channels takes
-        only where the colour is a grey.
+        The colour of pixels from outside; by default the colour of each operation, which an image without three
+        channels takes only if the colour is a grey.
 
     Returns
     -------

@@ -27,7 +27,7 @@ class Mixture(NamedTuple):
     box : (int, int, int, int), optional
         Top, left, bottom and right of the rectangle that is the other image's, in pixels.
     num_classes : int, optional
-        How long labels become that are class ids.
+        The length of labels that are made of class ids.
     """
 
     share: float

@@ -150,7 +150,7 @@ def orientation(image: Image.Image) -> Any:
     ImageError
         If the EXIF would cost too much.
     Exception
-        What Pillow raises where the EXIF are broken.
+        The errors of Pillow for broken EXIF.
     """
     require_modest_exif(image.info)
     return image.getexif().get(0x0112, 1)

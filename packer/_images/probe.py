@@ -62,11 +62,11 @@ class ImageInfo:
     orientation : int
         EXIF orientation, 1 to 8.
     findings : tuple of str
-        What is unusual about it, in words that the summary counts.
+        Unusual properties, in words that the summary counts.
     plain : bool
         Whether any decoder may read it; else Pillow alone does.
     depth : Depth
-        How many numbers a pixel has, and of how many bits.
+        Numbers of a pixel, and their bits.
     header : JPEGHeader, optional
         The header of a JPEG whose size is affordable; a decoder of the file need not read the header again.
     """

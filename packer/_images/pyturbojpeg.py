@@ -49,7 +49,7 @@ def decode_jpeg(
     ----------
     data : bytes-like
     out : (height, width, 3) uint8 array, optional
-        Where the pixels go; contiguous.
+        The output for the pixels; contiguous.
     scaled : bool
         Whether `out` is smaller than the image: a half, a quarter or an eighth of it, rounded up.
     cut : bool

@@ -57,7 +57,7 @@ def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
     pixels : (part.out_height, part.out_width, 3) uint8 array
         Not mirrored.
     part : Box
-        What `packer._images.geometry.shown` says of the box.
+        The result of `packer._images.geometry.shown` for the box.
     out : (box.out_height, box.out_width, 3) uint8 array
         The window, mirrored where the box says so.
     """
@@ -201,7 +201,7 @@ class RectangleDecoder:
         size : (height, width)
             Known size of the whole image.
         halvings : int
-            How often the decoder may halve the image.
+            Number of times that the decoder may halve the image.
         touched : (top, left, height, width), optional
             The part of the rectangle that matters, down to its lower right corner; the rest may have any colour.
 
@@ -211,7 +211,7 @@ class RectangleDecoder:
             RGB. Valid until this thread decodes the next rectangle. Without halvings, exactly the pixels of the
             rectangle in the whole decoded image.
         h : int
-            How often the pixels are halved.
+            Number of times that the pixels are halved.
 
         Raises
         ------
@@ -282,7 +282,7 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
     out : (1, 3, out_height, out_width) uint8 tensor
         Its memory is channels last.
     halvings : int
-        How often the pixels are halved.
+        Number of times that the pixels are halved.
 
     Raises
     ------

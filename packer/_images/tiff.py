@@ -438,7 +438,7 @@ class Depth(NamedTuple):
     kind : {"u", "i", "f"}
         The kind of the numbers, as NumPy calls kinds.
     hidden : int
-        How many of the bands Pillow leaves out.
+        Number of bands that Pillow leaves out.
     """
 
     bands: int = 3

@@ -98,15 +98,15 @@ class Benchmark:
     skipped : dict of str to str
         Sides that were not measured, with the reason.
     images : dict of str to int
-        How many samples of each path were read, again and again.
+        Number of samples of each path that were read, again and again.
     mean_bytes : dict of str to float
-        How many bytes a sample of each path has, the files' or the stored ones.
+        Mean bytes of a sample of each path, the files' or the stored ones.
     batch : int
     rounds : int
     seconds : float
-        How long all took.
+        Duration of everything.
     machine : dict of str to str
-        What the figures depend on beside the data.
+        Properties of the machine that the figures depend on.
     """
 
     rates: tuple[Rate, ...]
@@ -185,9 +185,9 @@ def bench(
     batch : int
         Samples of a batch.
     images : int
-        How many samples of each path are read again and again; they are spread over all.
+        Number of samples of each path that are read again and again; they are spread over all.
     seconds : float
-        How long it may take, about; starting and one round at least come to their end.
+        Time limit, approximately; starting and one round are always finished.
     threads : sequence of int, optional
         With which numbers of threads; by default 1, 2, 4 and so on, and all CPUs.
     recipe : {"trivial", "rand", "three", "dino"} or path, optional
@@ -328,7 +328,7 @@ class Way(NamedTuple):
         The kind of way, such as "Loader", whatever is read.
     path : str
     process : str
-        Which child process measures it.
+        The name of the child process that measures it.
     step : tuple of int
         The last step that is applied, if the way is a recipe.
     """

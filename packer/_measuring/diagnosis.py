@@ -80,7 +80,7 @@ class ProfileReport:
     gpu_idle : float or None
         The share of the time that the GPU was idle for want of a batch; None without CUDA.
     steps : int
-        How many batches were measured.
+        Number of batches that were measured.
     wait, step : float
         Mean seconds that a step waits for its batch, and works.
     first : float
@@ -88,7 +88,7 @@ class ProfileReport:
     stages : dict of str to float
         Seconds that a sample takes on one processor, by stage. Empty where that was not measured.
     samples : int
-        How many samples this was measured with.
+        Number of samples that this was measured with.
     gains : dict of str to float
         How many times as fast the loop would be: with ``"packing"``, ``"packing with --resize 256"``, and the number
         of workers, such as ``"num_workers=2"``. Only what was measured or follows from it.
@@ -539,7 +539,7 @@ def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float =
     steps : int, optional
         End the pass after so many batches, as if the loader had no more; by default a pass is a whole one.
     seconds : float
-        How long finding out may take after a pass. Then some samples are read, decoded, transformed and collated one
+        Time limit for finding out after a pass. Then some samples are read, decoded, transformed and collated one
         stage at a time, by this process, and some of them are packed in a temporary directory. 0 leaves this out.
     show : bool
         Whether the report is printed. `Profile.report` returns it in any case.
@@ -603,7 +603,7 @@ class Profile:
         Parameters
         ----------
         seconds : float, optional
-            How long that may take, in place of `packer.profile`'s.
+            Time limit for that, instead of `packer.profile`'s.
 
         Raises
         ------

@@ -92,7 +92,7 @@ class DiskReadings:
     Attributes
     ----------
     listed : int
-        How many entries of directories were listed.
+        Number of directory entries that were listed.
     listing : float
         Seconds an entry.
     direct : bool
@@ -108,7 +108,7 @@ class DiskReadings:
     read : int
         Bytes that were read.
     unreadable : int
-        How many files could not be read.
+        Number of files that could not be read.
     """
 
     listed: int = 0

@@ -231,13 +231,13 @@ class Estimate:
     Attributes
     ----------
     images : int
-        How many images the source has.
+        Number of images in the source.
     bytes_in : Interval
         Bytes of their files.
     tried : int
-        How many of them were converted to learn this.
+        Number of images that were converted to learn this.
     looked_at : int
-        How many of them were asked for their sizes, which are all where there was time.
+        Number of images whose sizes were read: all, if there was time.
     exact : bool
         Whether all images were converted, so that nothing of the size is estimated.
     size : Interval
@@ -249,29 +249,29 @@ class Estimate:
     seconds_on_jobs : Interval
         Duration where so many machines such as this one make parts, and the disk serves all of them as it served one.
     remarkable : Interval
-        How many images have a finding.
+        Number of images with a finding.
     findings : dict of str to Interval
-        How many images have which.
+        Number of images with each finding.
     left_out : list of dict
         Name and reason of each image among those tried that cannot be converted.
     unreadable : Interval
-        How many of all images those are.
+        Number of all images that cannot be converted.
     in_memory : float or None
-        Which share of the files was in memory before the trials, so that no disk was waited for; None if nothing
+        Share of the files that was in memory before the trials, so that no disk was waited for; None if nothing
         tells.
     others : float or None
-        Which share of the processors other work took meanwhile; None if nothing tells.
+        Share of the processors that other work took meanwhile; None if nothing tells.
     room : int
         Bytes that are free on the disk where the pack will be.
     alternatives : list of Alternative
     not_tried : list of str
         Alternatives that there was no time or no room for.
     notes : list of str
-        What a user should know about the source.
+        Remarks on the source.
     command : str
-        What makes the pack.
+        The command that makes the pack.
     part_command : str or None
-        What makes part K of it, a job a part; None if one job makes all.
+        The command that makes part K of it, a job a part; None if one job makes all.
     """
 
     images: int
@@ -498,14 +498,14 @@ def estimate(
     Parameters
     ----------
     src : path
-        What `convert` takes.
+        As for `convert`.
     dst : path, optional
-        Where the pack will be: its suffix decides the format, and the trials lie on its disk. By default a ``.lmdb``
+        The path of the pack: its suffix decides the format, and the trials lie on its disk. By default a ``.lmdb``
         of the name of `src` in the present directory.
     jobs : int, optional
         On how many machines such as this one parts may be made; 1 by default.
     seconds : float
-        How long it may take, about; a listing that takes more than half of that comes in addition.
+        Time limit, approximately; a listing that takes more than half of that comes in addition.
     seed : int
         Decides which images are tried.
     progress : bool or callable, optional

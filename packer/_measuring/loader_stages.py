@@ -178,7 +178,7 @@ class LoaderInfo:
         ``"DataLoader"``, ``"Loader"`` (packer's), ``"packer.DataLoader"`` where packer's threads make its batches, or
         the name of its class.
     dataset : object, optional
-        What items are taken of, where these can be asked for one by one.
+        The dataset of the items, if these can be requested one by one.
     unseen : str
         Why stages cannot be separated; empty if they can.
     batch_size : int
@@ -186,7 +186,7 @@ class LoaderInfo:
     workers : int
         Processes that make batches; of packer's loaders without processes, threads. 0: the loop makes them itself.
     burst : int
-        How many batches are made at the same time: a DataLoader's workers make one each.
+        Number of batches that are made at the same time: a DataLoader's workers make one each.
     threaded : bool
         Whether several threads of one process make items.
     in_processes : bool
@@ -376,7 +376,7 @@ class Watch:
     paths : list of str
         The files that were opened.
     loaded : object
-        What was loaded last.
+        The last loaded image.
     """
 
     def __init__(self) -> None:
@@ -463,11 +463,11 @@ class Stages:
         Seconds a sample, by stage, in the order of the work: reading, decoding, items (what ``dataset[i]`` does beside
         these), transform, collation, handing over (from a worker to the loop), transfer.
     samples : int
-        How many samples were measured.
+        Number of samples that were measured.
     paths : sequence of str
         Files that were opened for them.
     form : str
-        What a transform is given: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty if no image was seen.
+        The input of a transform: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty if no image was seen.
     lock : float
         The share of the time that two threads, making items at the same time, wait for each other; 0 for a loader
         without threads.
@@ -510,7 +510,7 @@ def measure_stages(info: LoaderInfo, seconds: float) -> Stages:
     Raises
     ------
     Exception
-        What the dataset, its transforms or the collation raise.
+        Errors of the dataset, its transforms or the collation.
     """
     watch = Watch()
     copies: Copies = {}

@@ -87,7 +87,7 @@ class DecodeLimit:
     dataset : ImageDataset
         With a `crop`.
     indices : (N,) int64 array
-        Which images; their bytes are held in memory.
+        The images; their bytes are held in memory.
     """
 
     def __init__(self, dataset: ImageDataset, indices: Ints) -> None:
@@ -488,7 +488,7 @@ class FirstEpoch:
         How many samples at most. Those of a block shuffle are whole blocks, as in an epoch, where the bytes between
         two samples are needed soon as well.
     directory : str
-        Where fetched samples are kept; the caller removes it at the end.
+        The directory for fetched samples; the caller removes it at the end.
     """
 
     def __init__(self, way: str, url: str, batch: int, images: int, directory: str) -> None:

@@ -31,13 +31,13 @@ class Finding:
     Attributes
     ----------
     topic : str
-        What it is about: ``"processors"``, ``"memory"``, ``"/dev/shm"``, ….
+        The subject: ``"processors"``, ``"memory"``, ``"/dev/shm"``, ….
     found : str
-        What there is.
+        The fact.
     means : str
-        What that means for reading data; empty if it speaks for itself.
+        Its meaning for reading data; empty if it is obvious.
     advice : str
-        What to do; empty if nothing is to be done.
+        The remedy; empty if nothing is to be done.
     values : dict
         The numbers and names behind it: sizes in bytes, times in seconds, rates a second.
     """

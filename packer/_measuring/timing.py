@@ -33,7 +33,7 @@ class Timings:
     waits, works : array of float
         For each batch: how long the loop waited for it, and how long it worked until it asked for the next.
     burst : int
-        How many batches are made at the same time, each by a worker of its own.
+        Number of batches that are made at the same time, each by a worker of its own.
     cpu : float
         Seconds that this process was on processors, from the first batch to the end of the pass.
     complete : bool

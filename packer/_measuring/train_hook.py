@@ -278,7 +278,7 @@ def profile_training(
     seconds : float
         And so many seconds after its first batch.
     finding : float
-        How long finding out what is slow may take, within the command.
+        Time limit for the diagnosis, within the command.
     to_stderr : bool
         Whether what the command prints goes to stderr.
 

@@ -91,7 +91,7 @@ class Trials:
     first : float
         Seconds that were spent once, to load what images need.
     by_bytes : float
-        Which share of the time of all images grows with their bytes; the rest is the same for each image.
+        Share of the time of all images that grows with their bytes; the rest is the same for each image.
     each : list of TrialConversion
         A short one, and others as long as time allows. The last one has all images where there is time for that.
     others : float or None
@@ -200,7 +200,7 @@ def run_trials(
 ) -> Trials:
     """Convert some images several times, other ones each time.
 
-    Where there is time for all images, the last trial is of all of them.
+    If there is time for all images, the last trial is of all of them.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def _load(request: ConversionRequest, source: Source, population: Population) ->
     first : float
         Seconds of that, which every process needs once.
     by_bytes : float
-        Which share of an image's time grows with its bytes.
+        Share of an image's time that grows with its bytes.
     an_image : float
         Seconds of an image, on one thread, with what others on this machine take.
     """
@@ -301,7 +301,7 @@ class TrialConversion:
     Attributes
     ----------
     positions : (n,) int64 array
-        Which images, as positions in the order of a `Population`.
+        The images, as positions in the order of a `Population`.
     stored : (n,) float64 array
         Bytes of each in the pack, with the blobs of its fields and the format's padding; 0 of one that was left out.
     data : int
@@ -311,11 +311,11 @@ class TrialConversion:
     seconds : float
         ConversionTime of the conversion.
     around : float
-        How much of that was before the first batch was written, and after the last one.
+        Seconds of that before the first batch was written, and after the last one.
     findings : list of tuple of str
         The findings of each image.
     is_left_out : (n,) bool array
-        Which images cannot be converted.
+        Mask of images that cannot be converted.
     left_out : list of dict
         Name and reason of each image that was left out.
     """
@@ -351,9 +351,9 @@ def convert_some(
     source : Source
         All images.
     positions, indices : (n,) int64 arrays
-        Which images, as positions in the order of a `Population`, and as indices of `source`.
+        The images, as positions in the order of a `Population`, and as indices of `source`.
     directory : Path
-        Where the pack will be for a moment.
+        The directory of the pack, for a moment.
     progress : callable, optional
         As for `packer.convert`.
 
@@ -471,7 +471,7 @@ class Population:
     which : (M,) int64 array
         The indices of these images in the list, drawn without regard to anything.
     length : int
-        How many images the list has.
+        Number of images in the list.
     seed : int
         Decides which images are drawn.
 
@@ -480,7 +480,7 @@ class Population:
     order : (M,) int64 array
         Indices into the list.
     known : int
-        How many images have a known size.
+        Number of images with a known size.
     """
 
     def __init__(self, sizes: Ints, which: Ints, length: int, seed: int = 0) -> None:

@@ -102,9 +102,9 @@ class Tuning:
     trials : tuple of Trial
         All that was measured, in the order of the first time.
     notes : tuple of str
-        What could not be tried, and what a user should know.
+        Settings that could not be tried, and other remarks.
     seconds : float
-        How long all took.
+        Duration of everything.
     """
 
     settings: LoaderSettings
@@ -207,10 +207,10 @@ def tune(
     batch : int
         Samples of a batch.
     step_ms : float, optional
-        How long a step of the training takes without waiting, in milliseconds. The least that keeps up with it is
+        Duration of a training step without waiting, in milliseconds. The least that keeps up with it is
         found: the fewest threads. Without it the fastest is found.
     seconds : float
-        How long it may take, about.
+        Time limit, approximately.
     progress : bool or callable, optional
         True shows a bar. A callable is called with the seconds that have passed, the seconds that there are, and what
         is measured.

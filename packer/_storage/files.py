@@ -69,7 +69,7 @@ def write_uncached(fd: int, parts: Sequence[Buffer]) -> int | None:
     Returns
     -------
     int or None
-        How many bytes were written. None if system or file system cannot do it, and nothing was written.
+        Bytes that were written. None if system or file system cannot do it, and nothing was written.
     """
     if not _KNOWN:
         return None
@@ -97,13 +97,13 @@ class AppendFile:
     path : path
         Created if it is missing. A symbolic link there is refused.
     keep : int
-        How many bytes of an existing file are kept.
+        Bytes of an existing file that are kept.
     new : bool
         Refuse what is there already.
     mode : int
         Permissions of a file that is created.
     shown : path, optional
-        What errors name in place of `path`.
+        The path in errors, instead of `path`.
     cached : bool
         Whether the system's cache shall hold what is appended. False is a wish, which a system may not know.
     """
@@ -442,7 +442,7 @@ class Spool:
     Parameters
     ----------
     directory : Path, optional
-        Where the file lies; by default where the system keeps temporary files.
+        The file's directory; by default the system's for temporary files.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -489,7 +489,7 @@ class TableBuilder:
     Parameters
     ----------
     directory : Path, optional
-        Where their files lie.
+        The directory of their files.
     types : mapping, optional
         The columns and their dtypes; see `packer._table.column_types`.
     """

@@ -208,7 +208,7 @@ class PackFile:
     mode : int
         Its permissions.
     links : int
-        How many names it has.
+        Number of its names.
     inode : (int, int)
         Its device and its number there: the same of hard links of one file.
     """
@@ -310,10 +310,10 @@ class PackFile:
         Parameters
         ----------
         most : int
-            How many bytes are read at once. CorruptPackError if a library wants more of the file than that, which
+            Bytes of one read. CorruptPackError if a library wants more of the file than that, which
             a stranger's file may have told it to.
         beside : int
-            How many bytes before and after what is read are likely to be read as well.
+            Bytes before and after a read that are likely to be read as well.
         """
         return _Stream(self, most, beside)
 

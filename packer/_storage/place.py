@@ -29,7 +29,7 @@ class FoundFile(NamedTuple):
     modified : int
         When it was changed last, in nanoseconds.
     links : int
-        How many names it has.
+        Number of its names.
     inode : (int, int)
         Its device and its number there.
     """

@@ -24,9 +24,9 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
     progress : callable, bool or None
         True asks for a bar; False and None ask for nothing; a callable is returned as it is.
     what : str or path
-        What the bar is about, such as the pack that is written.
+        The bar's subject, such as the pack that is written.
     unit : {"img", "files", "B", "s"}
-        What the callback counts.
+        The unit that the callback counts in.
 
     Raises
     ------

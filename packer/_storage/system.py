@@ -211,7 +211,8 @@ def python_command(code: str, *packages: str) -> list[str]:
     code : str
         It imports modules as this process does.
     *packages : str
-        What it imports from where this process would, beside packer; all else comes from ``sys.path`` as it is here.
+        Packages beside packer that it imports from where this process would; all others come from ``sys.path`` as it is
+        here.
     """
     packages = ("packer", *packages)
     start = _START.format(packages=packages) + code

@@ -76,7 +76,7 @@ class PackShare:
     Attributes
     ----------
     pack : int
-        Which of the packs.
+        The pack's index.
     positions : (K,) int64 array
         Their positions among the requested samples.
     rows : (K,) int64 array
@@ -96,7 +96,7 @@ class Catalog:
     dataset : ImageDataset or ConcatImageDataset
         Whole packs, with the same classes.
     paths : sequence of path, optional
-        What a user opened, of which each became one of the packs; by default the packs' own paths.
+        The opened paths, of which each became one of the packs; by default the packs' own paths.
 
     Attributes
     ----------
@@ -304,7 +304,7 @@ class Query:
     label : int, optional
         The class; -1 for samples without a label.
     name : str
-        What stands in the name; upper and lower case of ASCII count the same.
+        A part of the name; upper and lower case of ASCII count the same.
     condition : str
         As `ImageDataset.where` takes it.
     measure : str
@@ -477,7 +477,7 @@ class DuplicateGroup:
     indices : list of int
         The first of them.
     count : int
-        How many samples have this checksum and size.
+        Number of samples with this checksum and size.
     size : int
         Bytes of one image.
     """
@@ -496,7 +496,7 @@ class Duplicates:
     groups : list of DuplicateGroup
         Those that were read and compared byte by byte, the largest first.
     candidates : int
-        How many groups of samples have the same checksum and size, which is nearly certainly the same image.
+        Number of groups of samples with the same checksum and size, which is nearly certainly the same image.
     reason : str
         Why nothing can be said; empty if it can.
     """
@@ -538,7 +538,7 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
 def image_checksums(table: Table) -> Checksums:
     """Return the CRC-32C of each image's bytes alone, (N,) uint32, from the checksums of the samples.
 
-    What is returned for a row whose name does not lie inside of the names means nothing.
+    The number for a row whose name does not lie inside of the names means nothing.
     """
     found = np.empty(len(table), np.uint32)
     for start in range(0, len(table), _BLOCK):
@@ -612,7 +612,7 @@ class DamageLog:
     Parameters
     ----------
     samples : int
-        How many there are.
+        Number of samples in the packs.
     """
 
     def __init__(self, samples: int) -> None:

@@ -41,13 +41,13 @@ class Histogram:
         One of `packer._viewing.catalog.MEASURES`.
     title, unit : str
     edges : list of float
-        Where the bars begin, and the last one ends: B + 1 numbers.
+        The begin of each bar, and the end of the last: B + 1 numbers.
     counts : list of int
-        How many samples each of the B bars has.
+        Number of samples of each of the B bars.
     logarithmic : bool
         Whether the bars are equally wide in the logarithm.
     names : list of str
-        What the bars are called, where each is a class; else empty.
+        The names of the bars, if each is a class; else empty.
     """
 
     measure: str

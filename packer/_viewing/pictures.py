@@ -49,7 +49,7 @@ class Picture:
     jpeg : bytes
         Empty where the sample cannot be shown.
     error : str
-        What is wrong with it; empty if nothing is.
+        Why it cannot be shown; empty if it can.
     is_damaged : bool
         Whether it is the sample that is wrong; no memory, a disk that fails and too many open files are the machine's.
     """

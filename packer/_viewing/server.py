@@ -326,7 +326,7 @@ class Server(ThreadingHTTPServer):
     Attributes
     ----------
     address : str
-        Where the page is, with the secret.
+        The URL of the page, with the secret.
     door : str
         An address that leads to the page, once: for the arguments of a browser.
 

@@ -139,11 +139,11 @@ def decode_into(
     tasks : (N,) array of TASK
         Addresses in them are believed.
     operations : (N, M) array of OPERATION, optional
-        What is done to each result, one after the other.
+        The operations on each result, one after the other.
     table : (3, 256) float32 array, optional
         The number that each level of red, green and blue becomes.
     numbers : CodedNumbers, optional
-        What the levels become, if there is no table.
+        The function of the levels, if there is no table.
 
     Returns
     -------
@@ -218,7 +218,7 @@ def decode(
     scaled : (height, width), optional
         The size that the image is resized to, anti-aliased and bilinear; by default it is not resized.
     out : contiguous (height, width, 3) uint8 array, optional
-        Where the pixels go.
+        The output for the pixels.
 
     Returns
     -------
@@ -321,7 +321,7 @@ def look_up(
     planes : bool
         Whether the numbers of one colour lie together in memory, or those of a pixel.
     out : contiguous (3, height, width) or (N, 3, height, width) float32 array, optional
-        Where the numbers are written, colour by colour.
+        The output for the numbers, colour by colour.
 
     Returns
     -------

@@ -133,9 +133,9 @@ def choose_drawn(  # noqa: PLR0917
         What each of the next L numbers of a generator is if it is of a kind: of 32 bits; and then what each "random
         resized cut" draws, a share of the area and a ratio, and each "mirrored", a number in [0, 1).
     crops : (N,) array of CROP
-        Where the crops are written.
+        The output for the crops.
     done : int
-        How many images have their crop already.
+        Number of images that have their crop already.
 
     Returns
     -------

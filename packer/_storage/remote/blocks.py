@@ -55,7 +55,7 @@ class _FetchOrder:
     hastened : list of int
         Those that another order has, which was not urgent.
     failures : dict
-        What the fetcher said of blocks that failed.
+        The fetcher's messages about blocks that failed.
     came : threading.Condition
         Notified when some came or failed.
     """
@@ -133,9 +133,9 @@ class Blocks:
     Attributes
     ----------
     identity : str
-        What tells this version from others, and from other objects.
+        A name that distinguishes this version from others, and from other objects.
     home : Home or None
-        Where it lies in the cache; None: there is none.
+        Its directory in the cache; None without a cache.
     """
 
     def __init__(self, url: str, version: Version, settings: RemoteSettings) -> None:
@@ -259,7 +259,7 @@ class Blocks:
     def _fetch_missing(self, runs: Iterable[range], *, urgent: bool, again: bool = False) -> dict[int, _FetchOrder]:
         """Order the blocks of runs that lack and are not due, all in one order; return which order each one is of.
 
-        Where it is urgent, blocks are hastened that are due and were not urgent before.
+        If it is urgent, blocks are hastened that are due and were not urgent before.
         """
         order = _FetchOrder(self._key, urgent)
         heard = partial(_due.heard, order)

@@ -98,7 +98,7 @@ class Stretch:
     directory : str
         That of the object's version.
     number : int
-        Which stretch it is.
+        The stretch's number.
     object_size : int
         Bytes of the whole object.
     writing : bool
@@ -257,7 +257,7 @@ class Home(NamedTuple):
     identity : str
         The name of the object's directory there.
     about : dict
-        What a note in the directory says: "url" as it is shown, "size", "etag" and "modified".
+        The content of the note in the directory: "url" as it is shown, "size", "etag" and "modified".
     """
 
     cache_dir: str
@@ -351,7 +351,7 @@ class CachedObject:
     url : str
         As it is shown; empty if nothing says it.
     etag : str
-        What the store calls this version; empty if it says nothing.
+        The store's name for this version; empty if it has none.
     modified : int
         When this version was written, in nanoseconds since 1970; 0 if nothing says it.
     object_size, size : int

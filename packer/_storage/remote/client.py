@@ -420,7 +420,7 @@ class Version(NamedTuple):
     size : int
         Bytes.
     etag : str
-        What the store calls this version; empty if it says nothing.
+        The store's name for this version; empty if it has none.
     modified : int
         When it was written, in nanoseconds since 1970; 0 if the store does not say it.
     """

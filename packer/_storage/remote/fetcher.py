@@ -323,7 +323,7 @@ class BlockFetcher:
     target : Target
     requests : RequestQueue
     home : Home or None
-        Where it lies in the cache; None: there is none.
+        Its directory in the cache; None without a cache.
     bound : Bound
         That of the cache.
     send : callable

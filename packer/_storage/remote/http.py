@@ -68,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
     Attributes
     ----------
     host : Host
-        Where it leads.
+        The server at its other end.
     heard : float
         When something came last, by the clock of the event loop.
     reusable : bool

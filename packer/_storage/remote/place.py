@@ -67,7 +67,7 @@ class RemoteFile(PackFile):
     version : Version
         Size, ETag and time of the object.
     size, modified, mode, links, inode
-        What a `PackFile` has; see there.
+        As of `PackFile`.
 
     Raises
     ------
@@ -208,7 +208,7 @@ _URL_OF = "PACKER_URL_"  # begins the variables that hand a signed URL to this p
 class RemotePlace(Place):
     """A place on object storage.
 
-    What was looked at is the version that is read, for as long as this lives: a pack is not mixed of two.
+    Every object is read in the version that was seen first, for as long as this lives: no pack is a mixture of two.
 
     A pickled place has no secret in it. Where a URL has one, such as a signature, the processes that this one starts
     get the URL by a variable of the environment.
@@ -217,7 +217,7 @@ class RemotePlace(Place):
     ----------
     url : str
     settings : RemoteSettings, optional
-        How it is read; by default as was chosen for the URL. What is chosen later changes nothing here.
+        By default those chosen for the URL. A later choice changes nothing here.
     """
 
     remote = True

@@ -64,9 +64,9 @@ class Url:
     key : str
         The object's name in the bucket, or the path on the server, as it stands in the URL, without the first slash.
     query : str
-        What follows the question mark, which only URLs of HTTP have.
+        The part after the question mark, which only URLs of HTTP have.
     user : str
-        What stands before the host's ``@``, which only URLs of HTTP have.
+        The part before the host's ``@``, which only URLs of HTTP have.
     """
 
     scheme: str
@@ -174,7 +174,7 @@ def identity(path: str | os.PathLike[str], *more: object) -> str:
     path : str or path
         Its URL. A signature in the query does not count: it is another one each time.
     *more
-        What else tells this object from others: its ETag, its size.
+        Further properties that distinguish this object: its ETag, its size.
     """
     url = parse(path)
     query = sorted(part for part in url.query.split("&") if part and not _PERISHABLE.match(part.partition("=")[0]))
@@ -218,7 +218,7 @@ class RemoteSettings:
         The directory that keeps what was fetched; None: memory keeps it, as long as the process lives. So it is on
         systems without `os.pread`, such as Windows.
     cache_size : int or None
-        How many bytes are kept at most; None: a share of what is free.
+        Bytes that are kept at most; None: a share of the free ones.
     timeout : float
         Seconds until waiting for bytes ends with an error.
     """
