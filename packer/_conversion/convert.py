@@ -70,7 +70,7 @@ BESIDE_A_SAMPLE = 60
 
 @dataclass(frozen=True)
 class ConversionProgress:
-    """How far a conversion is.
+    """The progress of a conversion.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class ConversionProgress:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a conversion did.
+    """The result of a conversion.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Summary:
     kept : int
         How many samples are the very bytes of their files.
     notes : list of str
-        What a person should know about the source: first the images and labels that were lost.
+        Remarks on the source: first the images and labels that were lost.
     not_looked_at : dict of str to int
         How many files have suffixes that are none of an image, by suffix.
     """
@@ -145,23 +145,23 @@ def convert(
     Parameters
     ----------
     source : Source
-        What to convert: `packer._sources.imagefolder_source`, `csv_source` or `pack_source`.
+        The images: `packer._sources.imagefolder_source`, `csv_source` or `pack_source`.
     destination : path
         Where the pack will be. It appears there when it is complete; until then the work lies in
         ``destination + ".partial"``, from which the same call continues after an interruption.
     recipe : Recipe, optional
-        What the images become; by default they keep their bytes.
+        How the samples are made of the images; by default these keep their bytes.
     format : str, optional
         A key of `packer._formats.FORMATS`; by default the destination's suffix decides.
     options : mapping, optional
         The format's own settings, such as ``shard_size`` for pth.
     on_error : {"fail", "skip"}
-        What to do with a file that is not a readable image, or changed after it was listed: stop, or leave it out and
+        The policy for a file that is not a readable image, or changed after it was listed: stop, or leave it out and
         list it in the manifest.
     workers : int, optional
         How many threads prepare images; by default as many as `available_cpus` counts, and one more to encode.
     overwrite : bool
-        Whether to replace what is at the destination; that happens at the end, when the new pack is complete.
+        Whether to replace an existing pack at the destination; that happens at the end, when the new pack is complete.
     fresh : bool
         Whether to start over instead of continuing an interrupted conversion.
     report : path, optional
@@ -190,7 +190,7 @@ def convert(
     CorruptPackError
         With ``on_error="fail"``, for the first sample of a pack that is damaged.
     SourceError
-        If the source cannot be used, or what is in it cannot be tiled.
+        If the source cannot be used, or its samples cannot be tiled.
     DestinationError, PackLockedError, ResumeError
         If the pack cannot be written.
     """
@@ -451,7 +451,7 @@ def fits_cache(source: Source, recipe: Recipe) -> bool:
     """Tell whether the system's cache shall hold a pack while it is written.
 
     A pack of images that keep their bytes may be too large for that. The cache would take memory page by page, which
-    takes most of the time of such a conversion, and push out what other programs have in it. Where images are encoded,
+    takes most of the time of such a conversion, and push out the data of other programs. Where images are encoded,
     writing takes next to no time.
     """
     sizes, memory = source.sizes() if recipe.codec == "keep" else None, available_memory()
@@ -459,7 +459,7 @@ def fits_cache(source: Source, recipe: Recipe) -> bool:
 
 
 def note_on_overhead(format: str, count: int, data: float, taken: float) -> str | None:
-    """Return what to say of a pack that takes many bytes beside its images; None where there is nothing to say.
+    """Return a note on a pack that takes many bytes beside its images; None for other packs.
 
     An LMDB value of more than 2 kB fills whole pages of 4 KiB, and smaller values fill a page as far as they fit. The
     formats that pack samples without gaps take a row of the table a sample.
@@ -475,10 +475,10 @@ def note_on_overhead(format: str, count: int, data: float, taken: float) -> str 
     taken : float
         Bytes of the pack.
     """
-    beside, least = taken - data, count * BESIDE_A_SAMPLE
-    if format != "lmdb" or data <= 0 or beside < _MUCH * data or beside - least < _WORTH_A_WORD:
+    overhead, least = taken - data, count * BESIDE_A_SAMPLE
+    if format != "lmdb" or data <= 0 or overhead < _MUCH * data or overhead - least < _WORTH_A_WORD:
         return None
     return (
-        f"small images: .lmdb takes {in_units(beside)} ({beside / data:.0%}) beside them, and .h5 would take "
+        f"small images: .lmdb takes {in_units(overhead)} ({overhead / data:.0%}) beside them, and .h5 would take "
         f"{in_units(least)} ({least / data:.0%})"
     )

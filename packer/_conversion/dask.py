@@ -30,7 +30,7 @@ from packer.errors import ClusterError, MissingDependencyError, pip_install, pri
 __all__ = ["JOB_QUEUES", "ClusterProgress", "check_address", "convert_on", "import_dask", "open_client"]
 
 JOB_QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}
-"""What `dask-jobqueue` calls each of them."""
+"""Job queues, and the class of `dask-jobqueue` for each."""
 
 
 def check_address(where: str) -> None:
@@ -114,12 +114,12 @@ def import_dask(module: str) -> ModuleType:
 _ATTEMPTS = 3
 _TOPIC = "packer"
 _SECONDS_BETWEEN_REPORTS = 0.5
-_SECONDS_TO_WAIT_FOR_A_LOST_WORKER = 120.0  # which may be alive, and at work on the part that was given to another
+_SECONDS_TO_WAIT_FOR_A_LOST_WORKER = 120.0  # which may be alive, and still makes the part that another worker makes now
 
 
 @dataclass(frozen=True)
 class ClusterProgress:
-    """How far a conversion on a cluster is.
+    """The progress of a conversion on a cluster.
 
     Attributes
     ----------
@@ -233,14 +233,14 @@ class _Run:
 
     def _submit(self) -> None:
         """Give each worker a part, and the next one ahead, that it need not wait for; but none ahead of the last."""
-        given = Counter(address for _, address in self._running.values())
+        busy = Counter(address for _, address in self._running.values())
         for ahead in range(2):
             for address in sorted(self.workers):
-                if given[address] == ahead and len(self._pending) > ahead * len(self.workers):
-                    self._give(address)
-                    given[address] += 1
+                if busy[address] == ahead and len(self._pending) > ahead * len(self.workers):
+                    self._assign(address)
+                    busy[address] += 1
 
-    def _give(self, address: str) -> None:
+    def _assign(self, address: str) -> None:
         number = next((number for number in self._pending if address not in self._tried[number]), self._pending[0])
         self._pending.remove(number)
         key = f"packer-part-{number}-{uuid4().hex}"
@@ -277,7 +277,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Report:
-    """How far a worker is with a part.
+    """The progress of a worker with a part.
 
     Attributes
     ----------
@@ -301,14 +301,14 @@ class _Report:
 
 @dataclass
 class _Node:
-    """What a node did in this run."""
+    """The work of a node in this run."""
 
     began: float
     images: int = 0
 
 
 class _Watch:
-    """What the workers reported: noted on a thread of the client's, and asked for on another thread."""
+    """The reports of the workers, which arrive on a thread of the client's and are read on another thread."""
 
     def __init__(self, partition: Partition, images: int) -> None:
         self._images = images
@@ -319,8 +319,8 @@ class _Watch:
 
     def note(self, event: tuple[float, Any]) -> None:
         """Take a report of `_make_part`, and when it was sent."""
-        when, said = event  # to which Dask adds the worker
-        report = _Report(**{field.name: said[field.name] for field in fields(_Report)})
+        when, content = event  # to which Dask adds the worker
+        report = _Report(**{field.name: content[field.name] for field in fields(_Report)})
         with self._lock:
             before = self._reports.get(report.part)
             node = self._nodes.setdefault(report.host, _Node(when))

@@ -1,6 +1,6 @@
 """The destination of a conversion in parts: its parts, its job and the list of its source, on a disk or in a store.
 
-A job is the JSON object, in ``parts.json``, that says what is converted, how, and into how many parts. Tasks on several
+A job is the JSON object, in ``parts.json``, of the source, the settings and the number of parts. Tasks on several
 machines make the parts. When all parts are there, any process joins them to one pack.
 
 On a disk that all tasks see, the files lie in the directory of the unfinished pack (`packer._conversion.workspace`):
@@ -103,7 +103,7 @@ class PartCounts(NamedTuple):
     kept : int
         How many samples are the very bytes of files that were read now.
     note : str
-        What a person should know about the part.
+        A remark for the user.
     """
 
     bytes_in: int = 0
@@ -220,7 +220,7 @@ class Destination(Protocol):
         describe : callable
             Returns the job of a source whose files have stamps.
         fresh : bool
-            Whether to drop what an earlier job left behind.
+            Whether to drop the leftovers of an earlier job.
         wait : float
             How many seconds to wait for another process that begins the job.
 
@@ -485,7 +485,7 @@ class StoreDestination:
         return self._pack.size()
 
     def check(self, *, overwrite: bool) -> None:
-        """Do nothing: `begin` finds what is there, and no object is replaced."""
+        """Do nothing: `begin` looks for objects that are there, and replaces none."""
 
     def part(self, name: str) -> Path:
         return self.path / name
@@ -584,8 +584,8 @@ class StoreDestination:
             for name in (TABLE_FILE, MANIFEST_FILE):
                 self._pack.send(desk / name, name, log)
         self._abort_unfinished()
-        beside = self._beside.names()
-        self._beside.delete(sorted(beside, key=lambda name: name == _JOB_FILE))  # last: a killed finish is done again
+        objects = self._beside.names()
+        self._beside.delete(sorted(objects, key=lambda name: name == _JOB_FILE))  # last: a killed finish is done again
         return manifest
 
     def _send(self, task: PartTask, room: Path, job: Job) -> None:

@@ -80,7 +80,7 @@ def _mask(data: Buffer, change: Change, recipe: Recipe) -> Buffer:
         raise ImageError(f"a mask is never lossy, and this one is {info.kind.upper()}: save it as PNG")
     _require_size("mask", (info.height, info.width), change.size)
     if change.orientation == 1 and change.box is None:
-        decode_mask(data, max_pixels=recipe.max_pixels)  # which says what is no mask
+        decode_mask(data, max_pixels=recipe.max_pixels)  # which raises where it is none
         return data
     pixels = apply_orientation(decode_mask(data, max_pixels=recipe.max_pixels), change.orientation)
     if change.box is not None:
@@ -142,11 +142,11 @@ def _segmentation(field: Field, stored: Stored, change: Change) -> Stored:
     return field.encode(moved_segmentations(segmentations, change))
 
 
-def _require_size(what: str, found: tuple[int, int], wanted: tuple[int, int]) -> None:
-    if found != wanted:
+def _require_size(what: str, found: tuple[int, int], size: tuple[int, int]) -> None:
+    if found != size:
         advice = "" if what == "mask" else ". Images of other sizes can be stored as bytes"
         raise ImageError(
-            f"the {what} has {found[1]} x {found[0]} pixels, and its image has {wanted[1]} x {wanted[0]}{advice}"
+            f"the {what} has {found[1]} x {found[0]} pixels, and its image has {size[1]} x {size[0]}{advice}"
         )
 
 

@@ -57,7 +57,7 @@ class Part:
     kept : int
         How many samples are the very bytes of files that were read now.
     note : str
-        What a person should know about the part.
+        A remark for the user.
     seconds : float
     host : str
         The node that made the part.
@@ -88,7 +88,7 @@ class Partition:
         The format's.
     on_error : {"fail", "skip"}
     overwrite : bool
-        Whether to replace what is at the destination, when all parts are complete. Nothing is replaced at a URL.
+        Whether to replace an existing pack, when all parts are complete. Nothing is replaced at a URL.
     ignore_free_space : bool
         Whether to begin on a disk that has less room than the images' files take.
     scratch : Path, optional
@@ -178,15 +178,15 @@ class Partition:
         open_source : callable
             Lists the source. With `share`, only the first of all processes calls it.
         request : mapping
-            Where the source is and what of it is taken, as JSON values: those who join must ask for the same.
+            The source and the choice of its images, as JSON values: tasks that join must have the same.
         share : bool
-            Whether those who join take the list that was written then, instead of listing the source again. At a URL
+            Whether tasks that join take the list that was written then, instead of listing the source again. At a URL
             they always do.
         compare : bool
-            Whether those who join look at once whether any file changed; else that is found when it is read, as it
+            Whether tasks that join look at once whether any file changed; else that is found when it is read, as it
             always is of a job at a URL: the node that begins such a job may not be the one that reads the files.
         fresh : bool
-            Whether to drop what an earlier job left behind.
+            Whether to drop the leftovers of an earlier job.
 
         Raises
         ------

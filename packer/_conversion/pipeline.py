@@ -213,7 +213,7 @@ class Prepared(NamedTuple):
     ----------
     data : bytes-like
     height, width : int
-        The size of what decoding gives, in pixels.
+        The size of the decoded image, in pixels.
     findings : tuple of str
         The audit's findings.
     change : Change
@@ -267,7 +267,7 @@ class _Plan(NamedTuple):
     ----------
     findings : tuple of str
     height, width : int
-        The size of what decoding gives.
+        The size of the decoded image.
     change : Change
     kept : bool
         Whether the file's own bytes are stored.

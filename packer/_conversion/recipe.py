@@ -32,10 +32,10 @@ _LIBRARIES = {
     "pillow": ("pillow", "PIL"),
     "torch": ("torch", "torch"),
 }
-"""What the manifest calls a library, and the module that knows its version: OpenCV comes in four distributions."""
+"""The name of a library in the manifest, and the module with its version: OpenCV comes in four distributions."""
 
 _RECORDED = {"audit": "check"}
-"""What the manifest calls a field, where that is another name."""
+"""The name of a field in the manifest, where it is another."""
 _YOUNGER = ("recode", "to_8_bit")
 """Fields that manifests of the schema did not have from the beginning."""
 _ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and name != "raw")
@@ -109,8 +109,8 @@ class Recipe:
 
     def settings(self) -> dict[str, Any]:
         """Return the fields as the manifest records them; those in `_YOUNGER` only where they decide something."""
-        said = {name: value for name, value in asdict(self).items() if name not in _YOUNGER or value}
-        return {_RECORDED.get(name, name): value for name, value in said.items()}
+        settings = {name: value for name, value in asdict(self).items() if name not in _YOUNGER or value}
+        return {_RECORDED.get(name, name): value for name, value in settings.items()}
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
@@ -125,7 +125,7 @@ class Recipe:
             raise ValueError(f"these are not the settings of a conversion: {error}") from error
 
     def load(self) -> None:
-        """Import what the work needs, so that its first image costs what the others cost."""
+        """Import the libraries that are needed, so that the first image takes no longer than the others."""
         if self.codec != "keep" or self.audit == "decode":
             fast_decoder()
         if self.resize is not None:

@@ -6,7 +6,7 @@ The directory of ``s3://bucket/train.lmdb``, its room, lies on scratch, and nobo
 ``request.json``    source and settings of the pack: another conversion does not go on with it
 ``upload.jsonl``    the log of the upload; see `packer._storage.remote.s3`
 
-The room is removed when the objects have been compared with the pack. The same call continues what was killed.
+The room is removed when the objects have been compared with the pack. The same call continues a killed one.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class UploadedConversion:
         self.notes += self._upload.run(places, progress)
         self._log.close()
         with writing_to(self.room):
-            os.rename(self.room, self._done)  # in one step: what is left of a room is none to go on with
+            os.rename(self.room, self._done)  # in one step: the rest of a room is none to go on with
         shutil.rmtree(self._done, ignore_errors=True)
         seconds = summary.seconds + time.monotonic() - started
         return replace(summary, destination=self._url, seconds=seconds)

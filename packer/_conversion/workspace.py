@@ -1,4 +1,4 @@
-"""The directory beside a destination in which its pack is made: files, lock, and the record of what is done.
+"""The directory beside a destination in which its pack is made: files, lock, and record of progress.
 
 Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` with
 
@@ -78,7 +78,7 @@ __all__ = [
 
 
 class WorkspacePaths:
-    """Where the files of an unfinished pack lie; the module's docstring says what they are.
+    """The paths of the files of an unfinished pack, which the module's docstring describes.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class WorkspacePaths:
         self.lock = self.directory / "lock"
 
     def require_no_links(self) -> None:
-        """Refuse a directory that is a link, or has links in it, for they would lead elsewhere what is written there.
+        """Refuse a directory that is a link, or has links in it, for files would be written elsewhere through them.
 
         The pack that `replaced` names was taken away as it stood there, and may be a link.
 
@@ -146,7 +146,7 @@ class Workspace(WorkspacePaths):
 
     def __init__(self, destination: Path, *, wait: float = 0) -> None:
         super().__init__(destination)
-        with contextlib.ExitStack() as held:  # what fails below lets go of what was opened above it
+        with contextlib.ExitStack() as held:  # an error below closes everything that was opened above it
             lock = held.enter_context(self._take_lock(time.monotonic() + wait))
             held.callback(self._remove_if_empty, lock)  # once, and before the lock goes
             self.require_no_links()
@@ -166,7 +166,7 @@ class Workspace(WorkspacePaths):
             )
 
     def commit(self, *, overwrite: bool) -> None:
-        """Give the complete and synced pack its name, replacing what stands there if `overwrite` says so."""
+        """Give the complete and synced pack its name, in place of another pack where `overwrite` is true."""
         # A part of a pack may be renamed away, with the directory that it lies in, as soon as it has its name.
         with writing_to(self.destination), synced_directory(self.destination.parent):
             if os.path.lexists(self.destination):
@@ -184,11 +184,11 @@ class Workspace(WorkspacePaths):
         """Remove the directory with all that is in it, and let go of the lock."""
         shutil.rmtree(self.directory, ignore_errors=True)  # still locked: nobody may begin in it meanwhile
         self.close()
-        if os.name == "nt":  # what is open cannot be removed there
+        if os.name == "nt":  # open files cannot be removed there
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Let go of the lock; what was recorded stays for the next run. A directory without anything goes as well."""
+        """Let go of the lock; the record stays for the next run. A directory without anything goes as well."""
         self._held.close()
 
     def __enter__(self) -> Workspace:
@@ -204,7 +204,7 @@ class Workspace(WorkspacePaths):
                 shutil.rmtree(self.directory, ignore_errors=True)  # still locked, as in `drop`
 
     def _put_back(self) -> None:
-        """Undo what a process left that died between taking the old pack away and putting the new one there."""
+        """Put back the old pack of a process that died between taking it away and renaming the new one."""
         if os.path.lexists(self.replaced):
             if os.path.lexists(self.destination):
                 remove(self.replaced)
@@ -407,7 +407,7 @@ class ConversionRecord:
 
 @dataclass(slots=True)
 class Entry:
-    """What became of one image of the source: a row of the table, or, with a `reason`, nothing.
+    """The record of one image of the source: its row of the table or, with a `reason`, that it was left out.
 
     Attributes
     ----------
@@ -416,7 +416,7 @@ class Entry:
     stamp : Stamp
         Size and time of the file when it was read, or left out.
     findings : tuple of str
-        What the audit found.
+        The audit's findings.
     kept : bool
         Whether the sample is the very bytes of the file.
     more : tuple of int and float
@@ -494,7 +494,7 @@ class Journal:
             self._valid = end
 
     def entries(self) -> Iterator[Entry]:
-        """Yield what was recorded so far, in the order of the source."""
+        """Yield the entries, in the order of the source."""
         for text, _ in itertools.islice(self._lines(), 1, None):
             yield from map(Entry.from_json, json.loads(text)["entries"])
 
@@ -593,7 +593,7 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Wait for the running checkpoint. After an error, record what was written so far by a last one."""
+        """Wait for the running checkpoint. After an error, save the entries so far by a last one."""
         with self._thread:
             if kind is None:
                 if self._running is not None:
@@ -640,7 +640,7 @@ def check_outside(destination: Path, source: Path | None) -> None:
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError where a report cannot be written, or would replace what to `keep` or no report."""
+    """Raise DestinationError where a report cannot be written, or would replace a file to `keep` or no report."""
     require_output(report, "report", (b"{",))
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:

@@ -28,7 +28,7 @@ from packer._table import Buffer, Ints, Names, encode_name
 __all__ = ["FieldFiles", "FileNames", "Files", "Folded", "Layout", "below_files", "free_name", "known", "layout_of"]
 
 
-_LONGEST = 255  # bytes, of what Linux and macOS take
+_LONGEST = 255  # bytes, the limit of Linux and macOS
 
 
 _LONGEST_NUMBER = "-999999999999"
@@ -173,8 +173,8 @@ def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> 
     )
 
     def named(stem: str, suffix: str) -> str:
-        beside = (name.removeprefix(files.folder) for name in files if name.startswith(files.folder))
-        return files.folder + free_name(beside, stem, suffix)
+        inside = (name.removeprefix(files.folder) for name in files if name.startswith(files.folder))
+        return files.folder + free_name(inside, stem, suffix)
 
     return Layout(
         files,

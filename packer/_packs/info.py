@@ -57,7 +57,7 @@ def info(path: str | os.PathLike[str]) -> PackInfo:
     Raises
     ------
     PackError
-        If the path is no pack, or the pack is damaged so that this cannot be said.
+        If the path is no pack, or the pack is too damaged for its figures.
     """
     with open_pack(path) as reader:
         return _info(reader)
@@ -77,7 +77,7 @@ class PackInfo:
     samples : int
     codec : str
     settings, source, versions : dict
-        As in the manifest: how the samples were made, of what, and by which libraries.
+        As in the manifest: settings and source of the samples, and the libraries that made them.
     bytes, bytes_of_samples : int
         Size of the pack on the disk, and of the images alone.
     label_type : {"class", "int", "float"}
@@ -149,7 +149,7 @@ class ClassCount:
 
 @dataclass(frozen=True)
 class SideCount:
-    """How many samples have a shorter side of `start` pixels or more, and of fewer than `below`."""
+    """The number of samples whose shorter side has `start` pixels or more, and fewer than `below`."""
 
     start: int
     below: int

@@ -103,9 +103,9 @@ def repair(
             for column in reader.table.column_names():
                 reader.require_column(column)
             reader.require_distinct_files()
-        except CorruptPackError:  # where the samples lie, and what they were, is not known
+        except CorruptPackError:  # places and checksums of the samples are not known
             return Repaired([], damage)
-        if any(True for _ in reader.stored().overlapping()):  # what is written for one sample would change another
+        if any(True for _ in reader.stored().overlapping()):  # writing one sample would change another
             return Repaired([], damage)
         with (
             contextlib.closing(_Origin(reader, local_path(root), broken)) as origin,
@@ -184,7 +184,7 @@ class _Origin:
         return replace(damage, reason=f"{damage.reason}; {problem}")
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the packs that were opened."""
         if isinstance(self._source, PackSource):
             for reader in self._source.readers:
                 reader.close()

@@ -1,4 +1,4 @@
-"""Verify a pack: structure, table, every sample and every value of a field, and what the format's own library reads."""
+"""Verify a pack: structure, table, every sample and every field value, beside the format's own library."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["LIBRARIES", "Damage", "disagreements", "verify"]
 
 
 LIBRARIES = {"liblmdb": "lmdb"}
-"""The libraries that can be asked, and the format that each one reads."""
+"""The libraries that can read a pack too, and the format of each."""
 
 
 _OWN = b"packer/"
@@ -333,8 +333,8 @@ def _pixels_problem(field: Field, blob: Buffer, size: tuple[int, int], exif: str
     found = (info.height, info.width) if field.kind == "mask" else info.size_shown(exif)
     if found == size:
         return None
-    what = "a mask" if field.kind == "mask" else "an image"
-    return f"{what} of {found[1]} x {found[0]} pixels, and its image has {size[1]} x {size[0]}"
+    kind = "a mask" if field.kind == "mask" else "an image"
+    return f"{kind} of {found[1]} x {found[0]} pixels, and its image has {size[1]} x {size[0]}"
 
 
 def _runs_problem(segmentations: Sequence[Any], height: int, width: int) -> str | None:

@@ -37,7 +37,7 @@ def over_samples(
     count : int
         How many samples there are.
     workers : int, optional
-        Threads; by default what `available_cpus` counts.
+        Threads; by default as many as `available_cpus` counts.
     progress : callable, optional
         Called with the number of samples that are done, after the result for them was used, and their total.
     before : callable, optional

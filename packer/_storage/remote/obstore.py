@@ -72,7 +72,7 @@ class StoreError(Exception):
     ----------
     kind : str
         "missing", "changed" and "denied" stay so; "outside" is a range that the object does not have, "partial" a
-        server that gives whole objects alone, "length" another count of bytes than was wanted, "refused" another answer
+        server that gives whole objects alone, "length" another count of bytes than requested, "refused" another answer
         that stays so, "away" a host that cannot be reached, and "again" what may go well another time.
     heard : float
         When the last byte came before that, by the monotonic clock; 0 where nobody knows.
@@ -103,7 +103,7 @@ def store_of(url: str, seconds: float) -> tuple[Any, str]:
 
     try:
         return _store_of(url, seconds)
-    except (BaseError, ValueError):  # whose text has what was given
+    except (BaseError, ValueError):  # whose text has the credentials
         raise StoreError("denied", f"the credentials lack something, or make no sense. {_remedy(url)}") from None
 
 
@@ -143,7 +143,7 @@ def error_of(error: BaseException, url: str) -> StoreError:
     text = str(error)
     own = _URLS.sub("", text)  # a signed URL has the word credential in it, and a name may have any
     status, code, kind = _STATUS.search(text), _CODE.search(text), _KIND.search(text)
-    said = " ".join(found[1] for found in (status, code) if found)
+    answer = " ".join(found[1] for found in (status, code) if found)
     number = int(status[1]) if status else 0
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
     region = " AWS_REGION may be that of another bucket." if parse(url).scheme == "s3" else ""
@@ -151,7 +151,7 @@ def error_of(error: BaseException, url: str) -> StoreError:
         (isinstance(error, FileNotFoundError), "missing", "there is no such object"),
         (number == 416, "outside", "it has fewer bytes than before"),
         (isinstance(error, exceptions.PreconditionError) or number == 412, "changed", REPLACED),
-        (isinstance(error, denied) or number in (401, 403), "denied", f"access is denied ({said}). {_remedy(url)}"),
+        (isinstance(error, denied) or number in (401, 403), "denied", f"access is denied ({answer}). {_remedy(url)}"),
         (
             f"//{_METADATA}/" in text or (not number and "redential" in own),
             "denied",
@@ -174,8 +174,8 @@ def error_of(error: BaseException, url: str) -> StoreError:
             f"the name of an object there has an empty part, `.` or `..`: {_name_in(text)}. Rename it",
         ),
         (code and code[1] == "NoSuchBucket", "refused", "there is no such bucket"),
-        (300 <= number < 500 and number not in (408, 429), "refused", f"the server refuses: {said}.{region}"),
-        (number, "again", said),
+        (300 <= number < 500 and number not in (408, 429), "refused", f"the server refuses: {answer}.{region}"),
+        (number, "again", answer),
         (kind and kind[1] == "Connect", "away", "the host cannot be reached"),
         (kind and kind[1] == "Timeout", "again", "the server was silent"),
     ):
@@ -211,10 +211,10 @@ def _s3_settings() -> dict[str, Any]:
     return settings
 
 
-def _require_endpoint(said: str | None) -> None:
+def _require_endpoint(endpoint: str | None) -> None:
     """Raise StoreError where the URL of a store has no scheme, of which obstore would only panic."""
     for name, value in (
-        ("endpoint_url", said),
+        ("endpoint_url", endpoint),
         *((name, os.environ.get(name)) for name in _S3_SETTINGS["endpoint_url"]),
     ):
         if value and not _ENDPOINT.match(value):

@@ -166,7 +166,7 @@ class S3Bucket:
     MissingDependencyError
         If boto3 is not installed.
     RemoteError
-        If what it is configured with cannot be used; so from all methods, where the store cannot be reached or refuses.
+        If its configuration cannot be used; so from all methods, where the store cannot be reached or refuses.
     """
 
     def __init__(self, name: str, settings: RemoteSettings, connections: int = 16) -> None:
@@ -218,15 +218,15 @@ class S3Bucket:
     def folders_in(self, prefix: str) -> tuple[list[str], bool]:
         """Return the prefixes right below `prefix` that end in a slash, and whether objects lie beside them."""
         found: list[str] = []
-        beside = False
+        has_objects = False
         with self._calling(prefix, "listed"):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.name, Prefix=prefix, Delimiter="/"
             )
             for page in pages:
                 found += [entry["Prefix"] for entry in page.get("CommonPrefixes", ())]
-                beside = beside or any(entry["Key"] != prefix for entry in page.get("Contents", ()))
-        return found, beside
+                has_objects = has_objects or any(entry["Key"] != prefix for entry in page.get("Contents", ()))
+        return found, has_objects
 
     def put(self, key: str, data: Buffer, *, replace: bool) -> str:
         """Write a small object; return its ETag. FileExistsError for one that is there and not to be replaced."""
@@ -445,7 +445,7 @@ class S3Bucket:
             why = f"boto3 says {type(error).__name__}. Look at AWS_PROFILE, AWS_REGION and AWS_ENDPOINT_URL."
         else:
             return
-        # Without the error that it came from: that one may show the endpoint, with what stands before its `@`.
+        # Without the error that it came from: that one may show the endpoint, with the user before its `@`.
         raise RemoteError(f"{self.shown(key)}: cannot be {verb}: {why}") from None
 
 
@@ -506,7 +506,7 @@ class _ObjectUpload:
         try:
             etags = {number: part.etag for number, part in arrived.items()}
             etag = self._bucket.complete(self._key, upload, etags, replace=replace)
-        except FileNotFoundError:  # what was asked for twice, as the first answer was lost, was done the first time
+        except FileNotFoundError:  # the request was repeated, as the first answer was lost, and had been done
             if not same_object(self._bucket.find(self._key), self.size, expected):
                 raise RemoteError(
                     f"{self._bucket.shown(self._key)}: its upload was aborted by somebody else. "
@@ -645,7 +645,7 @@ class UploadLog:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was begun."""
+        """Whether no upload was begun."""
         return not (self.ids or self.before or self.done)
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ __all__ = ["MANIFESTS", "SharedPrefix", "Upload", "require_writable", "writable_
 
 
 MANIFESTS = ("manifest.json", ".packer.index/manifest.json")
-"""Where in a pack of several files its manifest lies, which is uploaded last."""
+"""The places of the manifest in a pack of several files, which is uploaded last."""
 
 
 _WRITTEN = ("s3", "gs", "az")
