@@ -41,8 +41,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from packer._conversion.convert import Summary, require_format
-from packer._conversion.workspace import Workspace, WorkspacePaths, check_destination
+from packer._conversion.convert import Summary, require_format, require_space
+from packer._conversion.recipe import Recipe
+from packer._conversion.workspace import Workspace, WorkspacePaths, check_destination, check_outside
 from packer._formats import FORMATS, check_readable, open_pack
 from packer._formats.files import PackFiles, copy_pack
 from packer._formats.parts import TABLE_FILE, join_parts
@@ -141,6 +142,8 @@ class PartTask:
         The description of the part's images; see `Source.describe`.
     convert : callable
         Makes the part at a path.
+    is_at : callable
+        Tells whether the part at a path is the one that `convert` would make.
     """
 
     number: int
@@ -148,6 +151,7 @@ class PartTask:
     settings: Mapping[str, Any]
     source: Mapping[str, Any]
     convert: Callable[[Path], Summary]
+    is_at: Callable[[Path], bool]
 
     def make(self, directory: Path) -> PartCounts:
         """Make the part in a directory, unless an earlier run made it there."""
@@ -164,44 +168,41 @@ class Destination(Protocol):
         The pack, absolute or a URL.
     directory : Path
         The directory of the job and the list of the source, until the pack is complete.
-    in_store : bool
-        Whether these are objects of a store, which no process can lock or replace.
+    always_shared : bool
+        Whether every task takes the list of the source that the first one wrote, and leaves it to reading the files to
+        find changed ones, because the task that begins may run on another machine than those that read.
     command : str
         How to begin a conversion in parts, for messages.
     """
 
     path: Path
     directory: Path
-    in_store: bool
+    always_shared: bool
     command: str
 
     def exists(self) -> bool:
         """Tell whether there is a pack under the name, or anything else."""
-        ...
 
     def size(self) -> int:
         """Return how many bytes the whole pack takes."""
-        ...
 
     def check(self, *, overwrite: bool) -> None:
         """Raise DestinationError where no pack can be written, or something exists that is not to be replaced."""
-        ...
+
+    def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
+        """Raise DestinationError where the pack would lie in the source, or the disk has too little free space."""
 
     def part(self, name: str) -> Path:
         """Return where a part lies when it is complete."""
-        ...
 
     def missing(self, names: Sequence[str]) -> list[int]:
         """Return which of some parts are not complete."""
-        ...
 
     def job(self) -> dict[str, Any] | None:
         """Return the job; None where none is under way, DestinationError where it cannot be read."""
-        ...
 
     def listing(self, job: Job) -> Path:
         """Return where the list of the source lies, if the job has one."""
-        ...
 
     def begin(
         self,
@@ -229,34 +230,31 @@ class Destination(Protocol):
         Source or None
             The source; None where the job that is there now may be another task's.
         """
-        ...
 
     def relax(self, job: Job) -> None:
         """Note that from now on the job leaves bad files out."""
-        ...
 
     def with_replaceable(self, source: Source, first: int) -> Source:
         """Return some images of the source, from the image `first` on, in which replacements are accepted.
 
         They are accepted of images that have stopped a part before.
         """
-        ...
 
     def let_mend(self, source: Source, index: int) -> None:
         """Accept any replacement of image `index` of the source, which stopped a part, when the job continues."""
-        ...
 
-    def make(self, task: PartTask, *, wait: float) -> PartCounts | None:
-        """Make a part and put it in its place; None where it is there, or another process made it.
+    def make(self, task: PartTask, *, wait: float) -> PartCounts:
+        """Make a part and put it in its place, unless it is there, or another process makes it meanwhile.
 
         Raises
         ------
+        DestinationError
+            If another conversion's part is there.
         PackLockedError
             If another process makes the part for longer than `wait` seconds.
         PackerError
             As `packer._conversion.convert.convert`.
         """
-        ...
 
     def finish(self, *, wait: float = 0) -> Manifest:
         """Join the parts to one pack; return its manifest, also where another process finished it.
@@ -277,7 +275,6 @@ class Destination(Protocol):
         PackLockedError
             If another process is finishing the pack.
         """
-        ...
 
 
 def destination_of(path: str | os.PathLike[str], scratch: Path | None = None) -> Destination:
@@ -302,7 +299,7 @@ class LocalDestination:
         is made in its place.
     """
 
-    in_store = False
+    always_shared = False
     command = "`packer convert --parts`"
 
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
@@ -319,6 +316,11 @@ class LocalDestination:
 
     def check(self, *, overwrite: bool) -> None:
         check_destination(self.path, overwrite=overwrite)
+
+    def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
+        check_outside(self.path, source.tree)
+        if not ignore_free_space:
+            require_space(source, recipe, self.path)
 
     def part(self, name: str) -> Path:
         return self.paths.pack / name
@@ -374,7 +376,7 @@ class LocalDestination:
     def let_mend(self, source: Source, index: int) -> None:
         let_mend(self.paths.listing, source, index)
 
-    def make(self, task: PartTask, *, wait: float) -> PartCounts | None:
+    def make(self, task: PartTask, *, wait: float) -> PartCounts:
         path, deadline = self.part(task.name), time.monotonic() + wait
         while not os.path.exists(path):
             try:
@@ -387,7 +389,7 @@ class LocalDestination:
                 if os.path.exists(path) or not os.path.exists(self.paths.job):
                     break  # another process made the part meanwhile, or all parts, and finished the pack
                 raise
-        return None
+        return PartCounts.at(path)
 
     def finish(self, *, wait: float = 0) -> Manifest:
         if os.path.exists(self.paths.job):
@@ -463,7 +465,7 @@ class StoreDestination:
         If the store cannot be reached or refuses; so all methods raise it.
     """
 
-    in_store = True
+    always_shared = True
     command = "`packer convert --parts N --part K`, or with --cluster"
 
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
@@ -486,6 +488,9 @@ class StoreDestination:
 
     def check(self, *, overwrite: bool) -> None:
         """Do nothing: `begin` looks for objects that are there, and replaces none."""
+
+    def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
+        """Do nothing: no source is a directory of a store, and stores have space."""
 
     def part(self, name: str) -> Path:
         return self.path / name
@@ -556,7 +561,7 @@ class StoreDestination:
             write_output(desk / "mend", b"")
             self._beside.send(desk / "mend", f"{_MEND}{index}", log)
 
-    def make(self, task: PartTask, *, wait: float) -> PartCounts | None:
+    def make(self, task: PartTask, *, wait: float) -> PartCounts:
         job = self.job()
         counts = None
         with self._room(task, job, wait) as room:
@@ -571,7 +576,7 @@ class StoreDestination:
                     if self.missing([task.name]):
                         raise  # else another process made the part, or the pack, meanwhile
             shutil.rmtree(room, ignore_errors=True)
-        return counts
+        return self._counts_of_own(task) if counts is None else counts
 
     def finish(self, *, wait: float = 0) -> Manifest:
         job = self.job()
@@ -587,6 +592,16 @@ class StoreDestination:
         objects = self._beside.names()
         self._beside.delete(sorted(objects, key=lambda name: name == _JOB_FILE))  # last: a killed finish is done again
         return manifest
+
+    def _counts_of_own(self, task: PartTask) -> PartCounts:
+        """Return the counts of the part that is there; DestinationError where it is of another conversion."""
+        path = self.part(task.name)
+        if not task.is_at(path):
+            raise DestinationError(
+                f"{printable(path)}: is a part of another conversion. Look at what is there and delete "
+                f"it, or choose another name than {printable(self.path)}."
+            )
+        return PartCounts.at(path)
 
     def _send(self, task: PartTask, room: Path, job: Job) -> None:
         """Upload a part, unless the job that it was made for was dropped: it would be joined with those of another."""

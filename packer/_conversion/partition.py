@@ -25,18 +25,16 @@ from packer._conversion.convert import (
     require_format,
     require_parts,
     require_policy,
-    require_space,
 )
-from packer._conversion.destination import Destination, PartCounts, PartTask, destination_of, gone, part_name
+from packer._conversion.destination import Destination, PartTask, destination_of, gone, part_name
 from packer._conversion.provenance import made_before, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.request import ConversionRequest
 from packer._conversion.resume import compare_source, setting_differences, started_differently
-from packer._conversion.workspace import check_outside
 from packer._manifest import Manifest
 from packer._sources import ListedSource, Source, is_listing, listed_source, pack_source, refuse_derived
 from packer._storage.remote.urls import is_url
-from packer.errors import DestinationError, ImageError, PackerError, SourceError, printable
+from packer.errors import ImageError, PackerError, SourceError, printable
 
 __all__ = ["Part", "Partition", "SharedSource", "convert_in_parts", "finish", "partition_of"]
 
@@ -196,7 +194,7 @@ class Partition:
             If the pack cannot be written, or the source cannot be used.
         """
         files, source = self.files, None
-        share, compare = share or files.in_store, compare and not files.in_store
+        share, compare = share or files.always_shared, compare and not files.always_shared
         files.check(overwrite=self.overwrite)
         open_source = functools.cache(open_source)
         if fresh or files.job() is None:
@@ -235,8 +233,14 @@ class Partition:
         started, files = time.monotonic(), self.files
         rows = self.rows(number, len(source))
         piece = files.with_replaceable(self._piece(source, number, rows), rows.start)
-        conversion = self._conversion(piece, workers, progress)
-        task = PartTask(number, part_name(number, self.format), self.settings, piece.describe(), conversion)
+        task = PartTask(
+            number,
+            part_name(number, self.format),
+            self.settings,
+            piece.describe(),
+            convert=self._conversion(piece, workers, progress),
+            is_at=lambda path: made_before(path, piece, self.recipe, self.format) is not None,
+        )
         try:
             counts = files.make(task, wait=wait)
         except ImageError as error:
@@ -244,9 +248,6 @@ class Partition:
                 with contextlib.suppress(PackerError):  # then a replacement is refused, as of any image that changed
                     files.let_mend(source, rows.start + error.index)
             raise
-        if counts is None:
-            self._require_own(number, piece)
-            counts = PartCounts.at(self.path(number))
         seconds = time.monotonic() - started
         return Part(number, len(rows), **counts._asdict(), seconds=seconds, host=socket.gethostname())
 
@@ -272,15 +273,6 @@ class Partition:
             progress=progress,
         )
 
-    def _require_own(self, number: int, piece: Source) -> None:
-        """Raise DestinationError where the part that is in a store is none of this job, which nothing locks."""
-        if not self.files.in_store or made_before(self.path(number), piece, self.recipe, self.format) is not None:
-            return
-        raise DestinationError(
-            f"{printable(self.path(number))}: is a part of another conversion. Look at what is there and delete "
-            f"it, or choose another name than {printable(self.destination)}."
-        )
-
     def _describe(self, request: Mapping[str, Any], source: Source) -> dict[str, Any]:
         """Return the job of a source, as a JSON object.
 
@@ -294,10 +286,7 @@ class Partition:
         made_of = provenance(source, self.recipe)
         if len(source) < self.parts:
             raise SourceError(f"{printable(source.root)}: {len(source)} images cannot be {self.parts} parts")
-        if not self.files.in_store:
-            check_outside(self.destination, source.tree)
-            if not self.ignore_free_space:
-                require_space(source, self.recipe, self.destination)
+        self.files.check_source(source, self.recipe, ignore_free_space=self.ignore_free_space)
         return {
             "settings": dict(self.settings),
             "request": dict(request),
@@ -317,8 +306,8 @@ class Partition:
             raise gone(self.files)
         relaxed = self._require_same(job, request)
         listing = self.files.listing(job)
-        listed = share and job["listed"] and (self.files.in_store or os.path.exists(listing))
-        source = listed_source(listing) if listed else open_source()
+        listed = _opened_list(listing) if share and job["listed"] else None
+        source = open_source() if listed is None else listed
         source, differences = compare_source(listing, job, source, files=compare)
         if differences:
             raise started_differently(self.files.directory, differences)
@@ -472,6 +461,14 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Pat
         Where files of a pack at a URL are written before they are uploaded; by default `default_scratch`.
     """
     return destination_of(destination, scratch).finish(wait=wait)
+
+
+def _opened_list(listing: Path) -> Source | None:
+    """Open the list of a source; None where it is lost or damaged, which comparing the sources finds."""
+    try:
+        return listed_source(listing)
+    except SourceError:
+        return None
 
 
 def _opening(partition: Partition, request: ConversionRequest) -> Callable[[], Source]:
