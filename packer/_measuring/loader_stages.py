@@ -268,7 +268,7 @@ def see(loader: Any) -> Seen:
         said = "the DataLoader has no batches (batch_size=None)"
         return Seen(loader=loader, kind="DataLoader", unseen=said, **made)
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1
-    if _is(loader, "packer._loader.dataloader", "DataLoader") and loader._source() is not None:
+    if _is(loader, "packer._loader.dataloader", "DataLoader") and loader._plan() is not None:
         made = {"workers": workers, "threaded": workers > 1, "collate": loader.collate_fn}
         return Seen(loader=loader, kind="packer.DataLoader", dataset=dataset, batch_size=size, **made)
     return Seen(loader=loader, kind="DataLoader", dataset=dataset, batch_size=size, collate=loader.collate_fn, **made)
