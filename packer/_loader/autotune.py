@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from packer.samplers._base import rank_and_world
+from packer.samplers._orders import rank_and_world
 
 __all__ = ["TOLERANCE", "Race", "Standing", "ThreadTuner", "median_error", "thread_counts"]
 
@@ -20,9 +20,10 @@ TOLERANCE = 0.02
 """The share by which a simpler setting may be slower than the best, and is still chosen."""
 
 _BATCHES, _SECONDS = 6, 0.25  # that a measurement has at least
+_GOOD = 1 + TOLERANCE  # a ratio to the best
 _SURE = 2  # standard errors
 _UNKNOWN = {1: 0.5, 2: 0.15}  # errors of a ratio, at least, where so few rounds were measured
-_FEWEST = 3  # rounds before the best of several is believed
+_FEWEST, _MOST = 3, 8  # rounds before the best of several is believed, and after which a race is over
 _LEAST = 0.002  # of many rounds: clocks and batches are no finer
 
 Setting = TypeVar("Setting")
@@ -147,10 +148,6 @@ class Race(Generic[Setting]):
     ----------
     settings : sequence
         The simplest first.
-    most : int
-        Rounds after which the race is over.
-    tolerance : float
-        By which share a simpler setting may be slower than the best.
 
     Attributes
     ----------
@@ -158,10 +155,9 @@ class Race(Generic[Setting]):
         The cost of each setting in each round that it was measured in.
     """
 
-    def __init__(self, settings: Sequence[Setting], most: int = 8, tolerance: float = TOLERANCE) -> None:
+    def __init__(self, settings: Sequence[Setting]) -> None:
         self.settings = list(settings)
         self.costs: list[list[float]] = [[] for _ in self.settings]
-        self._most, self._tolerance, self._good = most, tolerance, 1 + tolerance
         self._left = list(range(len(self.settings)))  # that are not surely slower than the best
         self._round = 0
         self._turns = self._left[::-1]  # settings that are still to be measured in this round, the next one at the end
@@ -191,7 +187,7 @@ class Race(Generic[Setting]):
     def chosen(self) -> Setting | None:
         """The simplest setting that is as fast as the best; None where none was measured."""
         for setting, standing in zip(self.settings, self.standings(), strict=True):
-            if standing is not None and standing.ratio - min(standing.error, self._tolerance / 2) <= self._good:
+            if standing is not None and standing.ratio - min(standing.error, TOLERANCE / 2) <= _GOOD:
                 return setting
         return None
 
@@ -207,13 +203,13 @@ class Race(Generic[Setting]):
         standings = self.standings()
 
         def surely_slower(standing: Standing | None) -> bool:
-            return standing is None or standing.ratio - _SURE * standing.error > self._good
+            return standing is None or standing.ratio - _SURE * standing.error > _GOOD
 
         self._left = [number for number in self._left if not surely_slower(standings[number])]
         self._round += 1
         simplest = standings[self._left[0]]
-        surely_good = simplest is not None and simplest.ratio + _SURE * simplest.error < self._good
-        if len(self._left) == 1 or self._round == self._most or (surely_good and self.believed):
+        surely_good = simplest is not None and simplest.ratio + _SURE * simplest.error < _GOOD
+        if len(self._left) == 1 or self._round == _MOST or (surely_good and self.believed):
             return
         begin = self._round % len(self._left)
         self._turns = [*self._left[begin:], *self._left[:begin]][::-1]

@@ -40,7 +40,7 @@ from packer._loader.threads import Workers, WorkerSettings
 from packer._table import Ints
 from packer.errors import warn
 from packer.samplers import OrderSampler
-from packer.samplers._base import number_in, require_same, require_version
+from packer.samplers._orders import number_in, require_same, require_version
 
 __all__ = ["CountedPass", "DataLoader", "Progress", "ResumePoint", "ThreadsPass", "TorchPass", "TorchWorkersPass"]
 
@@ -232,18 +232,18 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         require_version(state, _VERSION)
         handed_out = number_in(state, "batches", 0)
         require_same(state, "pack", self._pack, f"Here is {self.dataset!r}: open the samples of that run.")
-        said, order = state.get("sampler"), self._order
-        if (order is None) != (said is None):
-            kind = "a sampler that is not packer's" if said is None else "one of packer's samplers"
+        sampler, order = state.get("sampler"), self._order
+        if (order is None) != (sampler is None):
+            kind = "a sampler that is not packer's" if sampler is None else "one of packer's samplers"
             raise ValueError(
                 f"the state is of {kind}, and here the order is that of {self.sampler!r}: make the DataLoader with the "
                 "sampler of that run"
             )
         began, before = None, list[Ints]()
-        if order is not None and said is not None:
-            order.load_state_dict(said)
+        if order is not None and sampler is not None:
+            order.load_state_dict(sampler)
             began = number_in(state, "began", 0) if "began" in state else None
-            before = [] if began is None else [_given_before(order, began)]
+            before = [] if began is None else [_samples_before(order, began)]
         crops = state.get("crops")
         numbers = None if crops is None else (number_in(crops, "seed"), number_in(crops, "epoch"))
         skipped, drawn_from = handed_out if order is None else 0, state.get("generator")
@@ -264,13 +264,13 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         return {**self.__dict__, "_iterator": None}
 
 
-def _given_before(order: OrderSampler, began: int) -> Ints:
+def _samples_before(order: OrderSampler, began: int) -> Ints:
     """Return the samples that a sampler gave this rank in an epoch that began at a place, up to its present one."""
     earlier = copy.copy(order)
     earlier.start = began
     count = max(0, -(-(order.start - began - order.rank) // order.world))
-    given = [samples for samples, _ in earlier._cut(_CHUNK)]
-    return np.concatenate([np.zeros(0, np.int64), *given])[:count]
+    chunks = [samples for samples, _ in earlier._remaining(_CHUNK)]
+    return np.concatenate([np.zeros(0, np.int64), *chunks])[:count]
 
 
 class _Epochs:
@@ -282,8 +282,8 @@ class _Epochs:
 
     def next(self, images: Readable, base_seed: int, restored: tuple[int, int] | None) -> tuple[int, int]:
         """Return seed and epoch of the next pass, those of a state if there is one."""
-        first, said = images._crop_epoch if images._seeded else (0, 0)
-        of = (first, said) if images._seeded else (base_seed,)
+        first, moves = images._crop_epoch if images._seeded else (0, 0)
+        of = (first, moves) if images._seeded else (base_seed,)
         if of != self._of:
             self._of, self._count = of, 0
         if restored is not None:
@@ -373,7 +373,7 @@ class CountedPass(_BaseDataLoaderIter):
         with _drawing_again(loader.generator, point.generator) as progress.generator:
             if (point.skipped or point.generator is not None) and not loader._is_iterable:
                 self._skipped = [*itertools.islice(indices, point.skipped)]
-                # An order is drawn when the first of it is wanted: now, while the generator has its former state.
+                # An order is drawn when its first index is taken: now, while the generator has its former state.
                 self._sampler_iter = itertools.chain([*itertools.islice(indices, 1)], indices)
 
     def __next__(self) -> Any:

@@ -18,7 +18,7 @@ from packer._datasets.sample_view import places_in
 from packer._table import Ints
 from packer.errors import warn
 from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
-from packer.samplers._base import (
+from packer.samplers._orders import (
     agreed,
     gathered,
     number_in,
@@ -80,7 +80,7 @@ class SamplingState:
 
     @property
     def sampler(self) -> Any:
-        """The sampler that decides the order, as it was given."""
+        """The user's sampler, which decides the order."""
         return self.order.indices if isinstance(self.order, IterableOrder) else self.order
 
     @sampler.setter

@@ -31,7 +31,6 @@ from packer.errors import warn
 
 __all__ = [
     "BATCHES_THE_LOOP_MAY_KEEP",
-    "CallingThread",
     "SlicedFuture",
     "ThreadPool",
     "Threads",
@@ -214,7 +213,7 @@ class Threads(Workers):
         self._divide_among(threads)
         self._resizing = threading.RLock()  # the calling thread may put slices while it does some
         # The last one is in use. The others finish their work, and end.
-        self._pools: list[ThreadPool | CallingThread] = []
+        self._pools: list[ThreadPool] = []
 
     @classmethod
     def with_memory(cls, settings: WorkerSettings, size: int) -> Threads:
@@ -235,7 +234,7 @@ class Threads(Workers):
         self._seeding = transforms and self._alone and self._threads == 1 and not self._resizable
         self._watching = transforms and (self._threads > 1 or self._resizable) and not self.drew
         self.end()  # the threads of an earlier pass, which are at rest
-        self._pools = [ThreadPool(self._threads) if self._threads else CallingThread()]
+        self._pools = [ThreadPool(self._threads)]
 
     def fetch_ahead(self, dataset: Readable, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
         return _fetched_ahead(dataset, chunks, block) if dataset._remote else chunks
@@ -436,7 +435,8 @@ class ThreadPool:
     Parameters
     ----------
     most : int
-        How many threads there are, when there was enough to do for all.
+        How many threads there are, when there was enough to do for all; 0 where the calling thread does each piece at
+        once.
     """
 
     def __init__(self, most: int) -> None:
@@ -451,10 +451,12 @@ class ThreadPool:
         for piece in pieces:
             if self._stopped:
                 _leave_out(piece)
-                continue
-            self._pieces.put(piece)
-            if len(self._threads) < self._most:
-                self._start()
+            elif not self._most:
+                _do(piece)
+            else:
+                self._pieces.put(piece)
+                if len(self._threads) < self._most:
+                    self._start()
 
     def _start(self) -> None:
         # Daemons, as Python would wait for others before it calls `_stop_all`.
@@ -490,21 +492,6 @@ class ThreadPool:
                     _leave_out(piece)
         self.end()
         self.join()
-
-
-class CallingThread:
-    """Does pieces of futures at once, in the thread that puts them; with the methods of a `ThreadPool`."""
-
-    def put(self, pieces: Sequence[_Piece]) -> None:
-        """Do pieces, and those that follow them."""
-        for piece in pieces:
-            _do(piece)
-
-    def end(self) -> None:
-        """Do nothing: there is no thread to end."""
-
-    def join(self) -> None:
-        """Do nothing: all pieces that were put are done."""
 
 
 def _work(pieces: queue.SimpleQueue[_Piece | None]) -> None:

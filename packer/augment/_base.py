@@ -1,9 +1,4 @@
-"""What all augmentations are: rules that choose operations, and rules made of other rules.
-
-Rules as the records that C takes.
-
-One of several rules, of images or of batches.
-"""
+"""The base class of augmentations, chains and choices of them, and the records that C takes for them."""
 
 from __future__ import annotations
 
@@ -48,7 +43,7 @@ class Coded(NamedTuple):
     ----------
     records : (M,) array of RULE
     tables : tuple of arrays of OPERATION
-        What the records have the addresses of.
+        The arrays whose addresses are in the records.
     """
 
     records: npt.NDArray[Any]
@@ -113,7 +108,7 @@ class Augmentation(Frozen, abc.ABC):
         Returns
         -------
         (N, operations) array of OPERATION
-            What is done to each image, one after the other.
+            The augmentations of each image, one after the other.
 
         Raises
         ------

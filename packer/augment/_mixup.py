@@ -1,4 +1,4 @@
-"""What mixes the images of a batch, and their labels: torchvision's MixUp and CutMix."""
+"""MixUp and CutMix: the images of a batch are mixed, and their labels, as in torchvision."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class MixUp(Mixing):
     alpha : float
         The weights are drawn from the Beta distribution of `alpha` and `alpha`; more than 0.
     num_classes : int, optional
-        How long labels become that are class ids. It has to be said unless labels are (N, num_classes) shares.
+        The length of the labels that are made of class ids. It is needed unless labels are (N, num_classes) shares.
     labels_getter : "default"
         Any other value is refused: the labels are the second of a batch, or a dict's `label`.
 

@@ -1,4 +1,4 @@
-"""What can be done with crops: N records of `CROP`, changed in place.
+"""Operations on crops: N records of `CROP`, changed in place.
 
 Each function acts on the result that the records say so far, so coordinates and sizes are those of the result: where it
 is mirrored, a cut from the left is a cut of the image's right. Corners are (top, left) and sizes (height, width), in
@@ -22,7 +22,7 @@ Pairs = Ints
 
 
 class Padding(NamedTuple):
-    """What is shown outside of an image.
+    """The pixels that are shown outside of an image.
 
     Attributes
     ----------
