@@ -1,10 +1,13 @@
-"""What a Loader asks of a dataset."""
+"""The contract between a Loader and a dataset: `LoaderDataset`, and what packer's DataLoader asks beyond it."""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from packer._datasets.batch_decoder import Begun, Lookup
@@ -18,15 +21,271 @@ from packer._table import Ints, Labels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
 
-__all__ = ["ItemsError", "Readable", "has_own"]
+__all__ = [
+    "Begin",
+    "Fetching",
+    "ItemsError",
+    "LoaderDataset",
+    "Memory",
+    "Readable",
+    "TorchDataset",
+    "Traits",
+    "has_own",
+]
+
+Memory = Mapping[str, Any]
+"""The tensors of a batch by name: ``image``, and those of views, masks and numbers; see `Layout`."""
+
+Begin = Callable[[slice, Memory], Callable[[slice], list[Values]]]
+"""Takes the place of a batch among the samples, and its memory; returns the function that decodes slices of it."""
+
+
+class Traits(NamedTuple):
+    """Facts about a dataset that a Loader needs before it reads samples.
+
+    Attributes
+    ----------
+    seed : int, optional
+        The seed of the random choices; None where the Loader's decides, or several datasets have seeds of their own.
+    random : bool
+        Whether items depend on seed and epoch, so that all ranks have to agree on the seed.
+    transforms : bool
+        Whether items go through transforms of a user, which may draw from the generators of torch, Python and NumPy.
+    settings : mapping of str to str
+        What is done to each image, as text: a Loader's state keeps it, and warns where it has changed.
+    views : int
+        How many images an item has, where these are views of one; else 0.
+    parts : Parts, optional
+        The keys of items that are dicts of fields. None where items are image and label, or have a form of their own.
+    """
+
+    seed: int | None = None
+    random: bool = True
+    transforms: bool = False
+    settings: Mapping[str, str] = {}
+    views: int = 0
+    parts: Parts | None = None
+
+
+class Fetching(NamedTuple):
+    """How many samples of a dataset on another machine are requested at a time.
+
+    Attributes
+    ----------
+    together : int
+        How many neighbours come with one request.
+    ahead : int
+        How many samples are requested before they are needed.
+    """
+
+    together: int
+    ahead: int
+
+
+class LoaderDataset(abc.ABC):
+    """A dataset that `packer.Loader` reads: derive from this class to give the Loader a dataset of your own.
+
+    Two methods are abstract: ``__len__`` and `items`. With these the Loader's threads make items, and collate them. A
+    dataset whose images have one size may write them into the memory of the batch, which saves a copy, and lets the
+    Loader normalize and mix them in C: it has `layout`, `labels` and `fill` as well. Every other method has a default.
+
+    Threads call the methods at the same time, and processes call those of a pickled copy.
+
+    `indices` are an (N,) int64 array. An index may have a multiple of ``len(self)`` added to it, which counts how often
+    the sample came before in this epoch: ``indices % len(self)`` are the samples. Let random choices be a function of
+    seed, epoch and index: then threads, processes and ranks change nothing, and a resumed epoch goes on as it would
+    have.
+    """
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Return the number of samples."""
+
+    @abc.abstractmethod
+    def items(
+        self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
+    ) -> list[Any]:
+        """Return the items of some samples, such as ``(image, label)``, as the Loader's `collate_fn` takes them.
+
+        Parameters
+        ----------
+        indices : (N,) int64 array
+        epoch, seed : int
+            All random choices depend on them.
+        transform : callable, optional
+            The Loader's own transform, to be applied to each image in place of the dataset's.
+        seeding : bool
+            Whether the generators of torch, Python and NumPy are to be seeded before each item is transformed. Never
+            where `traits` say that there are no transforms.
+
+        Raises
+        ------
+        CorruptPackError, ImageError
+            If a sample cannot be read, so that another may take its place; see `replacements`.
+        """
+
+    def traits(self, transform: Transform = None) -> Traits:
+        """Return facts about the dataset; `transform` is the Loader's own."""
+        return Traits()
+
+    def identity(self) -> str:
+        """Return a name of these samples in their order, which the Loader's states keep: another one is refused."""
+        return f"{type(self).__qualname__} {len(self)}"
+
+    def describe(self, index: int) -> str:
+        """Return the words by which an error names a sample, such as its file."""
+        return f"sample {index % len(self)} of {type(self).__name__}"
+
+    def layout(self, transform: Transform = None) -> Layout | tuple[int, int] | None:
+        """Return height and width of the images that `fill` writes; None where batches are made of `items`.
+
+        Parameters
+        ----------
+        transform : callable, optional
+            The Loader's own transform: it takes single images, so return None where there is one.
+        """
+        return None
+
+    def labels(self, indices: Ints) -> Labels | Sequence[Any]:
+        """Return the labels of some samples, as an (N,) array or a list; used with a `layout`."""
+        raise NotImplementedError(f"{type(self).__name__} has a layout, and needs the method labels(indices)")
+
+    def choose(self, indices: Ints, epoch: int, seed: int) -> npt.NDArray[Any]:
+        """Return the random choices for some samples, an (N, ...) array of which each sample gets its entry in `fill`.
+
+        This is called for many batches at a time, before any of them is read. The default chooses nothing.
+        """
+        return np.zeros((len(indices), 0))
+
+    def fill(
+        self, indices: Ints, choices: npt.NDArray[Any], memory: Memory, numbers: Numbers | Lookup | None = None
+    ) -> list[Values] | None:
+        """Write the images of some samples into memory; used with a `layout`.
+
+        Parameters
+        ----------
+        indices : (N,) int64 array
+        choices : (N, ...) array
+            Those of `choose`.
+        memory : mapping
+            ``memory["image"]`` is an (N, 3, height, width) uint8 tensor, RGB, laid out channels last.
+        numbers : optional
+            None for a dataset whose `layout` is a size: the Loader converts the images.
+
+        Returns
+        -------
+        list of dict, optional
+            The values of each sample beside the tensors, where items are dicts of fields; else nothing.
+
+        Raises
+        ------
+        CorruptPackError, ImageError
+            As of `items`.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has a layout, and needs the method fill(indices, choices, memory, numbers)"
+        )
+
+    def begin(
+        self,
+        indices: Ints,
+        choices: npt.NDArray[Any],
+        batch: int,
+        step: int,
+        numbers: Numbers | Lookup | None = None,
+    ) -> Begin:
+        """Prepare to decode several batches of `batch` samples, whose memory comes later.
+
+        The default calls `fill`. Override it to do once for all batches what depends neither on threads nor on memory.
+
+        Parameters
+        ----------
+        indices, choices, numbers
+            As of `fill`.
+        batch : int
+            How many samples a batch has; the last one may have fewer.
+        step : int
+            How many samples of a batch a thread decodes at a time.
+
+        Returns
+        -------
+        callable
+            ``begin(some, memory)`` takes the slice of the samples that is a batch; it returns ``decode(part)``, which
+            takes a slice of that batch, on any thread, and returns the list of `fill`.
+        """
+
+        def begin(some: slice, memory: Memory) -> Callable[[slice], list[Values]]:
+            own, chosen = indices[some], choices[some]
+
+            def decode(part: slice) -> list[Values]:
+                share = {name: pixels[part] for name, pixels in memory.items()}
+                return self.fill(own[part], chosen[part], share, numbers) or []
+
+            return decode
+
+        return begin
+
+    def replacements(self, indices: Ints, epoch: int, seed: int) -> Ints | None:
+        """Return indices of samples that can be read, in place of some of which one cannot; None makes that an error.
+
+        Raises
+        ------
+        PackError
+            If too many samples cannot be read.
+        """
+        return None
+
+    def fetching(self, block: int) -> Fetching | None:
+        """Return how samples are requested from another machine; None where they are on this one.
+
+        Parameters
+        ----------
+        block : int
+            How many neighbours are all needed soon when one of them is.
+        """
+        return None
+
+    def ahead(self, indices: Ints) -> None:  # noqa: B027 - a default, not an abstract method that was forgotten
+        """Request the bytes of samples, in this order, without waiting; called where `fetching` is not None."""
 
 
 class ItemsError(Exception):
-    """Why the items of a dataset are made one by one: its text is a clause."""
+    """The reason why the items of a dataset are made one by one: its text is a clause."""
+
+
+class TorchDataset(LoaderDataset):
+    """A dataset that torch's DataLoader can read as well: what packer's DataLoader asks beyond `LoaderDataset`."""
+
+    @abc.abstractmethod
+    def batch_layout(self) -> Layout:
+        """Return the layout of batches that hold the items' images exactly as they are.
+
+        These are the images of `layout`, and those that a fused transform turns into numbers.
+
+        Raises
+        ------
+        ItemsError
+            If each item has to be made by itself.
+        """
+
+    @property
+    @abc.abstractmethod
+    def threads(self) -> int:
+        """How many threads make the items of a batch."""
+
+    @property
+    @abc.abstractmethod
+    def seeded(self) -> bool:
+        """Whether a dataset has a seed of its own."""
+
+    @property
+    @abc.abstractmethod
+    def crop_epoch(self) -> tuple[int, int]:
+        """The epoch that `set_epoch` chose last, and how often it was called."""
 
 
 class Readable(Protocol):
-    """A dataset as a Loader reads it: whole batches, of which each thread makes a piece.
+    """A dataset as a Loader reads it, until it asks for a `LoaderDataset`: whole batches, of which each thread makes a piece.
 
     The methods are asked from several threads at once, and in other processes of a pickled copy. They take the indices
     of samples, to which a multiple of the dataset's length may be added: the number of the sample's turn in the epoch.
@@ -172,7 +431,7 @@ class Readable(Protocol):
 
 
 def has_own(dataset: object, kind: type) -> str | None:
-    """Return the name of the method by which a dataset of a kind gives other items than the kind does; None without."""
+    """Return the name of the method by which a dataset gives other items than its kind does; None without."""
     for name in ("__getitem__", "__getitems__"):
         if getattr(type(dataset), name, None) is not getattr(kind, name, None):
             return name
