@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._datasets.batch_decoder import Lookup
+from packer._datasets.lookup import Lookup
 from packer._images.numbers import Numbers
 from packer.errors import WorkerError
 

@@ -18,10 +18,10 @@ import torch
 from torch.utils.data import default_collate
 
 from packer._datasets.fields import Parts
-from packer._datasets.items import BAD, good
-from packer._datasets.memory import Layout, images_in, pinned
-from packer._datasets.preparation import Transform
-from packer._datasets.protocol import Readable
+from packer._datasets.items import BAD
+from packer._datasets.memory import Layout, images_in, layout_of, pinned
+from packer._datasets.pipeline import Transform
+from packer._datasets.protocol import LoaderDataset
 from packer._images.geometry import Crops
 from packer._images.numbers import Mixture
 from packer._images.operations import parted
@@ -126,7 +126,9 @@ class Batch:
     begin: Begin | None = None
 
 
-def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_last: bool, how: How) -> Iterator[Batch]:
+def planned(
+    dataset: LoaderDataset, chunks: Iterator[Ints], batch_size: int, drop_last: bool, how: How
+) -> Iterator[Batch]:
     """Yield batches; those made in place with labels, and with crops, which are cheap to choose for many at a time."""
     for indices in chunks:
         if drop_last:
@@ -135,12 +137,12 @@ def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_las
         if how.layout is None:
             yield from (Batch(indices[some], how) for some in batches)
             continue
-        crops, operations = dataset._choose_crops(indices, how.epoch, how.seed), None
+        crops, operations = dataset.choose(indices, how.epoch, how.seed), None
         if how.augments_later:
             crops, operations = parted(crops)
         begun = None
         if how.step:
-            begun = dataset._begun_ahead(indices, crops, batch_size, how.step, how.layout.decoded_numbers)
+            begun = dataset.begin(indices, crops, batch_size, how.step, how.layout.decoded_numbers)
         endings, labels = how.endings(indices[::batch_size]), _labels_of(dataset, indices, batches)
         for some, ending, own in zip(batches, endings, labels, strict=True):
             if operations is not None:
@@ -149,17 +151,14 @@ def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_las
             yield Batch(indices[some], how, crops[some], own, ending=ending, begin=begin)
 
 
-def _labels_of(dataset: Readable, indices: Ints, batches: Sequence[slice]) -> Iterable[Any]:
-    """Return the labels of batches; None of each where they are among the fields."""
-    if dataset._parts is not None:
+def _labels_of(dataset: LoaderDataset, indices: Ints, batches: Sequence[slice]) -> Iterable[Any]:
+    """Return the labels of batches, each when it is planned; None of each where they are among the fields."""
+    if dataset.traits().parts is not None:
         return [None] * len(batches)
-    if dataset.target_transform is not None:  # other people's: called for a batch when this is planned
-        return (_as_batch(dataset._targets_of(indices[some])) for some in batches)
-    labels = dataset._targets_of(indices)
-    return [_as_batch(labels[some]) for some in batches]
+    return (_as_batch(dataset.labels(indices[some])) for some in batches)
 
 
-def _as_batch(targets: Labels | list[Any]) -> Any:
+def _as_batch(targets: Labels | Sequence[Any]) -> Any:
     if isinstance(targets, np.ndarray):
         return torch.from_numpy(targets.copy())
     return default_collate(tuple(targets))  # type: ignore[arg-type]  # texts stay a tuple, as torch makes of items
@@ -181,20 +180,17 @@ def submitted(workers: Workers, batch: Batch) -> Batch:
     return batch
 
 
-def awaited(dataset: Readable, workers: Workers, batch: Batch) -> tuple[Batch, list[Any]]:
+def awaited(dataset: LoaderDataset, workers: Workers, batch: Batch) -> tuple[Batch, list[Any]]:
     """Wait for a batch; return the batch, in which bad samples may have been replaced, and its results."""
     try:
         return batch, _results(batch)
     except BAD:
-        replaced = dataset._replaced
-        if replaced is None:
-            raise
         for task in batch.tasks:
             task.exception()  # waits: tasks write into the memory, which is filled anew
-    how = batch.how
-    indices = good(
-        batch.indices, len(dataset), lambda index: dataset._require_good(index, how.epoch, how.seed), replaced
-    )
+        how = batch.how
+        indices = dataset.replacements(batch.indices, how.epoch, how.seed)
+        if indices is None:
+            raise
     (other,) = planned(dataset, iter([indices]), len(indices), False, how)
     other.memory = batch.memory
     return submitted(workers, other), _results(other)
@@ -204,16 +200,17 @@ def _results(batch: Batch) -> list[Any]:
     return [item for task in batch.tasks for item in task.result()]
 
 
-def collation_of(dataset: Readable, pad: Any) -> Collation | None:
+def collation_of(dataset: LoaderDataset, pad: Any) -> Collation | None:
     """Return what makes batches of dicts; None where the items of a dataset are none."""
-    if dataset._parts is None:
+    parts = dataset.traits().parts
+    if parts is None:
         if pad is not None:
             raise ValueError("pad is for a dataset that was opened with fields=")
         return None
-    return Collation(dataset._parts, pad)
+    return Collation(parts, pad)
 
 
-def finished(dataset: Readable, batch: Batch, made: list[Any], collate: Collate, fields: Collation | None) -> Any:
+def finished(dataset: LoaderDataset, batch: Batch, made: list[Any], collate: Collate, fields: Collation | None) -> Any:
     """Return a batch that is done, of its memory and of what its tasks made.
 
     Raises
@@ -223,12 +220,13 @@ def finished(dataset: Readable, batch: Batch, made: list[Any], collate: Collate,
     """
     if fields is None or (batch.memory is None and collate is not default_collate):
         return (images_in(batch.memory), batch.labels) if batch.memory is not None else collated(collate, made)
-    if dataset._parts is not None and dataset._parts.is_target:
+    parts = dataset.traits().parts
+    if parts is not None and parts.is_target:
         return [image for image, _ in made], [target for _, target in made]
     try:
         return fields.of_items(made) if batch.memory is None else fields.batch(batch.memory, made)
     except UnevenError as error:
-        raise ValueError(f"{dataset._called(int(batch.indices[error.place]))}: {error.reason}") from None
+        raise ValueError(f"{dataset.describe(int(batch.indices[error.place]))}: {error.reason}") from None
 
 
 def _shape(image: Any) -> tuple[int, ...]:
@@ -250,7 +248,7 @@ def collated(collate: Collate, items: list[Any]) -> Any:
         ) from error
 
 
-def require_mixable(mix: Any, parts: Parts | None, views: object = None) -> None:
+def require_mixable(mix: Any, parts: Parts | None, views: int = 0) -> None:
     """Raise TypeError or ValueError where `mix` is no Mixing, or items have what cannot be mixed."""
     if mix is None:
         return
@@ -259,7 +257,7 @@ def require_mixable(mix: Any, parts: Parts | None, views: object = None) -> None
             "mix is packer's, such as packer.augment.MixUp(num_classes=1000), or packer.augment.RandomChoice of such, "
             f"not {named(mix)}"
         )
-    if views is not None:
+    if views:
         raise ValueError("mix= mixes one image of each sample with another, and views= make several")
     if parts is None:
         return
@@ -323,7 +321,9 @@ class Finishing(NamedTuple):
     elsewhere: bool
     augments: bool = False
 
-    def layout(self, images: Readable, transform: Transform, of_batches: object, mix: Mixing | None) -> Layout | None:
+    def layout(
+        self, images: LoaderDataset, transform: Transform, of_batches: object, mix: Mixing | None
+    ) -> Layout | None:
         """Return the layout of batches whose images are decoded in their places; None where items are collated.
 
         Raises
@@ -332,10 +332,11 @@ class Finishing(NamedTuple):
             If there is a transform of batches, or batches are augmented on a device, and nothing is decoded in its
             place; or batches cannot be mixed.
         """
-        require_mixable(mix, images._parts, images.views)
+        traits = images.traits()
+        require_mixable(mix, traits.parts, traits.views)
         refuse_mixing(of_batches)
-        layout = images._in_place(transform) if self.collate is default_collate else None
-        if self.augments and (layout is None or images._parts is not None or of_batches is not None):
+        layout = layout_of(images.layout(transform)) if self.collate is default_collate else None
+        if self.augments and (layout is None or traits.parts is not None or of_batches is not None):
             raise ValueError(
                 'augment_on="device" is for images that are decoded into their batch: give the dataset a crop= of a '
                 "fixed size or views=, and neither fields= nor transform= nor batch_transform= nor collate_fn="
@@ -351,17 +352,17 @@ class Finishing(NamedTuple):
         if mix is not None and mix.makes_fractions and not self.normalizer.makes_fractions:
             raise ValueError(f"{mix!r} makes fractions of pixels: say normalize= or dtype=torch.float32")
         numbers = None if self.elsewhere else self.normalizer.numbers
-        if numbers is None or _has_other_images(images._parts):
+        if numbers is None or _has_other_images(traits.parts):
             return layout
         return layout.with_numbers(numbers, beside=mix is not None or of_batches is not None)
 
-    def oldest(self, images: Readable, workers: Workers, pending: deque[Batch]) -> Any:
+    def oldest(self, images: LoaderDataset, workers: Workers, pending: deque[Batch]) -> Any:
         """Wait for the first of the batches in work, and return it; it is pending until all of its tasks have ended."""
         batch, results = awaited(images, workers, pending[0])
         pending.popleft()
         return self._batch(images, workers, batch, results)
 
-    def _batch(self, images: Readable, workers: Workers, batch: Batch, results: list[Any]) -> Any:
+    def _batch(self, images: LoaderDataset, workers: Workers, batch: Batch, results: list[Any]) -> Any:
         """Return a batch; its images wait for the device where they are normalised and mixed there."""
         layout = batch.how.layout
         if batch.memory is not None and layout is not None:

@@ -25,7 +25,7 @@ from torch.utils.data import default_collate
 
 from packer._datasets.concat import readable
 from packer._datasets.memory import require_same_process
-from packer._datasets.preparation import require_callable
+from packer._datasets.pipeline import require_callable
 from packer._loader.autotune import Choice, choosing
 from packer._loader.batch import Batch, Finishing, How, collation_of, planned, planned_together, submitted
 from packer._loader.prefetch import CUDAPrefetcher, Normalizer, usable_device
@@ -395,7 +395,7 @@ class Loader:
         self._asked_for = False
         seeding = bool(self.processes) and self.threads <= self.processes and not self._auto
         of_batches = self.mix is not None or self.batch_transform is not None
-        self._course.agree(of_batches or (seeding and self._course.images._transforms_items(self.transform)))
+        self._course.agree(of_batches or (seeding and self._course.images.traits(self.transform).transforms))
         if self._course.order.begun:
             self.set_epoch(self._course.order.epoch + 1)
         self._progress = progress = Progress()

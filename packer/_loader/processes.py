@@ -29,8 +29,8 @@ import numpy.typing as npt
 import torch
 
 from packer._datasets.memory import IMAGES, Layout, SharedMemory, Slot, page_lock
-from packer._datasets.preparation import Transform
-from packer._datasets.protocol import Readable
+from packer._datasets.pipeline import Transform
+from packer._datasets.protocol import LoaderDataset
 from packer._images.geometry import Crops
 from packer._images.operations import crops_from
 from packer._loader.threads import (
@@ -94,13 +94,14 @@ class _Server:
         return []
 
     def decode(  # noqa: PLR0917
-        self, place: int, layout: Layout, count: int, some: slice, indices: Ints, crops: bytes
+        self, place: int, layout: Layout, count: int, some: slice, indices: Ints, crops: Any
     ) -> Sequence[Task]:
         """Decode `some` of the samples of a batch, which lies at a place of the memory."""
-        self._dataset._ahead(indices)  # while threads are at work at what was asked for before
-        shape = (len(indices), layout.views) if layout.views else (len(indices),)
+        self._dataset.ahead(indices)  # while threads are at work at what was asked for before
+        if isinstance(crops, bytes):
+            crops = crops_from(crops, (len(indices), layout.views) if layout.views else (len(indices),))
         share = {name: tensor[some] for name, tensor in self._memory(place, layout, count).items()}
-        return self._workers.fill(share, layout, indices, crops_from(crops, shape))
+        return self._workers.fill(share, layout, indices, crops)
 
     def finish(self, place: int, layout: Layout, count: int, some: slice, ending: Ending) -> Sequence[Task]:
         """Do what is left to do with `some` of the samples of such a batch."""
@@ -110,7 +111,7 @@ class _Server:
         return layout.tensors(self._pixels[place:][: layout.bytes_for(count)], count)
 
     def make(self, indices: Ints, epoch: int, seed: int) -> Sequence[Task]:
-        self._dataset._ahead(indices)
+        self._dataset.ahead(indices)
         return self._workers.make(indices, epoch, seed)
 
 
@@ -220,7 +221,7 @@ class Processes(Workers):
         enough = not self.size or self._free() >= self._count
         return self._broken is None and self._pid == os.getpid() and enough
 
-    def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
+    def begin(self, dataset: LoaderDataset, transform: Transform, batch_transform: BatchTransform = None) -> None:
         self._filling = 0
         settings = _pickled({"dataset": dataset, "transform": transform, "batch_transform": batch_transform})
         if settings == self._settings:
@@ -255,8 +256,9 @@ class Processes(Workers):
     ) -> list[Future[list[Any]]]:
         place = self._place(memory, layout)
         tasks = [
-            self._submit("decode", place, layout, len(indices), some, indices[some], crops[some].tobytes())
+            self._submit("decode", place, layout, len(indices), some, indices[some], share)
             for some in split(len(indices), self._step)
+            for share in [crops[some].tobytes() if crops.dtype.names else crops[some]]
         ]
         return tasks if ending is None else [*tasks, after(tasks, lambda: self._finish(memory, layout, ending))]
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch.utils.data import RandomSampler, Sampler
 
-from packer._datasets.concat import ConcatImageDataset
-from packer._datasets.protocol import Readable
+from packer._datasets.concat import ConcatBatches
+from packer._datasets.protocol import LoaderDataset
 from packer._datasets.sample_view import places_in
 from packer._table import Ints
 from packer.errors import warn
@@ -207,7 +207,7 @@ class Course:
 
     Parameters
     ----------
-    images : Readable
+    images : LoaderDataset
     sampler : OrderSampler or iterable of int, optional
         As for `Loader`.
     shuffle : bool
@@ -216,7 +216,7 @@ class Course:
 
     Attributes
     ----------
-    images : Readable
+    images : LoaderDataset
     order : OrderSampler or ForeignOrder
 
     Raises
@@ -225,7 +225,7 @@ class Course:
         If the sampler is none, or contradicts the other arguments.
     """
 
-    def __init__(self, images: Readable, sampler: Any, *, shuffle: bool, seed: int | None) -> None:
+    def __init__(self, images: LoaderDataset, sampler: Any, *, shuffle: bool, seed: int | None) -> None:
         self._images = images
         self._seed = int(torch.empty((), dtype=torch.int64).random_()) if seed is None else seed_of(seed)
         self._is_agreed = seed is not None  # among all ranks that there may be
@@ -253,12 +253,12 @@ class Course:
         self.order, self._chose_order = order, False
 
     @property
-    def images(self) -> Readable:
+    def images(self) -> LoaderDataset:
         """What is read."""
         return self._images
 
     @images.setter
-    def images(self, images: Readable) -> None:
+    def images(self, images: LoaderDataset) -> None:
         _require_fitting(self.order, images)
         self._images = images
 
@@ -282,7 +282,8 @@ class Course:
     @property
     def crop_seed(self) -> int:
         """The seed of the crops: that of a state, or the dataset's, or else that of the course."""
-        own = self._seed if self.images.seed is None else self.images.seed
+        seed = self.images.traits().seed
+        own = self._seed if seed is None else seed
         return own if self._restored is None else self._restored
 
     def agree(self, seeds_transforms: bool = False) -> None:
@@ -292,7 +293,8 @@ class Course:
         if self._is_agreed or world == self._agreed_among:
             return
         self._agreed_among = world
-        if not (shuffles or ((self.images.randoms or seeds_transforms) and self.images.seed is None)):
+        traits = self.images.traits()
+        if not (shuffles or ((traits.random or seeds_transforms) and traits.seed is None)):
             return
         self._seed = agreed(self._seed)
         if shuffles:
@@ -304,16 +306,15 @@ class Course:
             "version": _VERSION,
             "sampler": self.order.state_dict(done),
             "crop_seed": self.crop_seed,
-            "pack": self.images._identity(),
+            "pack": self.images.identity(),
             "images": self._images_made,
             "batch_size": batch_size,
         }
 
     @property
     def _images_made(self) -> dict[str, str]:
-        """What packer makes of each image, as text."""
-        made = {name: getattr(self.images, name) for name in ("crop", "augment", "views")}
-        return {name: " ".join(repr(value).split()) for name, value in made.items() if value is not None}
+        """What is done to each image, as text."""
+        return dict(self.images.traits().settings)
 
     def state_of_next_epoch(self, batch_size: int) -> dict[str, Any]:
         """Return the state at the beginning of the epoch after this one."""
@@ -334,13 +335,14 @@ class Course:
             raise TypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
         if "version" not in state:
             order_seed = None if self._chose_order else self.order.seed
-            require_same_seeds(state, order_seed, self.images.seed if self.images.randoms else None)
+            traits = self.images.traits()
+            require_same_seeds(state, order_seed, traits.seed if traits.random else None)
             self.order.load_state_dict(state)
             self._take(number_in(state, "seed"))
             return
         require_version(state, _VERSION)
         crop_seed = number_in(state, "crop_seed")
-        require_same(state, "pack", self.images._identity(), f"Here is {self.images!r}: open the samples of that run.")
+        require_same(state, "pack", self.images.identity(), f"Here is {self.images!r}: open the samples of that run.")
         if batch_size is not None:
             require_same(state, "batch_size", batch_size, "Make the Loader with that one, or load with strict=False.")
         self.order.load_state_dict(state.get("sampler", {}))
@@ -355,9 +357,9 @@ class Course:
         self._restored = crop_seed
 
 
-def say_what_is_slow(images: Readable, sampler: object) -> None:
+def say_what_is_slow(images: LoaderDataset, sampler: object) -> None:
     """Say once in this process that a random order over a pack at a URL fetches its samples one by one."""
-    if not images._remote or not isinstance(sampler, ShuffleSampler | RandomSampler) or _said:
+    if images.fetching(1) is None or not isinstance(sampler, ShuffleSampler | RandomSampler) or _said:
         return
     _said.add("random order")
     warn(
@@ -368,12 +370,12 @@ def say_what_is_slow(images: Readable, sampler: object) -> None:
     )
 
 
-def _require_fitting(order: OrderSampler | ForeignOrder, images: Readable) -> None:
+def _require_fitting(order: OrderSampler | ForeignOrder, images: LoaderDataset) -> None:
     """Raise ValueError where an order is of other samples than there are."""
     if isinstance(order, OrderSampler):
         order.require_samples(len(images))
-    if isinstance(order, MixSampler) and isinstance(images, ConcatImageDataset):
-        order.require_datasets(images.datasets, whole=images._chosen is None)
+    if isinstance(order, MixSampler) and isinstance(images, ConcatBatches):
+        order.require_datasets(images.dataset.datasets, whole=images.dataset._chosen is None)
 
 
 def _with_turns(draws: Iterable[tuple[Ints, Ints | None]], length: int) -> Iterator[Ints]:

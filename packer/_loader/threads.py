@@ -29,9 +29,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from packer._datasets.memory import IMAGES, Layout, Slot, fresh, images_in
-from packer._datasets.preparation import Transform, drawing_from, generators
-from packer._datasets.protocol import Readable
+from packer._datasets.generators import drawing_from, generators
+from packer._datasets.memory import IMAGES, Layout, Slot, fresh
+from packer._datasets.pipeline import Transform
+from packer._datasets.protocol import LoaderDataset
 from packer._images.geometry import Crops
 from packer._images.numbers import Mixture, Numbers, writer
 from packer._images.operations import Operations
@@ -398,7 +399,7 @@ Memory = dict[str, torch.Tensor]
 """The pixels of a batch by the names of its parts: see `Layout`."""
 
 Begin = Callable[[Any], Make]
-"""What takes the images of a batch, as `images_in` gives them, and returns what decodes slices of it."""
+"""Takes the memory of a batch, and returns what decodes slices of it."""
 
 BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated
 
@@ -444,10 +445,10 @@ class Workers(abc.ABC):
         return True
 
     @abc.abstractmethod
-    def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
+    def begin(self, dataset: LoaderDataset, transform: Transform, batch_transform: BatchTransform = None) -> None:
         """Begin an epoch over `dataset`; `transform` takes the place of the dataset's; the other is of batches."""
 
-    def ahead(self, dataset: Readable, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
+    def ahead(self, dataset: LoaderDataset, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
         """Yield chunks of indices; what they need is fetched while chunks before are read, if that helps the workers.
 
         When one of `block` neighbours is wanted, which begin at a multiple of `block`, all are wanted soon.
@@ -555,20 +556,21 @@ class Threads(Workers):
         self._threads = threads
         self.step = min(max(self._in_work // max(threads * _TASKS_A_THREAD, 1), 1), _MOST_IN_A_TASK)
 
-    def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
+    def begin(self, dataset: LoaderDataset, transform: Transform, batch_transform: BatchTransform = None) -> None:
         self._dataset, self._transform, self._batch_transform = dataset, transform, batch_transform
-        transforms = dataset._transforms_items(transform)
+        transforms = dataset.traits(transform).transforms
         self._seeding = transforms and self._alone and self._threads == 1 and not self._resizable
         self._watching = transforms and (self._threads > 1 or self._resizable) and not self.drew
         self.end()  # the threads of an epoch before, which are at rest
         self._crews = [Crew(self._threads) if self._threads else Caller()]
 
-    def ahead(self, dataset: Readable, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
-        if not dataset._remote:
+    def ahead(self, dataset: LoaderDataset, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
+        fetching = dataset.fetching(block)
+        if fetching is None:
             yield from chunks
             return
         length, waiting = len(dataset), deque[Ints]()
-        together, most = dataset._together(block)
+        together, most = fetching
         asked, first = np.zeros(-(-length // together), bool), True
         for indices in chunks:
             groups, places = np.unique(indices % length // together, return_index=True)
@@ -576,7 +578,7 @@ class Threads(Workers):
             groups = groups[~asked[groups]]
             asked[groups] = True
             wanted = (groups[:, None] * together + np.arange(together)).ravel()
-            dataset._ahead(wanted[wanted < length])
+            dataset.ahead(wanted[wanted < length])
             waiting.append(indices)
             if first or sum(map(len, waiting)) > most:  # the first chunk is begun while more is asked for
                 yield waiting.popleft()
@@ -619,12 +621,12 @@ class Threads(Workers):
         self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, ending: Ending | None = None
     ) -> Sequence[Task]:
         step, decoded = self.step, layout.decoded(memory)  # another thread may change the step meanwhile
-        make = self._dataset._begun(indices, crops, decoded, step, layout.decoded_numbers)
-        return self._job(memory, layout, make, split(len(indices), step), ending)
+        begin = self._dataset.begin(indices, crops, len(indices), step, layout.decoded_numbers)
+        return self._job(memory, layout, begin(slice(None), decoded), split(len(indices), step), ending)
 
     def go_on(self, memory: Memory, layout: Layout, begin: Begin, ending: Ending | None = None) -> Sequence[Task]:
         count = memory[layout.parts[0].name].shape[0]  # Python does the len() of a tensor
-        return self._job(memory, layout, begin(images_in(layout.decoded(memory))), split(count, self.step), ending)
+        return self._job(memory, layout, begin(layout.decoded(memory)), split(count, self.step), ending)
 
     def _job(
         self, memory: Memory, layout: Layout, make: Make, slices: Sequence[slice], ending: Ending | None
@@ -663,7 +665,7 @@ class Threads(Workers):
         return [Job(self._put, make, split(len(indices), self.step))]
 
     def _items(self, indices: Ints, epoch: int, seed: int) -> list[Any]:
-        return self._dataset._items(indices, epoch, seed, self._transform, self._seeding)
+        return self._dataset.items(indices, epoch, seed, self._transform, self._seeding)
 
     def _watched(self, indices: Ints, epoch: int, seed: int) -> list[Any]:
         before = generators()
