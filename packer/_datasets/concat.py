@@ -412,9 +412,8 @@ class ConcatBatches(TorchDataset):
         ]
         return gathered(len(indices), parts)
 
-    def fill(
-        self, indices: Ints, choices: Crops, memory: Memory, numbers: Numbers | Lookup | None = None
-    ) -> list[Values]:
+    def _fill(self, indices: Ints, choices: Crops, memory: Memory, numbers: Numbers | Lookup | None) -> list[Values]:
+        """Write the images of some samples, as each dataset does; return their values beside the tensors."""
         found: dict[int, Values] = {}
         for share in self.dataset._shares(indices):
             here, count = share.here.tolist(), len(share.here)
@@ -427,10 +426,20 @@ class ConcatBatches(TorchDataset):
     def begin(
         self, indices: Ints, choices: Crops, batch: int, step: int, numbers: Numbers | Lookup | None = None
     ) -> Begin:
-        if len(self._batches) > 1 or not len(indices):
-            return super().begin(indices, choices, batch, step, numbers)
-        (share,) = self.dataset._shares(indices)
-        return self._batches[0].begin(share.indices, choices, batch, step, numbers)
+        if len(self._batches) == 1 and len(indices):
+            (share,) = self.dataset._shares(indices)
+            return self._batches[0].begin(share.indices, choices, batch, step, numbers)
+
+        def begin(some: slice, memory: Memory) -> Callable[[slice], list[Values]]:
+            own, crops = indices[some], choices[some]
+
+            def decode(part: slice) -> list[Values]:
+                share = {name: pixels[part] for name, pixels in memory.items()}
+                return self._fill(own[part], crops[part], share, numbers)
+
+            return decode
+
+        return begin
 
     def items(
         self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False

@@ -84,8 +84,6 @@ class Layout(NamedTuple):
     parts: tuple[Part, ...]
     numbers: Numbers | Lookup | None = None
     """What the images become, if anything: right when they are decoded, unless they are parts of their own first."""
-    levels_only: bool = False
-    """Whether the dataset writes uint8 levels alone, so that others convert them."""
 
     @property
     def with_images(self) -> bool:
@@ -109,10 +107,10 @@ class Layout(NamedTuple):
     def with_numbers(self, numbers: Numbers | Lookup, *, beside: bool) -> Layout:
         """Return a layout of the same pixels, of which the images become numbers.
 
-        With `beside`, and where the dataset writes levels only, the numbers have memory of their own: the levels stay.
+        With `beside` the numbers have memory of their own, so that something may come between: the levels stay.
         """
         become = [part._replace(dtype=numbers.dtype, planes=numbers.planes) for part in self.images]
-        if beside or self.levels_only:
+        if beside:
             made = [part._replace(name=part.name + _AS_NUMBERS) for part in become]
             return Layout((*self.parts, *made), numbers)
         named = {part.name: part for part in become}
@@ -173,13 +171,13 @@ class Layout(NamedTuple):
 
 
 def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
-    """Return the layout that a dataset says: a whole one, or height and width of images that it writes as levels."""
+    """Return the layout that a dataset says: a whole one, or height and width of its images."""
     if found is None or isinstance(found, Layout):
         return found
     height, width = map(operator.index, found)
     if min(height, width) < 1:
         raise ValueError(f"layout() is the height and width of images, 1 or more, not {found!r}")
-    return Layout((Part(IMAGES, (height, width), 3),), levels_only=True)
+    return Layout((Part(IMAGES, (height, width), 3),))
 
 
 class _Place(NamedTuple):

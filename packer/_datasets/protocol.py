@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from packer._datasets.fields import Parts, Values
 from packer._datasets.lookup import Lookup
-from packer._datasets.memory import Layout
+from packer._datasets.memory import IMAGES, Layout, layout_of
 from packer._datasets.pipeline import Transform
-from packer._images.numbers import Numbers
+from packer._images.numbers import Numbers, write
 from packer._table import Ints, Labels
 
 __all__ = [
@@ -79,11 +80,14 @@ class Fetching(NamedTuple):
 class LoaderDataset(abc.ABC):
     """A dataset that `packer.Loader` reads: derive from this class to give the Loader a dataset of your own.
 
-    Two methods are abstract: ``__len__`` and `items`. With these the Loader's threads make items, and collate them. A
-    dataset whose images have one size may write them into the memory of the batch, which saves a copy, and lets the
-    Loader normalize and mix them in C: it has `layout`, `labels` and `fill` as well. Every other method has a default.
+    It has ``__len__`` and one of these:
 
-    Threads call the methods at the same time, and processes call those of a pickled copy.
+    * `items`, which makes the items of some samples. The Loader collates them.
+    * `layout`, `labels` and `fill`, where images have one size: they are written into the memory of the batch, which
+      saves a copy, and lets the Loader normalize and mix them in C.
+
+    Every other method has a default. Threads call the methods at the same time, and processes call those of a pickled
+    copy.
 
     `indices` are an (N,) int64 array. An index may have a multiple of ``len(self)`` added to it, which counts how often
     the sample came before in this epoch: ``indices % len(self)`` are the samples. Let random choices be a function of
@@ -95,11 +99,12 @@ class LoaderDataset(abc.ABC):
     def __len__(self) -> int:
         """Return the number of samples."""
 
-    @abc.abstractmethod
     def items(
         self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
     ) -> list[Any]:
         """Return the items of some samples, such as ``(image, label)``, as the Loader's `collate_fn` takes them.
+
+        The default fills images of the `layout` and applies the transform to each (3, height, width) uint8 tensor.
 
         Parameters
         ----------
@@ -117,6 +122,15 @@ class LoaderDataset(abc.ABC):
         CorruptPackError, ImageError
             If a sample cannot be read, so that another may take its place; see `replacements`.
         """
+        layout = layout_of(self.layout())
+        if layout is None:
+            raise NotImplementedError(f"{type(self).__name__} needs the method items, or layout, labels and fill")
+        memory = layout.tensors(np.empty(layout.bytes_for(len(indices)), np.uint8), len(indices))
+        self.fill(indices, self.choose(indices, epoch, seed), memory)
+        labels = self.labels(indices)
+        images = memory[IMAGES].unbind(0)
+        both = zip(images, labels.tolist() if isinstance(labels, np.ndarray) else labels, strict=True)
+        return [(image if transform is None else transform(image), label) for image, label in both]
 
     def traits(self, transform: Transform = None) -> Traits:
         """Return facts about the dataset; `transform` is the Loader's own."""
@@ -151,9 +165,7 @@ class LoaderDataset(abc.ABC):
         """
         return np.zeros((len(indices), 0))
 
-    def fill(
-        self, indices: Ints, choices: npt.NDArray[Any], memory: Memory, numbers: Numbers | Lookup | None = None
-    ) -> list[Values] | None:
+    def fill(self, indices: Ints, choices: npt.NDArray[Any], memory: Memory) -> None:
         """Write the images of some samples into memory; used with a `layout`.
 
         Parameters
@@ -163,13 +175,6 @@ class LoaderDataset(abc.ABC):
             Those of `choose`.
         memory : mapping
             ``memory["image"]`` is an (N, 3, height, width) uint8 tensor, RGB, laid out channels last.
-        numbers : optional
-            None for a dataset whose `layout` is a size: the Loader converts the images.
-
-        Returns
-        -------
-        list of dict, optional
-            The values of each sample beside the tensors, where items are dicts of fields; else nothing.
 
         Raises
         ------
@@ -177,7 +182,7 @@ class LoaderDataset(abc.ABC):
             As of `items`.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} has a layout, and needs the method fill(indices, choices, memory, numbers)"
+            f"{type(self).__name__} has a layout, and needs the method fill(indices, choices, memory)"
         )
 
     def begin(
@@ -194,18 +199,22 @@ class LoaderDataset(abc.ABC):
 
         Parameters
         ----------
-        indices, choices, numbers
+        indices, choices
             As of `fill`.
         batch : int
             How many samples a batch has; the last one may have fewer.
         step : int
             How many samples of a batch a thread decodes at a time.
+        numbers : optional
+            The numbers that ``memory["image"]`` has in place of uint8 levels, as the Loader's `normalize` and `dtype`
+            say.
 
         Returns
         -------
         callable
             ``begin(some, memory)`` takes the slice of the samples that is a batch; it returns ``decode(part)``, which
-            takes a slice of that batch, on any thread, and returns the list of `fill`.
+            takes a slice of that batch, on any thread, and returns a list: of the values of each sample beside the
+            tensors where items are dicts of fields, and else an empty one.
         """
 
         def begin(some: slice, memory: Memory) -> Callable[[slice], list[Values]]:
@@ -213,7 +222,13 @@ class LoaderDataset(abc.ABC):
 
             def decode(part: slice) -> list[Values]:
                 share = {name: pixels[part] for name, pixels in memory.items()}
-                return self.fill(own[part], chosen[part], share, numbers) or []
+                if numbers is None:
+                    self.fill(own[part], chosen[part], share)
+                else:
+                    levels = _levels_for(share[IMAGES])
+                    self.fill(own[part], chosen[part], {**share, IMAGES: levels})
+                    _convert(levels, numbers, share[IMAGES])
+                return []
 
             return decode
 
@@ -241,6 +256,18 @@ class LoaderDataset(abc.ABC):
 
     def ahead(self, indices: Ints) -> None:
         """Request the bytes of samples, in this order, without waiting; called where `fetching` is not None."""
+
+
+def _levels_for(images: torch.Tensor) -> torch.Tensor:
+    """Return memory for the uint8 levels of images that become numbers."""
+    return torch.empty(images.shape, dtype=torch.uint8, memory_format=torch.channels_last)
+
+
+def _convert(levels: torch.Tensor, numbers: Numbers | Lookup, out: torch.Tensor) -> None:
+    if isinstance(numbers, Lookup):
+        numbers.write(levels.permute(0, 2, 3, 1).numpy(), out)
+    else:
+        write(numbers, levels, out, slice(None))
 
 
 class ItemsError(Exception):

@@ -425,6 +425,10 @@ class Reader(ValueAccess):
         found = {place: data for place, _, data in self.read_rows(self.positions(indices))}
         return [found[place] for place in range(len(found))]
 
+    def _fetch_image(self, row: Row) -> Buffer:
+        """Return the data of a row as its checksum was taken of them; errors as `_fetch`."""
+        return self._fetch(row.offset, row.size)
+
     def require_column(self, name: str) -> None:
         """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
         if self.table.checksum(name) != self.manifest.columns.get(name):
