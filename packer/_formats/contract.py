@@ -34,7 +34,7 @@ from packer._manifest import Manifest
 from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import NOWHERE, Descriptor
 from packer._storage.place import Place
-from packer._table import COLUMNS, Buffer, Ints, Names, Row, Sample, Table
+from packer._table import COLUMNS, Buffer, Ints, Names, Sample, Table
 
 __all__ = ["NOTHING", "Contents", "Frame", "GrowingFiles", "PackAccess", "Placed", "Places", "Writer"]
 
@@ -203,10 +203,6 @@ class PackAccess(abc.ABC):
     @abc.abstractmethod
     def _fetch(self, offset: int, size: int) -> Buffer:
         """Return the `size` bytes at a row's `offset`; CorruptPackError where there are none."""
-
-    def _fetch_image(self, row: Row) -> Buffer:
-        """Return the data of a row as its checksum was taken of them; errors as `_fetch`."""
-        return self._fetch(row.offset, row.size)
 
     def stored(self) -> Table:
         """Return the table with the sizes that samples have in the files, which may be grey pixels."""

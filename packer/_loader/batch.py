@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
 
 from packer._datasets.fields import Parts
-from packer._datasets.items import good
-from packer._datasets.memory import IMAGES, Layout, images_in
-from packer._datasets.preparation import Transform, drawing_from
-from packer._datasets.protocol import Readable
-from packer._images.geometry import Crops
+from packer._datasets.generators import drawing_from
+from packer._datasets.memory import IMAGES, Layout, images_in, layout_of
+from packer._datasets.pipeline import Transform
+from packer._datasets.protocol import LoaderDataset
 from packer._images.numbers import Mixture, Numbers, writer
 from packer._images.operations import Operations, parted
 from packer._loader.collate import Collation, UnevenError, collate_items
@@ -54,8 +54,8 @@ Memory = dict[str, torch.Tensor]
 SliceFunction = Callable[[slice], Sequence[Any] | None]
 """Does the work at a slice of a batch, on any thread; returns the results of the slice, if there are any."""
 
-Begin = Callable[[Any], SliceFunction]
-"""Takes the images of a batch, as `images_in` returns them; returns the function that decodes a slice of it."""
+Begin = Callable[[Memory], SliceFunction]
+"""Takes the memory of a batch; returns the function that decodes a slice of it."""
 
 BatchTransform = Callable[[Any], Any] | None
 
@@ -76,10 +76,12 @@ class BatchPlan:
 
     Attributes
     ----------
-    dataset : Readable
+    dataset : LoaderDataset
     normalizer : Normalizer
     layout : Layout, optional
         The layout of batches whose images are decoded into their places; None where items are made and collated.
+    parts : Parts, optional
+        The keys of items that are dicts; see `Traits`.
     epoch, seed : int
         They decide the crops, and the random numbers of whole batches.
     transform : callable, optional
@@ -100,9 +102,10 @@ class BatchPlan:
         Whether they are augmented there, too.
     """
 
-    dataset: Readable
+    dataset: LoaderDataset
     normalizer: Normalizer
     layout: Layout | None = None
+    parts: Parts | None = None
     epoch: int = 0
     seed: int = 0
     transform: Transform = None
@@ -123,12 +126,11 @@ class BatchPlan:
             If there is a transform of batches, or batches are augmented on a device, and nothing is decoded into its
             place; or batches cannot be mixed.
         """
-        _require_mixable(self.mix, self.dataset._parts, self.dataset.views)
+        traits = self.dataset.traits(self.transform)
+        _require_mixable(self.mix, traits.parts, traits.views)
         _refuse_mixing(self.batch_transform)
-        layout = self.dataset._in_place(self.transform) if self.collate is default_collate else None
-        if self.augments_on_device and (
-            layout is None or self.dataset._parts is not None or self.batch_transform is not None
-        ):
+        layout = layout_of(self.dataset.layout(self.transform)) if self.collate is default_collate else None
+        if self.augments_on_device and (layout is None or traits.parts is not None or self.batch_transform is not None):
             raise ValueError(
                 'augment_on="device" is for images that are decoded into their batch: give the dataset a crop= of a '
                 "fixed size or views=, and neither fields= nor transform= nor batch_transform= nor collate_fn="
@@ -138,9 +140,11 @@ class BatchPlan:
                 "batch_transform is for RGB images that are decoded into their batch: give the dataset a crop= of a "
                 "fixed size, and neither transform= nor collate_fn= nor views= nor another mode="
             )
-        return replace(self, layout=self._with_numbers(layout) if layout is not None and layout.with_images else layout)
+        if layout is not None and layout.with_images:
+            layout = self._with_numbers(layout, traits.parts)
+        return replace(self, layout=layout, parts=traits.parts)
 
-    def _with_numbers(self, layout: Layout) -> Layout:
+    def _with_numbers(self, layout: Layout, parts: Parts | None) -> Layout:
         """Return a layout in which workers write images as numbers, where they can."""
         normalizer, mix = self.normalizer, self.mix
         if normalizer.channels != 3:
@@ -150,7 +154,7 @@ class BatchPlan:
         if mix is not None and mix.makes_fractions and not normalizer.makes_fractions:
             raise ValueError(f"{mix!r} makes fractions of pixels: say normalize= or dtype=torch.float32")
         numbers = None if self.on_device else normalizer.numbers
-        if numbers is None or _has_other_images(self.dataset._parts):
+        if numbers is None or _has_other_images(parts):
             return layout
         return layout.with_numbers(numbers, beside=mix is not None or self.batch_transform is not None)
 
@@ -159,8 +163,8 @@ class BatchPlan:
     ) -> Iterator[BatchJob]:
         """Yield the jobs of batches.
 
-        Crops and labels are chosen for a whole chunk of indices at a time, which is cheap. With a `step`, the decoding
-        of slices of so many images is prepared for a whole chunk, too.
+        Crops are chosen for a whole chunk of indices at a time, which is cheap. With a `step`, the decoding of slices
+        of so many images is prepared for a whole chunk, too.
         """
         for indices in chunks:
             if drop_last:
@@ -172,20 +176,17 @@ class BatchPlan:
 
     def _jobs_in_place(self, indices: Ints, layout: Layout, batch_size: int, step: int) -> Iterator[BatchJob]:
         dataset, batches, firsts = self.dataset, split(len(indices), batch_size), indices[::batch_size]
-        crops, operations = dataset._choose_crops(indices, self.epoch, self.seed), None
+        choices, operations = dataset.choose(indices, self.epoch, self.seed), None
         if self.augments_on_device:
-            crops, operations = parted(crops)
-        begin = None
-        if step:
-            begin = dataset._begun_ahead(indices, crops, batch_size, step, layout.decoded_numbers)
+            choices, operations = parted(choices)
+        begin = dataset.begin(indices, choices, batch_size, step, layout.decoded_numbers) if step else None
         mixtures, seeds = self._mixtures(firsts, layout), self._transform_seeds(firsts)
-        labels = _labels_of(dataset, indices, batches)
-        for some, mixture, seed, of_batch in zip(batches, mixtures, seeds, labels, strict=True):
+        for some, mixture, seed in zip(batches, mixtures, seeds, strict=True):
             yield BatchJob(
                 self,
                 indices[some],
-                crops[some],
-                of_batch,
+                choices[some],
+                _as_batch(dataset.labels(indices[some])) if self.parts is None else None,
                 mixture,
                 Postprocess.of(layout, mixture, seed),
                 None if operations is None else operations[some],
@@ -204,15 +205,11 @@ class BatchPlan:
         drawn = uniforms(self.seed + _OF_TRANSFORMS, self.epoch, firsts, 1)[:, 0]
         return [int(number * 2**53) for number in drawn]
 
-    def replacement(self, job: BatchJob) -> BatchJob:
-        """Return a job in the same memory, in which other samples replace those that cannot be read."""
-        dataset = self.dataset
-        assert dataset._replaced is not None
-
-        def require(index: int) -> None:
-            dataset._require_good(index, self.epoch, self.seed)
-
-        indices = good(job.indices, len(dataset), require, dataset._replaced)
+    def replacement(self, job: BatchJob) -> BatchJob | None:
+        """Return a job with other samples in place of those that cannot be read; None where that is an error."""
+        indices = self.dataset.replacements(job.indices, self.epoch, self.seed)
+        if indices is None:
+            return None
         (other,) = self.jobs([indices], len(indices))
         other.memory = job.memory
         return other
@@ -253,13 +250,12 @@ class BatchPlan:
     def _collated(self, job: BatchJob, memory: Memory | None, results: list[Any]) -> Any:
         if self.collation is None or (memory is None and self.collate is not default_collate):
             return (images_in(memory), job.labels) if memory is not None else collate_items(self.collate, results)
-        parts = self.dataset._parts
-        if parts is not None and parts.is_target:
+        if self.parts is not None and self.parts.is_target:
             return [image for image, _ in results], [target for _, target in results]
         try:
             return self.collation.of_items(results) if memory is None else self.collation.batch(memory, results)
         except UnevenError as error:
-            raise ValueError(f"{self.dataset._called(int(job.indices[error.place]))}: {error.reason}") from None
+            raise ValueError(f"{self.dataset.describe(int(job.indices[error.place]))}: {error.reason}") from None
 
 
 class BatchFuture(Protocol):
@@ -284,8 +280,8 @@ class BatchJob:
     plan : BatchPlan
     indices : (N,) int64 array
         The samples, with their turns.
-    crops : (N,) or (N, V) array of CROP, optional
-        None where items are made.
+    choices : (N, ...) array, optional
+        The random choices of the dataset for the samples, such as crops; None where items are made.
     labels : tensor or sequence, optional
         None where they are made with the items, or belong to their fields.
     mixture : Mixture, optional
@@ -304,7 +300,7 @@ class BatchJob:
 
     plan: BatchPlan
     indices: Ints
-    crops: Crops | None = None
+    choices: npt.NDArray[Any] | None = None
     labels: Any = None
     mixture: Mixture | None = None
     postprocess: Postprocess | None = None
@@ -385,17 +381,7 @@ def _transform_in_place(transform: Callable[[Any], Any], images: torch.Tensor, s
         images.copy_(made.clone() if same_memory else made)  # such as images that are transposed without a copy
 
 
-def _labels_of(dataset: Readable, indices: Ints, batches: Sequence[slice]) -> Iterable[Any]:
-    """Return the labels of batches; None for each where they are among the fields."""
-    if dataset._parts is not None:
-        return [None] * len(batches)
-    if dataset.target_transform is not None:  # a user's function: called when the job of its batch is made
-        return (_as_batch(dataset._targets_of(indices[some])) for some in batches)
-    labels = dataset._targets_of(indices)
-    return [_as_batch(labels[some]) for some in batches]
-
-
-def _as_batch(targets: Labels | list[Any]) -> Any:
+def _as_batch(targets: Labels | Sequence[Any]) -> Any:
     if isinstance(targets, np.ndarray):
         return torch.from_numpy(targets.copy())
     return default_collate(tuple(targets))  # type: ignore[arg-type]  # texts stay a tuple, as torch makes of items
@@ -413,7 +399,7 @@ def mixtures_of(mix: Mixing, seed: int, epoch: int, firsts: Ints, size: tuple[in
     return [mix.choose(*size, row) for row in uniforms(seed + _OF_MIXTURES, epoch, firsts, mix.randoms)]
 
 
-def _require_mixable(mix: Any, parts: Parts | None, views: object) -> None:
+def _require_mixable(mix: Any, parts: Parts | None, views: int) -> None:
     """Raise TypeError or ValueError where `mix` is no Mixing, or items cannot be mixed."""
     if mix is None:
         return
@@ -422,7 +408,7 @@ def _require_mixable(mix: Any, parts: Parts | None, views: object) -> None:
             "mix is packer's, such as packer.augment.MixUp(num_classes=1000), or packer.augment.RandomChoice of such, "
             f"not {named(mix)}"
         )
-    if views is not None:
+    if views:
         raise ValueError("mix= mixes one image of each sample with another, and views= make several")
     if parts is None:
         return

@@ -31,7 +31,7 @@ from torch.utils.data.dataloader import (
 
 from packer._datasets.concat import UnreadableError, readable
 from packer._datasets.memory import require_same_process
-from packer._datasets.protocol import ItemsError, Readable
+from packer._datasets.protocol import ItemsError, TorchDataset
 from packer._loader.batch import BatchJob, BatchPlan
 from packer._loader.loader import WorkerCache
 from packer._loader.prefetch import Normalizer
@@ -135,7 +135,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         """Return the plan of batches that threads make; None where torch makes the batches."""
         try:
             images = self._images()
-            plan = BatchPlan(images, Normalizer(channels_last=False), images._in_batches())
+            plan = BatchPlan(images, Normalizer(channels_last=False), images.batch_layout())
         except ItemsError as error:
             self._warn_once(f"packer's threads do not make these batches, but torch's DataLoader does, as {error}")
             return None
@@ -146,17 +146,20 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         warn_of_random_order(images, getattr(self.batch_sampler, "sampler", None))
         return plan
 
-    def _images(self) -> Readable:
+    def _images(self) -> TorchDataset:
         if not self._auto_collation:
             raise ItemsError("batch_size=None makes no batches")
         if self.collate_fn is not default_collate:
             raise ItemsError("collate_fn= makes batches of items")
         try:
-            return readable(self.dataset)
+            images = readable(self.dataset)
         except UnreadableError as error:
             raise ItemsError(error.reason) from None
         except (TypeError, ValueError, IndexError) as error:  # which torch may raise of a sample, or never
             raise ItemsError(f"the datasets are not read as one: {error}") from None
+        if not isinstance(images, TorchDataset):
+            raise ItemsError("the dataset makes its items by itself")
+        return images
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:
@@ -256,7 +259,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     def _pack(self) -> str | None:
         """A name of these very samples, as a Loader has it."""
         try:
-            return readable(self.dataset)._identity()
+            return readable(self.dataset).identity()
         except (TypeError, ValueError, IndexError):  # of something that torch's own way reads
             return None
 
@@ -280,17 +283,18 @@ class _Epochs:
         self._of: tuple[Any, ...] | None = None
         self._count = 0
 
-    def next(self, images: Readable, base_seed: int, restored: tuple[int, int] | None) -> tuple[int, int]:
+    def next(self, images: TorchDataset, base_seed: int, restored: tuple[int, int] | None) -> tuple[int, int]:
         """Return seed and epoch of the next pass, those of a state if there is one."""
-        first, moves = images._crop_epoch if images._seeded else (0, 0)
-        of = (first, moves) if images._seeded else (base_seed,)
+        first, moves = images.crop_epoch if images.seeded else (0, 0)
+        of = (first, moves) if images.seeded else (base_seed,)
         if of != self._of:
             self._of, self._count = of, 0
         if restored is not None:
             self._count = restored[1] - first + 1
             return restored
         self._count += 1
-        return base_seed if images.seed is None else images.seed, first + self._count - 1
+        seed = images.traits().seed
+        return base_seed if seed is None else seed, first + self._count - 1
 
 
 class ResumePoint(NamedTuple):
@@ -438,7 +442,7 @@ class ThreadsPass(CountedPass):
 
     def _begin(self, loader: DataLoader[Any], plan: BatchPlan) -> None:
         self._images, progress = plan.dataset, self._progress
-        progress.seeded = self._images._seeded
+        progress.seeded = self._images.seeded
         progress.crops = loader._epochs.next(self._images, int(self._base_seed), progress.point.crops)
         self._turns = Turns(len(self._images))
         for samples in (*progress.point.before, *self._skipped):
@@ -469,7 +473,7 @@ class ThreadsPass(CountedPass):
 
     def _open_workers(self, batch_size: int) -> Workers:
         """Return workers for batches of about a size; they are given back when this pass is gone."""
-        each = self._images._threads
+        each = self._images.threads
         threads = self._num_workers * each if self._num_workers or each == 1 else each
         count = max(self._batches_ahead, 1)
         settings = WorkerSettings(0, threads, False, batch_size * count, count, self._plan.pinned, False)
@@ -486,8 +490,8 @@ class ThreadsPass(CountedPass):
             rows = self._turns.of(indices)
             if not len(rows):
                 default_collate([])  # raises the error that torch raises for a batch without samples
-            if self._images._remote:
-                self._images._ahead(rows)
+            if self._images.fetching(1) is not None:
+                self._images.ahead(rows)
             (job,) = self._plan.jobs([rows], len(rows), step=workers.step)
             workers.submit(job)
         except Exception as error:

@@ -20,7 +20,7 @@ from torch.utils.data import default_collate
 
 from packer._datasets.concat import readable
 from packer._datasets.memory import require_same_process
-from packer._datasets.preparation import require_callable
+from packer._datasets.pipeline import require_callable
 from packer._loader.autotune import ThreadTuner
 from packer._loader.batch import BatchJob, BatchPlan, cancel, chunk_size
 from packer._loader.collate import collation_of
@@ -163,7 +163,7 @@ class Loader:
         self._normalizer = Normalizer(**self._numbers)
         require_callable("batch_transform", batch_transform)
         self.transform, self.batch_transform, self.mix = transform, batch_transform, mix
-        self.collate_fn, self._pad, self._collation = collate_fn, pad, collation_of(images._parts, pad)
+        self.collate_fn, self._pad, self._collation = collate_fn, pad, collation_of(images.traits().parts, pad)
         self._plan(0, 0)  # which refuses settings that contradict each other
         self._pass_waits = False  # an iterator was made, of which no batch was taken yet
         self._progress = _Progress()
@@ -189,7 +189,7 @@ class Loader:
     @dataset.setter
     def dataset(self, dataset: Any) -> None:
         images = readable(dataset)
-        self._collation = collation_of(images._parts, self._pad)
+        self._collation = collation_of(images.traits().parts, self._pad)
         self._sampling.images = images
         self._dataset = dataset
 
@@ -342,7 +342,7 @@ class Loader:
         one_thread_each = bool(self.processes) and self.threads <= self.processes and not self._auto
         if self.mix is not None or self.batch_transform is not None:
             return True
-        return one_thread_each and self._sampling.images._transforms_items(self.transform)
+        return one_thread_each and self._sampling.images.traits(self.transform).transforms
 
     @property
     def _worker_settings(self) -> WorkerSettings:

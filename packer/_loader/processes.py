@@ -27,12 +27,11 @@ import numpy.typing as npt
 import torch
 
 from packer._datasets.memory import Layout, SharedMemory, Slot, page_lock
-from packer._datasets.preparation import Transform
-from packer._datasets.protocol import Readable
-from packer._images.geometry import Crops
+from packer._datasets.pipeline import Transform
+from packer._datasets.protocol import LoaderDataset
 from packer._images.operations import crops_from
 from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Memory, Postprocess, split
-from packer._loader.threads import BATCHES_THE_LOOP_MAY_KEEP, Threads, Workers, WorkerSettings
+from packer._loader.threads import BATCHES_THE_LOOP_MAY_KEEP, Choices, Threads, Workers, WorkerSettings
 from packer._storage.system import interrupts_held
 from packer._table import Ints
 from packer.errors import WorkerError
@@ -108,7 +107,7 @@ class Processes(Workers):
         enough = not self.size or self._free() >= self._count
         return self._broken is None and self._pid == os.getpid() and enough
 
-    def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
+    def begin(self, dataset: LoaderDataset, transform: Transform, batch_transform: BatchTransform = None) -> None:
         self._filling = 0
         pickled = _pickled({"dataset": dataset, "transform": transform, "batch_transform": batch_transform})
         if pickled == self._pickled:
@@ -138,11 +137,11 @@ class Processes(Workers):
         self._filling += 1
         return slot.tensors(layout, count)
 
-    def _decode(self, job: BatchJob, layout: Layout, memory: Memory, crops: Crops) -> Sequence[BatchFuture]:
+    def _decode(self, job: BatchJob, layout: Layout, memory: Memory, choices: Choices) -> Sequence[BatchFuture]:
         count, indices = len(job.indices), job.indices
         region = _Region(memory[layout.parts[0].name].data_ptr() - self._address, layout, count)
         futures = [
-            self._request("decode", region, some, indices[some], crops[some].tobytes())
+            self._request("decode", region, some, indices[some], _as_bytes(choices[some]))
             for some in split(count, self._step)
         ]
         postprocess = job.postprocess
@@ -250,6 +249,11 @@ def _pickled(settings: Mapping[str, Any]) -> bytes:
                 "module, which lambdas and functions within others do not; or leave out processes="
             ) from error
         raise
+
+
+def _as_bytes(choices: Choices) -> Choices | bytes:
+    """Return crops as bytes, whose dtype takes longer to pickle than they do; other choices as they are."""
+    return choices.tobytes() if choices.dtype.names else choices
 
 
 def _shares(threads: int, processes: int) -> list[int]:
@@ -430,20 +434,21 @@ class _Server:
         self._workers.resize(threads)
         return []
 
-    def decode(self, region: _Region, some: slice, indices: Ints, crops: bytes) -> Sequence[BatchFuture]:
+    def decode(self, region: _Region, some: slice, indices: Ints, choices: Choices | bytes) -> Sequence[BatchFuture]:
         """Decode `some` of the samples of a batch."""
-        self._dataset._ahead(indices)  # while threads are at work at earlier requests
+        self._dataset.ahead(indices)  # while threads are at work at earlier requests
         layout = region.layout
-        shape = (len(indices), layout.views) if layout.views else (len(indices),)
+        if isinstance(choices, bytes):
+            choices = crops_from(choices, (len(indices), layout.views) if layout.views else (len(indices),))
         part = {name: tensor[some] for name, tensor in region.tensors(self._pixels).items()}
-        return self._workers.decode(indices, crops_from(crops, shape), part, layout)
+        return self._workers.decode(indices, choices, part, layout)
 
     def postprocess(self, region: _Region, some: slice, postprocess: Postprocess) -> Sequence[BatchFuture]:
         """Postprocess `some` of the samples of a batch."""
         return self._workers.postprocess(postprocess, region.tensors(self._pixels), region.layout, some)
 
     def make_items(self, indices: Ints, epoch: int, seed: int) -> Sequence[BatchFuture]:
-        self._dataset._ahead(indices)
+        self._dataset.ahead(indices)
         return self._workers.make_items(indices, epoch, seed)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch.utils.data import RandomSampler, Sampler
 
-from packer._datasets.concat import ConcatImageDataset
-from packer._datasets.protocol import Readable
+from packer._datasets.concat import ConcatBatches
+from packer._datasets.protocol import LoaderDataset
 from packer._datasets.sample_view import places_in
 from packer._table import Ints
 from packer.errors import warn
@@ -44,7 +44,7 @@ class SamplingState:
 
     Parameters
     ----------
-    images : Readable
+    images : LoaderDataset
     sampler : OrderSampler or iterable of int, optional
         As for `Loader`.
     shuffle : bool
@@ -53,7 +53,7 @@ class SamplingState:
 
     Attributes
     ----------
-    images : Readable
+    images : LoaderDataset
     order : OrderSampler or IterableOrder
 
     Raises
@@ -62,7 +62,7 @@ class SamplingState:
         If the sampler is none, or contradicts the other arguments.
     """
 
-    def __init__(self, images: Readable, sampler: Any, *, shuffle: bool, seed: int | None) -> None:
+    def __init__(self, images: LoaderDataset, sampler: Any, *, shuffle: bool, seed: int | None) -> None:
         self._images = images
         self._seed = int(torch.empty((), dtype=torch.int64).random_()) if seed is None else seed_of(seed)
         self._is_agreed = seed is not None  # among all ranks that there may be
@@ -90,12 +90,12 @@ class SamplingState:
         self.order, self._chose_order = order, False
 
     @property
-    def images(self) -> Readable:
+    def images(self) -> LoaderDataset:
         """The dataset that is read."""
         return self._images
 
     @images.setter
-    def images(self, images: Readable) -> None:
+    def images(self, images: LoaderDataset) -> None:
         _require_samples(self.order, images)
         self._images = images
 
@@ -119,8 +119,10 @@ class SamplingState:
     @property
     def crop_seed(self) -> int:
         """The seed of the crops: that of a state, or the dataset's, or else the Loader's."""
-        own = self._seed if self.images.seed is None else self.images.seed
-        return own if self._restored is None else self._restored
+        if self._restored is not None:
+            return self._restored
+        seed = self.images.traits().seed
+        return self._seed if seed is None else seed
 
     def agree_on_seed(self, seeds_transforms: bool = False) -> None:
         """Let all ranks have the seed that rank 0 drew, if anything depends on it. All ranks call this."""
@@ -129,7 +131,8 @@ class SamplingState:
         if self._is_agreed or world == self._agreed_among:
             return
         self._agreed_among = world
-        if not (shuffles or ((self.images.randoms or seeds_transforms) and self.images.seed is None)):
+        traits = self.images.traits()
+        if not (shuffles or ((traits.random or seeds_transforms) and traits.seed is None)):
             return
         self._seed = agreed(self._seed)
         if shuffles:
@@ -141,16 +144,10 @@ class SamplingState:
             "version": _VERSION,
             "sampler": self.order.state_dict(done),
             "crop_seed": self.crop_seed,
-            "pack": self.images._identity(),
-            "images": self._images_made,
+            "pack": self.images.identity(),
+            "images": dict(self.images.traits().settings),
             "batch_size": batch_size,
         }
-
-    @property
-    def _images_made(self) -> dict[str, str]:
-        """The settings by which packer makes each image, as text."""
-        made = {name: getattr(self.images, name) for name in ("crop", "augment", "views")}
-        return {name: " ".join(repr(value).split()) for name, value in made.items() if value is not None}
 
     def state_of_next_epoch(self, batch_size: int) -> dict[str, Any]:
         """Return the state at the beginning of the epoch after this one."""
@@ -171,18 +168,20 @@ class SamplingState:
             raise TypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
         if "version" not in state:
             order_seed = None if self._chose_order else self.order.seed
-            require_same_seeds(state, order_seed, self.images.seed if self.images.randoms else None)
+            traits = self.images.traits()
+            require_same_seeds(state, order_seed, traits.seed if traits.random else None)
             self.order.load_state_dict(state)
             self._take(number_in(state, "seed"))
             return
         require_version(state, _VERSION)
         crop_seed = number_in(state, "crop_seed")
-        require_same(state, "pack", self.images._identity(), f"Here is {self.images!r}: open the samples of that run.")
+        require_same(state, "pack", self.images.identity(), f"Here is {self.images!r}: open the samples of that run.")
         if batch_size is not None:
             require_same(state, "batch_size", batch_size, "Make the Loader with that one, or load with strict=False.")
         self.order.load_state_dict(state.get("sampler", {}))
         self._take(crop_seed)
-        then, now = state.get("images", self._images_made), self._images_made
+        now = dict(self.images.traits().settings)
+        then = state.get("images", now)
         if then != now:
             warn(f"the state is of a run that made other images of the samples: {then!r}, and here it is {now!r}")
 
@@ -192,17 +191,17 @@ class SamplingState:
         self._restored = crop_seed
 
 
-def _require_samples(order: OrderSampler | IterableOrder, images: Readable) -> None:
+def _require_samples(order: OrderSampler | IterableOrder, images: LoaderDataset) -> None:
     """Raise ValueError where an order is of other samples than there are."""
     if isinstance(order, OrderSampler):
         order.require_samples(len(images))
-    if isinstance(order, MixSampler) and isinstance(images, ConcatImageDataset):
-        order.require_datasets(images.datasets, whole=images._chosen is None)
+    if isinstance(order, MixSampler) and isinstance(images, ConcatBatches):
+        order.require_datasets(images.dataset.datasets, whole=images.dataset._chosen is None)
 
 
-def warn_of_random_order(images: Readable, sampler: object) -> None:
+def warn_of_random_order(images: LoaderDataset, sampler: object) -> None:
     """Warn once in this process that a random order over a pack at a URL fetches its samples one by one."""
-    if not images._remote or not isinstance(sampler, ShuffleSampler | RandomSampler) or _warned:
+    if images.fetching(1) is None or not isinstance(sampler, ShuffleSampler | RandomSampler) or _warned:
         return
     _warned.add("random order")
     warn(

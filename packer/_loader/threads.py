@@ -19,24 +19,29 @@ from concurrent.futures import CancelledError
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from packer._datasets.generators import generators
 from packer._datasets.items import BAD
-from packer._datasets.memory import Layout, Slot, fresh, images_in, pinned
-from packer._datasets.preparation import Transform, generators
-from packer._datasets.protocol import Readable
-from packer._images.geometry import Crops
+from packer._datasets.memory import Layout, Slot, fresh, pinned
+from packer._datasets.pipeline import Transform
+from packer._datasets.protocol import Fetching, LoaderDataset
 from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Memory, Postprocess, SliceFunction, split
 from packer._table import Ints
 from packer.errors import warn
 
 __all__ = [
     "BATCHES_THE_LOOP_MAY_KEEP",
+    "Choices",
     "SlicedFuture",
     "ThreadPool",
     "Threads",
     "WorkerSettings",
     "Workers",
 ]
+
+Choices = npt.NDArray[Any]
+"""The random choices of a dataset for its samples: see `LoaderDataset.choose`."""
 
 BATCHES_THE_LOOP_MAY_KEEP = 3  # batches that the training loop may keep before new memory is allocated
 _MOST_IN_A_SLICE = 64  # images; the few steps of Python of a slice find the caches full of pixels
@@ -98,10 +103,10 @@ class Workers(abc.ABC):
         return True
 
     @abc.abstractmethod
-    def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
+    def begin(self, dataset: LoaderDataset, transform: Transform, batch_transform: BatchTransform = None) -> None:
         """Begin a pass over a dataset, with a transform of images that replaces the dataset's, and one of batches."""
 
-    def fetch_ahead(self, dataset: Readable, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
+    def fetch_ahead(self, dataset: LoaderDataset, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
         """Yield chunks of indices; samples at a URL are fetched while earlier chunks are read, if that helps.
 
         When one of `block` neighbours is read, which begin at a multiple of `block`, all of them are read soon.
@@ -115,12 +120,12 @@ class Workers(abc.ABC):
     def submit(self, job: BatchJob) -> None:
         """Begin to work at a job, in its memory if it has some."""
         layout = job.plan.layout
-        if layout is None or job.crops is None:
+        if layout is None or job.choices is None:
             job.futures = self._make_items(job)
             return
         if job.memory is None:
             job.memory = self._allocate(len(job.indices), layout)
-        job.futures = self._decode(job, layout, job.memory, job.crops)
+        job.futures = self._decode(job, layout, job.memory, job.choices)
 
     def finish(self, job: BatchJob) -> Any:
         """Wait for a job and return its batch, in which other samples may replace those that cannot be read."""
@@ -128,10 +133,10 @@ class Workers(abc.ABC):
         try:
             results = job.results()
         except BAD:
-            if plan.dataset._replaced is None:
-                raise
             job.wait()  # workers write into the memory, which is filled anew
             other = plan.replacement(job)
+            if other is None:
+                raise
             self.submit(other)
             job.futures = other.futures  # the caller waits for them if this is interrupted
             job, results = other, other.results()
@@ -149,10 +154,10 @@ class Workers(abc.ABC):
         """Return memory for a batch of `count` samples, of any content."""
 
     @abc.abstractmethod
-    def _decode(self, job: BatchJob, layout: Layout, memory: Memory, crops: Crops) -> Sequence[BatchFuture]:
+    def _decode(self, job: BatchJob, layout: Layout, memory: Memory, choices: Choices) -> Sequence[BatchFuture]:
         """Begin to decode the samples of a job into memory, and to postprocess them.
 
-        The results of the futures are the values that the batch has beside its memory, see `_begun` of a dataset.
+        The results of the futures are the values that the batch has beside its memory, see `LoaderDataset.fill`.
         """
 
     @abc.abstractmethod
@@ -228,16 +233,17 @@ class Threads(Workers):
         self._threads = threads
         self.step = min(max(self._images // max(threads * _SLICES_A_THREAD, 1), 1), _MOST_IN_A_SLICE)
 
-    def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
+    def begin(self, dataset: LoaderDataset, transform: Transform, batch_transform: BatchTransform = None) -> None:
         self._dataset, self._transform, self._batch_transform = dataset, transform, batch_transform
-        transforms = dataset._transforms_items(transform)
+        transforms = dataset.traits(transform).transforms
         self._seeding = transforms and self._alone and self._threads == 1 and not self._resizable
         self._watching = transforms and (self._threads > 1 or self._resizable) and not self.drew
         self.end()  # the threads of an earlier pass, which are at rest
         self._pools = [ThreadPool(self._threads)]
 
-    def fetch_ahead(self, dataset: Readable, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
-        return _fetched_ahead(dataset, chunks, block) if dataset._remote else chunks
+    def fetch_ahead(self, dataset: LoaderDataset, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
+        fetching = dataset.fetching(block)
+        return chunks if fetching is None else _fetched_ahead(dataset, chunks, fetching)
 
     def resize(self, threads: int) -> None:
         with self._resizing:
@@ -271,25 +277,26 @@ class Threads(Workers):
             self._slots[number] = slot
         return slot
 
-    def _decode(self, job: BatchJob, layout: Layout, memory: Memory, crops: Crops) -> Sequence[SlicedFuture]:
+    def _decode(self, job: BatchJob, layout: Layout, memory: Memory, choices: Choices) -> Sequence[SlicedFuture]:
         step, then = self.step, None  # another thread may change the step meanwhile
         if job.begin is None:
-            decode = self._function(job.indices, crops, memory, layout, step)
+            decode = self._function(job.indices, choices, memory, layout, step)
         else:
-            decode, job.begin = job.begin(images_in(layout.decoded(memory))), None
+            decode, job.begin = job.begin(layout.decoded(memory)), None
         count = len(job.indices)
         if (postprocess := job.postprocess) is not None:
             then = postprocess.function(layout, memory, self._batch_transform), postprocess.slices(count, step)
         return [SlicedFuture(self._put, decode, split(count, step), then)]
 
-    def decode(self, indices: Ints, crops: Crops, memory: Memory, layout: Layout) -> Sequence[SlicedFuture]:
+    def decode(self, indices: Ints, choices: Choices, memory: Memory, layout: Layout) -> Sequence[SlicedFuture]:
         """Begin to decode some samples of a batch into their part of its memory."""
         step = self.step
-        decode = self._function(indices, crops, memory, layout, step)
+        decode = self._function(indices, choices, memory, layout, step)
         return [SlicedFuture(self._put, decode, split(len(indices), step))]
 
-    def _function(self, indices: Ints, crops: Crops, memory: Memory, layout: Layout, step: int) -> SliceFunction:
-        return self._dataset._begun(indices, crops, layout.decoded(memory), step, layout.decoded_numbers)
+    def _function(self, indices: Ints, choices: Choices, memory: Memory, layout: Layout, step: int) -> SliceFunction:
+        begin = self._dataset.begin(indices, choices, len(indices), step, layout.decoded_numbers)
+        return begin(slice(None), layout.decoded(memory))
 
     def postprocess(
         self, postprocess: Postprocess, memory: Memory, layout: Layout, some: slice
@@ -306,7 +313,7 @@ class Threads(Workers):
 
         def make(some: slice) -> list[Any]:
             before = generators() if watched and some.start == 0 else None
-            items = self._dataset._items(indices[some], epoch, seed, self._transform, self._seeding)
+            items = self._dataset.items(indices[some], epoch, seed, self._transform, self._seeding)
             if before is not None and generators() != before:
                 self.drew = True
             return items
@@ -314,10 +321,10 @@ class Threads(Workers):
         return [SlicedFuture(self._put, make, split(len(indices), self.step))]
 
 
-def _fetched_ahead(dataset: Readable, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
+def _fetched_ahead(dataset: LoaderDataset, chunks: Iterator[Ints], fetching: Fetching) -> Iterator[Ints]:
     """Yield chunks of indices as `Workers.fetch_ahead`."""
     length, waiting = len(dataset), deque[Ints]()
-    together, most = dataset._together(block)
+    together, most = fetching
     ordered, first = np.zeros(-(-length // together), bool), True
     for indices in chunks:
         groups, begins = np.unique(indices % length // together, return_index=True)
@@ -325,7 +332,7 @@ def _fetched_ahead(dataset: Readable, chunks: Iterator[Ints], block: int) -> Ite
         groups = groups[~ordered[groups]]
         ordered[groups] = True
         samples = (groups[:, None] * together + np.arange(together)).ravel()
-        dataset._ahead(samples[samples < length])
+        dataset.ahead(samples[samples < length])
         waiting.append(indices)
         if first or sum(map(len, waiting)) > most:  # the first chunk is begun while more is ordered
             yield waiting.popleft()

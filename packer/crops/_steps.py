@@ -238,6 +238,9 @@ class CenterCut(_Cut):
             record = record.after_padding(self.padding, self.size)
         return super().after(record)
 
+    def size_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        return self.size  # as `sizes`, in a tenth of the time
+
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
         out = np.stack([crops["out_height"], crops["out_width"]], 1)
         missing = np.maximum(sizes - out, 0)
@@ -331,6 +334,9 @@ class Mirrored(Step):
     def sizes(self, sizes: Pairs) -> Pairs:
         return sizes
 
+    def size_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        return size
+
     def choose(self, sizes: Pairs, random: Floats) -> Ints:
         return (random < self.p).astype(np.int64)
 
@@ -378,6 +384,9 @@ class RandomResizedCut(Step):
 
     @property
     def fixed(self) -> tuple[int, int]:
+        return self.size
+
+    def size_of(self, size: tuple[int, int]) -> tuple[int, int]:
         return self.size
 
     def choose(self, sizes: Pairs, random: Floats) -> Ints:

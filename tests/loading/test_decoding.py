@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from packer._conversion.pipeline import Recipe
-from packer._datasets.batch_decoder import BatchDecoder, Offer, addresses_of_numbers
+from packer._datasets.batch_decoder import BatchDecoder, NativeTasks, addresses_of_numbers
 from packer._datasets.open import open_dataset
 from packer._formats import open_pack
 from packer._images import native
@@ -70,7 +70,7 @@ def test_a_batch_is_decoded_by_c_alone(codec: str, photo_tree: Path, packs: Pack
     images, indices = torch.empty((4, 8, 8, 3), dtype=torch.uint8).permute(0, 3, 1, 2), np.arange(4)
     crops = decoder.choose_crops(RandomResizedCrop(8), indices, 0, 0)
     assert decoder._in_c
-    offer = Offer(reader, decoder._locating, indices, crops[:, None], 4, 3, None)
+    offer = NativeTasks(reader, decoder._locating, indices, crops[:, None], 4, 3, None)
     offer.aim(0, 4, [images])
     assert offer.decode(0, 3) == offer.decode(3, 4) == []
 
@@ -131,7 +131,7 @@ def test_a_call_of_c_has_few_pixels_and_usual_images_take_one(
         rows = np.arange(len(sides)) % len(reader)
         crops = np.array([Box.of((0, 0, *side), (1, 1), out=side) for side in sides], CROP)[:, None]
         locating = Locating(reader.table, raw=False, checked=True)
-        offer = Offer(reader, locating, rows, crops, len(sides), len(sides), None)
+        offer = NativeTasks(reader, locating, rows, crops, len(sides), len(sides), None)
         calls = offer._calls(0, len(sides))
         pixels = [sides[place][0] * sides[place][1] for place in offer.places]
     assert [index for begin, end in calls for index in range(begin, end)] == list(range(len(sides)))

@@ -11,7 +11,7 @@ import torch
 
 from packer import Loader, RandomResizedCrop, View, augment, open_dataset
 from packer._conversion.convert import convert
-from packer._datasets.preparation import drawing_from
+from packer._datasets.generators import drawing_from
 from packer._images.numbers import Mixture
 from packer._loader.batch import mixtures_of
 from packer._loader.prefetch import DeviceBatch, Normalizer
