@@ -22,6 +22,7 @@ One sample in the layout of another tool.
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,7 +255,7 @@ class PackAccess(abc.ABC):
         """
         return [""]
 
-    @property
+    @functools.cached_property  # a reader stays at its place, and a batch needs this many times
     def remote(self) -> bool:
         """Whether another machine is asked for the bytes of samples."""
         return self.place.remote

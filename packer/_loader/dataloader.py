@@ -441,6 +441,7 @@ class ThreadsPass(CountedPass):
         return begun
 
     def _begin(self, loader: DataLoader[Any], plan: BatchPlan) -> None:
+        assert isinstance(plan.dataset, TorchDataset)
         self._images, progress = plan.dataset, self._progress
         progress.seeded = self._images.seeded
         progress.crops = loader._epochs.next(self._images, int(self._base_seed), progress.point.crops)

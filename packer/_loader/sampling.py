@@ -114,7 +114,7 @@ class SamplingState:
         warn_of_random_order(self.images, self.sampler)
         if isinstance(self.order, IterableOrder):
             return in_turns(self.order.chunks(size), len(self.images))
-        return _with_turns(self.order.chunks_with_turns(size), len(self.images))
+        return _with_turns(self.order._begin()._remaining(size), len(self.images))
 
     @property
     def crop_seed(self) -> int:

@@ -11,16 +11,17 @@ import numpy.typing as npt
 import torch
 
 from packer._images.extension import _native
+from packer._images.geometry import sides_of
 from packer._images.native import crop_steps
-from packer._images.native.crop_steps import RULE, RULES
+from packer._images.native.crop_steps import RULE, RULES, require_uniform
 from packer._images.operations import KINDS, LONGEST_MOVED, NO_FILL, Operations, nothing
 from packer._table import Ints
 from packer.augment._mixup import ChoiceOfMixings, Mixing, shares_of
 from packer.augment._settings import named
 from packer.crops._crop import Crop, Frozen
-from packer.crops._geometry import Pairs, sides_of
+from packer.crops._geometry import Pairs
 from packer.crops._rules import probability
-from packer.crops._steps import Floats, refuse, require_uniform
+from packer.crops._steps import Floats, refuse
 from packer.errors import ImageError
 
 __all__ = [

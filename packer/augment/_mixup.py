@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from packer._images.extension import _native
+from packer._images.native.crop_steps import require_uniform
 from packer._images.numbers import Mixture
 from packer.augment._settings import count_of, real
 from packer.crops._crop import Frozen
-from packer.crops._steps import Floats, require_uniform
+from packer.crops._steps import Floats
 
 __all__ = ["ChoiceOfMixings", "CutMix", "MixUp", "Mixing", "mixed_images", "mixed_labels", "shares_of"]
 

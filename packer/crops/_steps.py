@@ -41,7 +41,6 @@ __all__ = [
     "between",
     "inside",
     "refuse",
-    "require_uniform",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -61,14 +60,6 @@ def inside(limits: tuple[float, float], random: Floats) -> Floats:
     """Return numbers from the first to the second of two limits."""
     low, high = limits
     return between(low, high, random)
-
-
-def require_uniform(random: Floats, shape: tuple[int, ...]) -> None:
-    """Raise ValueError where random numbers that somebody gave have another shape, or are not in [0, 1)."""
-    if random.shape != shape:
-        raise ValueError(f"random has the shape {shape}, not {random.shape}")
-    if random.size and not (random.min() >= 0 and random.max() < 1):  # C believes it: they become places in tables
-        raise ValueError("random has numbers from 0 to before 1, and others were given")
 
 
 _ADDITIVE = ("constant", "edge")  # padding twice is padding once with both margins

@@ -20,6 +20,7 @@ from packer._storage.packfile import LOCATION, MEMORY
 from packer._table import Buffer, Ints
 
 __all__ = [
+    "LEVELS",
     "PREFERRED",
     "TASK",
     "WHOLE_JPEGS",
@@ -78,7 +79,9 @@ class CodedNumbers(NamedTuple):
 
 
 _NO_NUMBERS = CodedNumbers(np.zeros(0, np.float32), 0, False)
-_LEVELS = 0, 0, 0, False  # of `become_in_c`, where levels stay levels
+LEVELS = 0, 0, 0, False
+"""The result of `become_in_c` where levels stay levels."""
+
 
 if _native is not None and (
     TASK.names != tuple(_native.TASK_FIELDS.split()) or OPERATION.names != tuple(_native.OPERATION_FIELDS.split())
@@ -148,7 +151,7 @@ def decode_one(  # noqa: PLR0917
     location = MEMORY, image.ctypes.data, image.size, raw, *size, 0, 0, 0, 0, 0
     task = np.array((*location, *box, address), np.int64)
     changes, each = (0, 0) if operations is None else (operations.ctypes.data, operations.shape[1])
-    return not _native.decode_into(task.ctypes.data, 1, changes, each, *_LEVELS)
+    return not _native.decode_into(task.ctypes.data, 1, changes, each, *LEVELS)
 
 
 def decode_into(

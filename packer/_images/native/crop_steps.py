@@ -14,7 +14,7 @@ from packer._images.geometry import CROP, Box, Crops
 from packer._images.operations import OPERATION, Operations
 from packer._table import Ints
 
-__all__ = ["ANY", "KINDS", "RULE", "RULES", "STEP", "choose", "choose_drawn", "decide", "uniforms"]
+__all__ = ["ANY", "KINDS", "RULE", "RULES", "STEP", "choose", "choose_drawn", "decide", "require_uniform", "uniforms"]
 
 KINDS = (
     *("resized", "resized by side", "center cut", "random cut", "random resized cut", "mirrored", "padded"),
@@ -89,6 +89,14 @@ def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> npt.NDArray[
     key = _signed(seed), _signed(epoch)
     _native.uniforms(*key, indices.ctypes.data, len(indices), randoms, numbers.ctypes.data)
     return numbers
+
+
+def require_uniform(random: npt.NDArray[np.float64], shape: tuple[int, ...]) -> None:
+    """Raise ValueError where a caller's random numbers have another shape, or are not in [0, 1)."""
+    if random.shape != shape:
+        raise ValueError(f"random has the shape {shape}, not {random.shape}")
+    if random.size and not (random.min() >= 0 and random.max() < 1):  # C believes it: they become places in tables
+        raise ValueError("random has numbers from 0 to before 1, and others were given")
 
 
 def _signed(number: int) -> int:
