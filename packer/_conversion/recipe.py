@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packer._codecs import CODECS, TO_8_BIT
+from packer._codecs import CODECS
+from packer._conversion.options import ImageOptions, options_of
 from packer._images.decode import fast_decoder
 from packer._images.encode import jpeg_encoder
 from packer._images.geometry import MAX_PIXELS, Box
@@ -23,10 +24,9 @@ from packer._images.jpeg_tiles import require_transcoder
 from packer._images.resize import ResizeSpec, require_kernel
 from packer.errors import OptionError
 
-__all__ = ["AUDITS", "EXIF_POLICIES", "Change", "Recipe"]
+__all__ = ["Change", "Recipe"]
 
-EXIF_POLICIES = ("ignore", "apply")
-AUDITS = ("structure", "decode")
+_OPTIONS = dict(options_of(ImageOptions))
 
 _LIBRARIES = {
     "turbojpeg": ("simplejpeg", "simplejpeg"),
@@ -37,10 +37,6 @@ _LIBRARIES = {
 }
 """What the manifest calls a library, and the module that knows its version: OpenCV comes in four distributions."""
 
-_RECORDED = {"audit": "check"}
-"""What the manifest calls a field, where that is another name."""
-_YOUNGER = ("recode", "to_8_bit")
-"""Fields that manifests of the schema did not have from the beginning."""
 _ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and name != "raw")
 
 
@@ -89,14 +85,10 @@ class Recipe:
     to_8_bit: str | None = None
 
     def __post_init__(self) -> None:
-        for value, allowed, what in [
-            (self.codec, tuple(CODECS), "codec"),
-            (self.exif, EXIF_POLICIES, "exif"),
-            (self.audit, AUDITS, "audit"),
-            (self.to_8_bit, (None, *TO_8_BIT), "to_8_bit"),
-        ]:
-            if value not in allowed:
-                raise ValueError(f"{what} is one of {', '.join(filter(None, allowed))}, not {value!r}")
+        for name in ("codec", "exif", "audit", "to_8_bit"):
+            value, choices = getattr(self, name), _OPTIONS[name].choices
+            if value not in choices and (name, value) != ("to_8_bit", None):
+                raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
         if not 1 <= self.quality <= 100:
             raise ValueError(f"quality is 1 to 100, not {self.quality}")
         if self.codec == "keep" and self.resize is not None:
@@ -111,15 +103,15 @@ class Recipe:
             raise OptionError(f"--recode encodes files anew, as {', '.join(_ENCODED)}; --codec {self.codec} does not")
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as the manifest records them; those in `_YOUNGER` only where they decide something."""
-        said = {name: value for name, value in asdict(self).items() if name not in _YOUNGER or value}
-        return {_RECORDED.get(name, name): value for name, value in said.items()}
+        """Return the fields as the manifest records them; the younger ones only where they decide something."""
+        values = asdict(self).items()
+        return {_OPTIONS[name].recorded or name: value for name, value in values if value or not _OPTIONS[name].younger}
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
         """Return the recipe whose `settings` a manifest recorded; ValueError where they are none."""
         try:
-            fields = {recorded: name for name, recorded in _RECORDED.items()}
+            fields = {option.recorded: name for name, option in _OPTIONS.items() if option.recorded}
             values = {fields.get(name, name): value for name, value in settings.items()}
             if values.get("resize") is not None:
                 values["resize"] = ResizeSpec(**values["resize"])
