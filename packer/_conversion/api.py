@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from packer._conversion import append as appending, index as indexing, merge as merging
+from packer._conversion.append import append
 from packer._conversion.convert import ConversionProgress, Summary
+from packer._conversion.index import index
+from packer._conversion.merge import merge
 from packer._conversion.options import ImageOptions, OutputOptions, values_of
-from packer._conversion.request import ConversionRequest, speaking_of_arguments
+from packer._conversion.request import ConversionRequest
 from packer._conversion.run_parts import convert_in_parts
 from packer._conversion.stream import stream_source
 from packer._conversion.upload import UploadedConversion
@@ -21,12 +23,11 @@ from packer._conversion.workspace import check_destination
 from packer._fields import Field
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, local_path, user_path
-from packer.errors import OptionError
+from packer.errors import OptionError, option
 
 __all__ = ["append", "convert", "index", "merge", "pack"]
 
 
-@speaking_of_arguments
 def convert(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str],
@@ -267,15 +268,10 @@ def convert(
         with UploadedConversion(request, None if scratch is None else user_path(scratch)) as conversion:
             return conversion.upload(conversion.made or _converted(conversion.request, request.dst, progress))
     if scratch is not None:
-        raise OptionError("--scratch is for a URL as DST: here, the pack is made where it stays")
+        raise OptionError(f"{option('scratch')} is for a URL as DST: here, the pack is made where it stays")
     if request.parts is None:
         request.require_destination()
     return _converted(request, request.dst, progress)
-
-
-append = speaking_of_arguments(appending.append, convert)
-index = speaking_of_arguments(indexing.index, convert)
-merge = speaking_of_arguments(merging.merge)
 
 
 def _converted(
@@ -287,7 +283,6 @@ def _converted(
     return request.convert(request.open(destination, request.classes()), progress)
 
 
-@speaking_of_arguments
 def pack(
     samples: Iterable[Mapping[str, Any]],
     dst: str | os.PathLike[str],

@@ -27,7 +27,7 @@ from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, shown, user_path
 from packer._table import Names
-from packer.errors import DestinationError, OptionError, SourceError, printable
+from packer.errors import DestinationError, OptionError, SourceError, option, printable
 
 __all__ = ["append"]
 
@@ -193,7 +193,8 @@ def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Seq
 
 def _other_fields(problem: str) -> SourceError:
     return SourceError(
-        f"{problem}. A part has the pack's fields, in the same order: say the --field and --column that the pack was "
+        f"{problem}. A part has the pack's fields, in the same order: say the {option('fields')} and "
+        f"{option('columns')} that the pack was "
         "made with, or convert others to a pack of their own"
     )
 
@@ -235,7 +236,7 @@ def _part(request: ConversionRequest, source: Source, progress: Callable[[Conver
     if os.path.islink(place) or not is_pack(place) or not _is_made(place, source, request):
         raise DestinationError(
             f"{printable(place)}: a part of other images, whose appending was interrupted. Append those first, or say "
-            "--fresh to drop that part."
+            f"{option('fresh', True)} to drop that part."
         )
     remove(WorkspacePaths(place).directory)
     with open_pack(place) as reader:

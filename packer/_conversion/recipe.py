@@ -22,7 +22,7 @@ from packer._images.encode import jpeg_encoder
 from packer._images.geometry import MAX_PIXELS, Box
 from packer._images.jpeg_tiles import require_transcoder
 from packer._images.resize import ResizeSpec, require_kernel
-from packer.errors import OptionError
+from packer.errors import OptionError, option
 
 __all__ = ["Change", "Recipe"]
 
@@ -93,14 +93,18 @@ class Recipe:
             raise ValueError(f"quality is 1 to 100, not {self.quality}")
         if self.codec == "keep" and self.resize is not None:
             raise OptionError(
-                "--codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp, bmp or raw"
+                f"{option('codec', 'keep')} stores the files' own bytes, which cannot be resized; use jpeg, "
+                "png, webp, bmp or raw"
             )
         if self.to_8_bit is not None and self.codec == "keep":
-            raise OptionError("--to-8-bit is for pixels that are encoded, and files keep their own bytes")
+            raise OptionError(f"{option('to_8_bit')} is for pixels that are encoded, and files keep their own bytes")
         if self.tiles and self.codec not in ("keep", "jpeg"):
-            raise OptionError(f"--tiles makes parts of JPEGs; --codec {self.codec} has none")
+            raise OptionError(f"{option('tiles', True)} makes parts of JPEGs; {option('codec', self.codec)} has none")
         if self.recode and self.codec not in _ENCODED:
-            raise OptionError(f"--recode encodes files anew, as {', '.join(_ENCODED)}; --codec {self.codec} does not")
+            raise OptionError(
+                f"{option('recode', True)} encodes files anew, as {', '.join(_ENCODED)}; "
+                f"{option('codec', self.codec)} does not"
+            )
 
     def settings(self) -> dict[str, Any]:
         """Return the fields as the manifest records them; the younger ones only where they decide something."""

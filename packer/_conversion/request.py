@@ -14,19 +14,15 @@ turns them into its arguments: ``on_error='skip'``.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
-import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar
 
 from packer._account import Account, BadSamples
-from packer._codecs import CODECS, LOSSY, TO_8_BIT
+from packer._codecs import LOSSY
 from packer._containers import find_container, keys_said, named_paths
 from packer._conversion.convert import (
     ConversionProgress,
@@ -79,27 +75,32 @@ from packer._sources import (
 from packer._storage.place import place_of
 from packer._storage.remote.urls import is_url, parse, shown
 from packer._storage.system import require_count
-from packer.errors import ImageError, NotAPackError, OptionError, PackerError, PackNotFoundError, SourceError, printable
+from packer.errors import (
+    NotAPackError,
+    OptionError,
+    PackNotFoundError,
+    SourceError,
+    flag,
+    option,
+    printable,
+)
 
 __all__ = [
     "ConversionRequest",
     "SourceRequest",
-    "as_arguments",
     "format_options",
     "is_pack",
     "is_table",
-    "option",
     "refuse_of_container",
     "source_of_objects",
-    "speaking_of_arguments",
     "texts_of",
 ]
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _OF_A_DISK = {
-    "file_fields": "--field",
-    "annotations": "--coco, --voc and --yolo",
-    "any_image": "--any-image",
+    "file_fields": option("fields"),
+    "annotations": f"{option('coco')}, {option('voc')} and {option('yolo')}",
+    "any_image": option("any_image", True),
     "container_keys": "--key",
 }
 """What is read of files on a disk alone."""
@@ -160,90 +161,12 @@ def _shown(src: Path) -> str:
     return shown(src) if is_url(src) else printable(src)
 
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-_VALUES = ("skip", "fail", "null", "same", "union", "class", "int", "float", "tab", *TO_8_BIT, *CODECS)
-_COMMANDS = r"`[^`]*`|^  packer .*$"  # they are quoted, and stay
-_PREFIXES = re.compile(r"--prefix ('[^']*'|\S+)(?: --prefix ('[^']*'|\S+))+")
-_COLUMN = r"(?:(?<=path-column )|(?<=label-column ))(?!(?:and|or|says?|is)\b)\w+"
-_VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|[0-9]+|'[^']*'|{_COLUMN}"
-_QUOTED = r"""(?<!\w)'[^'\n]*'(?!\w)|"[^"\n]*\""""  # names and values, which stay
-_OPTION = re.compile(rf"{_QUOTED}|(?<![^\s(\[])--(no-)?([a-z]+(?:-[a-z0-9]+)*)(?![\w/.-]\w|/)(?: ({_VALUE})(?!\w))?")
-
-
-def speaking_of_arguments(function: Callable[_P, _R], others: Callable[..., Any] | None = None) -> Callable[_P, _R]:
-    """Let the errors of a function speak of its arguments in place of options, and of those of `others`."""
-    parameters = {
-        name: parameter
-        for one in (others, function)
-        if one is not None
-        for name, parameter in inspect.signature(one).parameters.items()
-    }
-
-    @functools.wraps(function)
-    def speaking(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return function(*args, **kwargs)
-        except (PackerError, TypeError, ValueError) as error:
-            own = list(_texts_given([*args, *kwargs.values()]))
-            if error.args and isinstance(error.args[0], str):  # names and paths come after what is said
-                error.args = as_arguments(error.args[0], parameters, own), *error.args[1:]
-            if isinstance(error, ImageError):
-                error.reason = as_arguments(error.reason, parameters, own)
-            raise
-
-    return speaking
-
-
 def refuse_of_container(src: Path, said: str, error: SourceError) -> None:
     """Raise OptionError where `src` has no images because an option that was said keeps a container from being one."""
     found = find_container(named_paths(src)) if said else None
     if found is not None:
         what = f"{said} is for a directory of images, and {printable(src)} is {found[0].kind}"
         raise OptionError(f"{what}: leave it out, or say with --key what its samples have. {error}") from error
-
-
-def as_arguments(text: str, parameters: Mapping[str, inspect.Parameter], own: Sequence[str] = ()) -> str:
-    """Return a message with its options as arguments of a function that has `parameters`.
-
-    What the caller gave, `own`, stays as it is: a path may hold the name of an option.
-    """
-    kept = [_COMMANDS, *(re.escape(printable(word)) for word in sorted(own, key=len, reverse=True) if "--" in word)]
-    pieces = re.split(f"({'|'.join(kept)})", text, flags=re.MULTILINE)
-    pieces[::2] = [_OPTION.sub(lambda found: _argument(found, parameters), _listed(piece)) for piece in pieces[::2]]
-    return "".join(pieces)
-
-
-def _texts_given(given: Iterable[object]) -> Iterator[str]:
-    """Yield the texts and paths among what a function was given."""
-    for value in given:
-        if isinstance(value, str | os.PathLike):
-            yield os.fsdecode(value)
-        elif isinstance(value, list | tuple):
-            yield from _texts_given(value)
-
-
-def _listed(text: str) -> str:
-    """Return a message with an option that is given several times as one argument."""
-    return _PREFIXES.sub(lambda found: f"prefixes={shlex.split(found[0])[1::2]}", text)
-
-
-def _argument(found: re.Match[str], parameters: Mapping[str, inspect.Parameter]) -> str:
-    if found[2] is None:  # quoted
-        return found[0]
-    no, name, value = found[1], found[2].replace("-", "_"), found[3]
-    name = {"prefix": "prefixes", "field": "fields", "column": "columns"}.get(name, name)
-    name, no = (f"no_{name}", None) if no and f"no_{name}" in parameters else (name, no)
-    if name not in parameters:
-        return found[0]
-    if no or "bool" in str(parameters[name].annotation):
-        return f"{name}={not no}" + (f" {value}" if value else "")
-    if value is None:
-        return f"{name}="
-    if value.isdecimal() and "str" not in str(parameters[name].annotation):
-        return f"{name}={value}"
-    return f"{name}={chr(9)!r}" if value == "tab" else f"{name}={value.strip(chr(39))!r}"
 
 
 _READING = ("path_column", "label_column", "delimiter", "label_type", "suffix")
@@ -274,11 +197,15 @@ class SourceRequest(SourceOptions):
     def __post_init__(self) -> None:
         require_counts(self)
         if self.limit and self.sample:
-            raise OptionError("--limit takes the first images, --sample images from everywhere: say one of them")
+            raise OptionError(
+                f"{option('limit')} takes the first images, {option('sample')} images from everywhere: say one of them"
+            )
         said = [name for name in _READING if getattr(self, name) is not None]
         how = [*said, *(["no_header"] if self.no_header else [])]
         if self.labels is None and how and not is_table(self.src):
-            raise OptionError(f"{option(how[0])} says how to read a file of labels: say which with --labels")
+            raise OptionError(
+                f"{self._mention(how[0])} says how to read a file of labels: say which with {option('labels')}"
+            )
         for name in said:
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
@@ -326,46 +253,69 @@ class SourceRequest(SourceOptions):
         with open_pack(self.classes_from) as reader:
             if reader.manifest.label_type != "class":
                 raise OptionError(
-                    f"{printable(self.classes_from)}: its labels are numbers, and --classes-from wants classes"
+                    f"{printable(self.classes_from)}: its labels are numbers, and {option('classes_from')} "
+                    "wants classes"
                 )
             return reader.manifest.classes
 
     def _refuse_contradictions(self) -> None:
         """Raise OptionError where what is said of labels or files contradicts itself, or decides nothing."""
         rule = self.rule  # refuses what is no suffix
-        numbers = f"--label-type {self.label_type}" if self.label_type in ("int", "float") else None
+        numbers = option("label_type", self.label_type) if self.label_type in ("int", "float") else None
         if numbers and self.unlabeled:
-            raise OptionError(f"--unlabeled is for class ids: no number of {numbers} means that there is no label")
-        none = numbers or ("--no-classes" if self.no_classes else None)
-        none = none or ("--unlabeled" if self.unlabeled and self.labels is None else None)
+            raise OptionError(
+                f"{option('unlabeled', True)} is for class ids: no number of {numbers} means that there is no label"
+            )
+        none = numbers or (option("no_classes", True) if self.no_classes else None)
+        none = none or (option("unlabeled", True) if self.unlabeled and self.labels is None else None)
         if self.classes_from is not None and none and not self._has_class_columns:
-            raise OptionError(f"--classes-from is for class ids: with {none} there are no classes")
+            raise OptionError(f"{option('classes_from')} is for class ids: with {none} there are no classes")
         if self.no_classes and (self.label_type or self.label_column):
-            raise OptionError("--no-classes leaves no labels: leave out --label-type and --label-column")
+            raise OptionError(
+                f"{option('no_classes', True)} leaves no labels: leave out {option('label_type')} and "
+                f"{option('label_column')}"
+            )
         if self.table_columns and self.labels is None and not is_table(self.src):
-            raise OptionError("--column says what a column of a table becomes: say which file with --labels")
+            raise OptionError(
+                f"{option('columns')} says what a column of a table becomes: say which file with {option('labels')}"
+            )
         may_lack = self.file_fields or self.table_columns or not (self.no_metadata or self.labels)
         if self.on_missing in ("null", "skip") and not may_lack:
-            raise OptionError("--on-missing is for fields: say which with --field or --column")
+            raise OptionError(
+                f"{option('on_missing')} is for fields: say which with {option('fields')} or {option('columns')}"
+            )
         if self.allow_empty and (self.labels or self.unlabeled or self.no_classes or self.annotations):
-            raise OptionError("--allow-empty is for directories that are classes, which these options leave out")
+            raise OptionError(
+                f"{option('allow_empty', True)} is for directories that are classes, which these options leave out"
+            )
         if self.labels is not None and rule != ImageRule():
-            said = "--any-image" if self.any_image else "--extensions" if self.extensions else "--skip-hidden"
-            raise OptionError(f"{said} is for directories: the file of --labels names the images")
+            own = next(name for name in ("any_image", "extensions", "skip_hidden") if getattr(self, name))
+            raise OptionError(
+                f"{self._mention(own)} is for directories: the file of {option('labels')} names the images"
+            )
+
+    def _mention(self, name: str) -> str:
+        """Return a mention of an option for a message: of a flag with its value."""
+        return option(name, True if getattr(self, name) is True else None)
 
     def _refuse_annotations(self) -> None:
         """Raise OptionError where the options of annotations contradict each other, or decide nothing."""
         named = self.annotations
         if sum(map(bool, (self.coco, self.voc, self.yolo))) > 1:
-            raise OptionError("--coco, --voc and --yolo each say all annotations: say one of them")
+            raise OptionError(
+                f"{option('coco')}, {option('voc')} and {option('yolo')} each say all annotations: say one of them"
+            )
         if self.masks and not self.coco:
-            raise OptionError("--masks draws the annotations of --coco: say which with --coco")
+            raise OptionError(
+                f"{option('masks', True)} draws the annotations of {option('coco')}: say which with {option('coco')}"
+            )
         if self.split is not None and not (self.voc or self.yolo):
-            raise OptionError("--split names a split of --voc or --yolo")
+            raise OptionError(f"{option('split')} names a split of {option('voc')} or {option('yolo')}")
         others = [name for name in ("labels", "classes_from") if getattr(self, name)]  # unlabeled they are in any case
         if named and others:
-            option = others[0].replace("_", "-")
-            raise OptionError(f"--{option} says labels, and images with --{named} have fields instead: leave out one")
+            raise OptionError(
+                f"{option(others[0])} says labels, and images with {option(named)} have fields instead: leave out one"
+            )
 
     @property
     def allows_empty(self) -> bool:
@@ -415,27 +365,33 @@ class SourceRequest(SourceOptions):
     def require_strict_policy(self, on_error: str) -> None:
         """Raise OptionError where losses are errors, and bad images are to be left out."""
         if self.strict and on_error == "skip":
-            raise OptionError("--on-error skip leaves out bad images, and --strict refuses to: say one of them")
+            raise OptionError(
+                f"{option('on_error', 'skip')} leaves out bad images, and {option('strict', True)} refuses "
+                "to: say one of them"
+            )
 
     def _require_no_losses(self, source: Source) -> None:
         if not self.strict:
             return
         if source.account is None:
             raise SourceError(
-                f"{printable(self.src)}: --strict, and this list of an older packer does not say what was left out. "
+                f"{printable(self.src)}: {option('strict', True)}, and this list of an older packer does not "
+                "say what was left out. "
                 "Run `packer scan` again."
             )
         source.account.require_no_losses(str(self.src))
 
     def _chosen(self, source: Source) -> Source:
         """Return the images that `limit` or `sample` takes."""
-        count, option = (self.limit, "--limit") if self.limit else (self.sample, "--sample")
+        count = self.limit or self.sample
         if not count or count >= len(source):
             return source
         chosen = source.limited(count) if self.limit else source.sampled(count)
         account = Account.united([source.account])
         if account is not None:
-            account.left_out("image", f"{option} {count}", count=len(source) - count, chosen=True)
+            account.left_out(
+                "image", f"{flag('limit' if self.limit else 'sample')} {count}", count=len(source) - count, chosen=True
+            )
         return replace(chosen, account=account)
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
@@ -445,15 +401,17 @@ class SourceRequest(SourceOptions):
         if own_of_all and (listed or is_pack(self.src)):
             what = _OF_A_DIRECTORY.get(own_of_all[0], "labels")
             raise OptionError(
-                f"{option(own_of_all[0])} is for a directory of images: {printable(self.src)} says its own {what}"
+                f"{self._mention(own_of_all[0])} is for a directory of images: {printable(self.src)} says its "
+                f"own {what}"
             )
         if self.where is not None and (listed or not is_pack(self.src)):
             raise OptionError(
-                f"--where chooses samples of a pack, and {printable(self.src)} is none: convert it, and then the pack"
+                f"{option('where')} chooses samples of a pack, and {printable(self.src)} is none: convert it, "
+                "and then the pack"
             )
         if listed:
             if classes is not None or self.classes_from is not None:
-                raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
+                raise OptionError(f"{option('classes_from')} is for `packer scan`, which made the list that SRC is")
             return listed_source(self.src)
         if is_pack(self.src):
             source = pack_source(self.src, classes=classes)
@@ -467,7 +425,7 @@ class SourceRequest(SourceOptions):
         try:
             return self._of_directory(destination, classes, is_split)
         except SourceError as error:
-            refuse_of_container(self.src, option(own[0]) if own else "", error)
+            refuse_of_container(self.src, self._mention(own[0]) if own else "", error)
             raise
 
     def _of_container(self, said: Sequence[str], classes: list[str] | None) -> Source | None:
@@ -595,11 +553,6 @@ def texts_of(name: str, given: Sequence[str] | Mapping[str, str]) -> Iterator[st
     yield from given
 
 
-def option(name: str) -> str:
-    """Return the option that sets what a request calls `name`."""
-    return {"fields": "--field", "columns": "--column", "keys": "--key"}.get(name, "--" + name.replace("_", "-"))
-
-
 @dataclass(frozen=True, kw_only=True)
 class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
     """A conversion of images to a pack; `packer.convert` explains each option."""
@@ -617,7 +570,9 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         if self.parts:
             require_parts(self.format_row)
         if self.parts and self.report:
-            raise OptionError("--report is for packs without parts; `packer info --json` lists what was left out")
+            raise OptionError(
+                f"{option('report')} is for packs without parts; `packer info --json` lists what was left out"
+            )
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -642,7 +597,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
     @cached_property
     def format_row(self) -> Format:
         """The format of the pack; DestinationError where neither `format` nor the suffix of `dst` says one."""
-        advice = "Change the name, or say --format."
+        advice = f"Change the name, or say {option('format')}."
         name = shown(self.dst) if is_url(self.dst) else self.dst
         return format_for(name, advice) if self.format is None else require_format(self.format)
 
@@ -693,13 +648,15 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     def _refuse_without_effect(self, recipe: Recipe) -> None:
         """Raise OptionError where an option asks for what will not happen; for what happens anyway, it may ask."""
-        kept = "files keep their own bytes, unless --codec or --resize is said"
-        why = kept if recipe.codec == "keep" else f"--codec {recipe.codec} has none"
+        kept = f"files keep their own bytes, unless {option('codec')} or {option('resize')} is said"
+        why = kept if recipe.codec == "keep" else f"{option('codec', recipe.codec)} has none"
         if self.quality is not None and recipe.codec not in LOSSY:
-            raise OptionError(f"--quality is for {' and '.join(LOSSY)}: {why}")
+            raise OptionError(f"{option('quality')} is for {' and '.join(LOSSY)}: {why}")
         resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
         if recipe.resize is None and resizing:
-            raise OptionError(f"{option(resizing[0])} says how to resize: say to which size with --resize")
+            raise OptionError(
+                f"{self._mention(resizing[0])} says how to resize: say to which size with {option('resize')}"
+            )
 
 
 def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
@@ -709,5 +666,5 @@ def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
         return {}
     if not format.shards:
         known = ", ".join(row.suffixes[0] for row in FORMATS.values() if row.shards)
-        raise OptionError(f"--shard-size is for packs of several files: {known}")
+        raise OptionError(f"{option('shard_size')} is for packs of several files: {known}")
     return {"shard_size": shard_size}

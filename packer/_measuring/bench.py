@@ -330,7 +330,7 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
 
 def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
     """Return an error in words, and its class where it is one of packer's."""
-    return (str(error), type(error)) if isinstance(error, PackerError) else (f"{type(error).__name__}: {error}", None)
+    return (f"{error}", type(error)) if isinstance(error, PackerError) else (f"{type(error).__name__}: {error}", None)
 
 
 LIMIT = "limit"

@@ -20,16 +20,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from packer._conversion.api import convert
 from packer._conversion.convert import BESIDE_A_SAMPLE, note_on_overhead, require_format, require_parts
 from packer._conversion.options import options_of, values_of
-from packer._conversion.request import ConversionRequest, option, speaking_of_arguments, texts_of
+from packer._conversion.request import ConversionRequest, texts_of
 from packer._conversion.workspace import check_place
 from packer._images.probe import is_beyond_8_bit
 from packer._measuring.disk import scratch_directory
@@ -41,7 +39,7 @@ from packer._storage.remote.urls import local_path
 from packer._storage.safe_open import open_regular
 from packer._storage.system import require_count, require_seconds
 from packer._table import Ints
-from packer.errors import DestinationError, OptionError, PackerError, SourceError, printable
+from packer.errors import DestinationError, OptionError, PackerError, SourceError, flag, printable
 
 __all__ = [
     "Alternative",
@@ -167,7 +165,7 @@ def command_of(request: ConversionRequest, *more: str) -> str:
 def _options(request: ConversionRequest) -> Iterator[str]:
     defaults = {one.name: one.default for one in fields(request)}
     for name, declared in options_of(ConversionRequest):
-        value, word = getattr(request, name), option(name)
+        value, word = getattr(request, name), flag(name)
         if value is None or value == defaults[name]:
             continue
         if isinstance(value, bool):
@@ -471,7 +469,6 @@ def _nothing(what: str, done: int, total: int | None) -> None:
     """Show nothing."""
 
 
-@partial(speaking_of_arguments, others=convert)
 def estimate(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str] | None = None,

@@ -18,6 +18,7 @@ from packer._conversion.options import AUDITS, EXIF_POLICIES
 from packer._conversion.recipe import Recipe
 from packer._conversion.resume import setting_differences
 from packer._images.resize import ResizeSpec
+from packer.errors import recorded
 from packer.testing.samples import draw_imagefolder
 from tests.making import command, every_command, packer_many
 
@@ -169,7 +170,7 @@ def test_settings_that_changed_are_called_by_their_options() -> None:
     options = {option for own in convert_command.params for option in own.opts}
     before = Recipe("jpeg", ResizeSpec(256)).settings()
     now = Recipe("webp", ResizeSpec(224, "pad", True, "bicubic"), 80, "apply", "decode", 10**6, False, True).settings()
-    lines = setting_differences({"recipe": before}, {"recipe": now})
+    lines = list(map(recorded, setting_differences({"recipe": before}, {"recipe": now})))
     assert "--resize was 256 and is 224" in lines
     assert "--resize-mode was short and is pad" in lines
     assert {line.split()[0] for line in lines} <= options
