@@ -153,7 +153,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
             level = 2
             break
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(spelled(message), category, stacklevel=level)
 
 
 class PackerError(Exception):

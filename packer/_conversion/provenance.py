@@ -143,7 +143,7 @@ def _are_as_packed(reader: Reader, source: Source) -> bool:
         images, first = counted(len(younger), "image"), printable(source.names[int(rows[younger[0]])])
         warn(
             f"{printable(reader.path)}: {images} of the source ({first}, …) changed after the pack was made, or only "
-            f"their times did: {option('overwrite', True)} converts again"
+            "their times did: --overwrite converts again"
         )
     return True
 

@@ -23,10 +23,11 @@ _Difference = tuple[tuple[str, ...], Any, Any]
 
 _LIBRARIES = "versions"
 _SHOWN = 5
-_OPTIONS = {option.recorded or name: name for name, option in options_of(SourceOptions, ImageOptions)}
-_OPTIONS |= {"size": "resize", "mode": "resize_mode"}
+_NAMES = {one.recorded or name: name for name, one in options_of(SourceOptions, ImageOptions)}
+_NAMES |= {"size": "resize", "mode": "resize_mode"}
 """The options that set what records call otherwise."""
 
+_BOOLEAN = [name for name, one in options_of(SourceOptions, ImageOptions) if one.kind in ("flag", "switch")]
 _NO_OPTIONS = {"format": "the format", "src": "SRC"}
 
 
@@ -78,7 +79,8 @@ def _differences(above: tuple[str, ...], before: Mapping[str, Any], now: Mapping
 
 def _name(path: tuple[str, ...]) -> str:
     """Return what messages call a setting: the option that sets it."""
-    return _NO_OPTIONS.get(path[-1]) or option(_OPTIONS.get(path[-1], path[-1]))
+    name = _NAMES.get(path[-1], path[-1])
+    return _NO_OPTIONS.get(name) or option(name, True if name in _BOOLEAN else None)
 
 
 def _value(value: Any) -> str:

@@ -502,6 +502,9 @@ class Source:
     doubts: tuple[Mapping[str, str], ...] = ()
     account: Account | None = field(default_factory=Account)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notes", list(map(recorded, self.notes)))  # which stay when the source is listed
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -542,7 +545,7 @@ class Source:
 
     def remarks(self) -> list[str]:
         """Return what commands show of the source: the lines of its account, and its notes."""
-        return [*([] if self.account is None else self.account.lines()), *map(recorded, self.notes)]
+        return [*([] if self.account is None else self.account.lines()), *self.notes]
 
     def unusable(self, *, skip: bool = False) -> list[str]:
         """Return a line on the samples that cannot be used, for commands that convert nothing; none without such.

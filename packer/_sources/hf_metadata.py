@@ -29,7 +29,7 @@ from packer._sources.sidecar_files import Missing, looked_up, paths_inside
 from packer._sources.table_source import Rows, TreeImages
 from packer._sources.tables import Cells, Chunk, ColumnSpec, Table, kinds_of, open_table, some_columns
 from packer._table import Ints
-from packer.errors import MissingDependencyError, SourceError, option, printable
+from packer.errors import MissingDependencyError, SourceError, option, printable, recorded
 
 __all__ = ["metadata_of", "metadata_source"]
 
@@ -250,7 +250,7 @@ def _labelled(source: Source, rows: Rows, places: Ints, classes: Sequence[str] |
 def _without_table(source: Source, name: str) -> Source:
     """Return a source that does not count its table among the files that were not looked at."""
     others = source.others.without(name)
-    before, after = source.others.note(), others.note()
+    before, after = recorded(source.others.note()), others.note()
     notes = [after if note == before else note for note in source.notes]
     return replace(source, others=others, notes=[note for note in notes if note])
 
