@@ -80,7 +80,8 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in str(text))
 
 
-_FLAGS = {"fields": "--field", "columns": "--column", "keys": "--key", "prefixes": "--prefix", "library": "--with"}
+_FLAGS = {f"{name}s": f"--{name}" for name in ("field", "column", "key", "split")}
+_FLAGS |= {"prefixes": "--prefix", "library": "--with"}
 """The options of the command line that are not called as the arguments of functions are."""
 
 _MENTION = re.compile("⟨([^⟨¦⟩]*)¦([^⟨¦⟩]*)⟩")

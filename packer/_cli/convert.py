@@ -1,14 +1,8 @@
-"""`packer convert`.
+"""`packer convert` in all its ways, and `packer scan`.
 
-The conversion of a source that was listed, as `packer convert` and others show it, and what ends it.
-
-`packer convert --parts`: all of them here, one of them as a task of a job array, or all of them on a cluster.
-
-`packer convert` with a URL as DST: the pack is made on this machine, and then uploaded.
-
-What the commands that write have in common.
-
-`packer scan`.
+A conversion makes one pack, one of each split, a pack in parts (all here, one as a task of a job array, or all on a
+cluster), or a pack at a URL, which is made on this machine and then uploaded. Commands that write share what adds
+advice to their errors.
 """
 
 from __future__ import annotations

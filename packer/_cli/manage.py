@@ -1,11 +1,4 @@
-"""`packer merge`.
-
-`packer append`.
-
-`packer index`.
-
-`packer export`.
-"""
+"""Commands that make packs of packs, indexes or files: `merge`, `append`, `index` and `export`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""`packer bench`.
-
-`packer tune`.
-
-`packer doctor`.
-
-`packer estimate`.
-"""
+"""Commands that measure: `bench`, `tune`, `doctor` and `estimate`."""
 
 from __future__ import annotations
 

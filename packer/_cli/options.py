@@ -18,7 +18,7 @@ import click
 
 from packer._conversion.options import ImageOptions, Option, OutputOptions, RunOptions, SourceOptions, options_of
 from packer._storage.remote.urls import is_url, shown, user_path
-from packer.errors import OptionError, SourceError, printable
+from packer.errors import OptionError, SourceError, flag, printable
 
 __all__ = [
     "READING",
@@ -178,21 +178,21 @@ def options(kind: type, only: str = "", *, without: Collection[str] = ()) -> Cal
 
 
 def _click_option(name: str, option: Option, default: Any) -> Callable[[_F], _F]:
-    flag = option.flag or "--" + name.replace("_", "-")
+    word = flag(name)
     settings: dict[str, Any] = {"help": option.help}
     if option.kind == "flag":
         settings["is_flag"] = True
-        if default:  # the option takes away what is there without it
-            settings["callback"] = lambda context, parameter, said: not said
+        if option.taken_away:
+            word, settings["callback"] = f"--no-{word[2:]}", lambda context, parameter, value: not value
     elif option.kind == "switch":
-        flag, settings["default"] = f"{flag}/--no-{flag[2:]}", None
+        word, settings["default"] = f"{word}/--no-{word[2:]}", None
     else:
         settings |= {"metavar": option.metavar, "multiple": option.repeated, "show_default": option.shows_default}
         if option.kind in _TYPES:
             settings["type"] = _TYPES[option.kind](option)
         if not option.repeated:
             settings["default"] = default
-    return click.option(flag, name, **settings)
+    return click.option(word, name, **settings)
 
 
 def conversion_options(*, tasks: bool = True, without: Collection[str] = ()) -> Callable[[_F], _F]:

@@ -1,7 +1,4 @@
-"""`packer.convert`, `append`, `index` and `merge`: what the commands do, as functions; errors speak of arguments.
-
-`packer.pack`: samples that a program gives become a pack.
-"""
+"""`packer.convert` and `packer.pack`; `append`, `index` and `merge` come from modules of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another part for a joined pack: converted in its place, and then listed by the manifest."""
+"""`packer.append`: converts images to one more part of a pack, and lists the part in the pack's manifest."""
 
 from __future__ import annotations
 

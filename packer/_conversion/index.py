@@ -1,4 +1,4 @@
-"""An index of images that stay where they are, and moving one to another base."""
+"""`packer.index`: lists images that stay where they are; and moving an index to another base."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining packs: what `packer merge` does."""
+"""`packer.merge`: joins packs to one."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from typing import Any
 from packer._codecs import CODECS, INTERPOLATIONS, LABEL_TYPES, MAX_PIXELS, RESIZE_MODES, TO_8_BIT
 from packer._storage.remote.urls import user_path
 from packer._storage.system import require_count
+from packer.errors import flag
 
 __all__ = [
     "AUDITS",
@@ -31,6 +32,7 @@ __all__ = [
     "RunOptions",
     "SourceOptions",
     "options_of",
+    "recorded_as",
     "require_choices",
     "require_counts",
     "values_of",
@@ -71,14 +73,14 @@ class Option:
         The values of a choice.
     most : int, optional
         The highest count; the lowest one is `least`.
-    flag : str, optional
-        The name on the command line, where it is not that of the field.
+    taken_away : bool
+        Whether the flag of the command line is ``--no-NAME``, which makes False of what is True without it.
     repeated : bool
         Whether the command line takes it several times, and a function a sequence.
     shows_default : bool
         Whether the help shows the default; where nobody decides, the sentence itself tells what happens.
     recorded : str, optional
-        What records on a disk call the option, where that is not the name of the field. The empty text: they lack it.
+        What records on a disk call the option, where that is not the command line's word; see `recorded_as`.
     younger : bool
         Whether manifests of the schema did not have it from the beginning, and have it only where it decides something.
     """
@@ -90,7 +92,7 @@ class Option:
     choices: tuple[str, ...] = ()
     least: int = 1
     most: int | None = None
-    flag: str | None = None
+    taken_away: bool = False
     repeated: bool = False
     shows_default: bool = False
     recorded: str | None = None
@@ -106,9 +108,9 @@ def _flag(group: str, help: str, **more: Any) -> Any:
     return _option("flag", group, help, False, **more)
 
 
-def _several(group: str, flag: str, metavar: str, help: str, kind: str = "text") -> Any:
+def _several(group: str, metavar: str, help: str, kind: str = "text") -> Any:
     """Declare texts or paths that the command line takes one by one."""
-    return _option(kind, group, help, (), flag=flag, metavar=metavar, repeated=True, recorded=flag[2:])
+    return _option(kind, group, help, (), metavar=metavar, repeated=True)
 
 
 def options_of(*kinds: type) -> Iterator[tuple[str, Option]]:
@@ -117,6 +119,11 @@ def options_of(*kinds: type) -> Iterator[tuple[str, Option]]:
         for one in fields(kind):
             if "option" in one.metadata:
                 yield one.name, one.metadata["option"]
+
+
+def recorded_as(name: str, option: Option) -> str:
+    """Return what records on a disk call an option; the empty text where they have none such."""
+    return flag(name)[2:].replace("-", "_") if option.recorded is None else option.recorded
 
 
 def require_counts(options: Any) -> None:
@@ -211,13 +218,11 @@ class SourceOptions:
     )
     fields: Sequence[str] | Mapping[str, str] = _several(
         "annotations",
-        "--field",
         "NAME[:KIND]=TEMPLATE",
         "A file beside each image, such as mask=../masks/{stem}.png, relative to SRC. {path} {dir} {name} {stem} {class} are parts of the image's path. KIND is image, mask, text, json, array or bytes.  [default: by the name and the suffix]",
     )
     columns: Sequence[str] | Mapping[str, str] = _several(
         "annotations",
-        "--column",
         "NAME[=COLUMN]:KIND",
         "A column of --labels as a field: caption:text, age:float32 (a dtype is a scalar), split:class, tags:labels, box:boxes, keypoints, json, array:float32, mask=mask_path:mask.",
     )
@@ -229,14 +234,12 @@ class SourceOptions:
     )
     keys: Sequence[str] | Mapping[str, str] = _several(
         "annotations",
-        "--key",
         "NAME[:KIND]=KEY",
         "What in a container of another tool is the image, the label or the name, or becomes a field: image=image/encoded, label=cls, label=json:category (a member of the JSON in a tar), label=directory (of the images in a tar), caption:text=txt.  [default: by the container's own names]",
     )
     no_metadata: bool = _flag("annotations", "Leave metadata.csv, metadata.jsonl or metadata.parquet in SRC alone.")
     coco: Sequence[Path] = _several(
         "annotations",
-        "--coco",
         "FILE.json",
         "Take images and fields from annotations in COCO's format: boxes, categories, segmentations, keypoints, captions. SRC is the directory that file_name counts from. Several files of the same images are joined.",
         "path",
@@ -417,7 +420,6 @@ class RunOptions:
 
     splits: tuple[str, ...] = _several(
         "source",
-        "--split",
         "NAME",
         "SRC holds splits: convert this one, or `all` of them, each to a pack of its own with one class map. May be given several times.",
     )
@@ -453,7 +455,7 @@ class IndexOptions:
         "image",
         "Read no more than the structure of the files and the headers of the images.",
         True,
-        flag="--no-checksums",
+        taken_away=True,
     )
     exif: str = _option(
         "choice",
@@ -485,7 +487,6 @@ class MergeOptions:
     )
     prefixes: Sequence[str] = _several(
         "source",
-        "--prefix",
         "NAME",
         "Put NAME/ before the names of a pack's samples; once for each of PACKS, in their order. Labels stay.",
     )

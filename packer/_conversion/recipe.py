@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from packer._codecs import CODECS
-from packer._conversion.options import ImageOptions, options_of
+from packer._conversion.options import ImageOptions, options_of, recorded_as
 from packer._images.decode import fast_decoder
 from packer._images.encode import jpeg_encoder
 from packer._images.geometry import MAX_PIXELS, Box
@@ -109,13 +109,15 @@ class Recipe:
     def settings(self) -> dict[str, Any]:
         """Return the fields as the manifest records them; the younger ones only where they decide something."""
         values = asdict(self).items()
-        return {_OPTIONS[name].recorded or name: value for name, value in values if value or not _OPTIONS[name].younger}
+        return {
+            recorded_as(name, _OPTIONS[name]): value for name, value in values if value or not _OPTIONS[name].younger
+        }
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
         """Return the recipe whose `settings` a manifest recorded; ValueError where they are none."""
         try:
-            fields = {option.recorded: name for name, option in _OPTIONS.items() if option.recorded}
+            fields = {recorded_as(name, option): name for name, option in _OPTIONS.items()}
             values = {fields.get(name, name): value for name, value in settings.items()}
             if values.get("resize") is not None:
                 values["resize"] = ResizeSpec(**values["resize"])

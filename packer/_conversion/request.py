@@ -1,15 +1,6 @@
-"""What a conversion is asked for, in paths and options: by the command line, or by a call of `packer.convert`.
+"""Requests: the options of a conversion or an index, checked together, and the source that they open.
 
-Which images are wanted, and their labels and fields, in paths and options.
-
-A source at URLs, as a request asks for it: what lies below a URL, or what a table of URLs names.
-
-What is asked for of images with annotations: in COCO's format, in Pascal VOC's layout, or in YOLO's.
-
-Messages in the words of the caller.
-
-Messages speak of options as the command line spells them: ``--on-error skip``. A function that is called from Python
-turns them into its arguments: ``on_error='skip'``.
+The command line and the functions of `packer` both make requests; `packer._conversion.options` declares the options.
 """
 
 from __future__ import annotations
@@ -36,6 +27,7 @@ from packer._conversion.options import (
     OutputOptions,
     SourceOptions,
     options_of,
+    recorded_as,
     require_choices,
     require_counts,
 )
@@ -511,9 +503,9 @@ class SourceRequest(SourceOptions):
         """Return the options as JSON values, from which other processes make the same request."""
         defaults = {"path_column": "path", "label_column": "label", "delimiter": default_delimiter(self.labels)}
         values = {
-            name if option.recorded is None else option.recorded: self._recorded(name) or defaults.get(name)
-            for name, option in options_of(SourceOptions)
-            if option.recorded != ""
+            word: self._recorded(name) or defaults.get(name)
+            for name, declared in options_of(SourceOptions)
+            if (word := recorded_as(name, declared))
         }
         return {**values, "src": shown(src) if is_url(src := place_of(self.src).path) else src}
 

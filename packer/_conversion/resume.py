@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._conversion.options import ImageOptions, SourceOptions, options_of
+from packer._conversion.options import ImageOptions, SourceOptions, options_of, recorded_as
 from packer._sources import ListedSource, Source, listed_source
 from packer._storage.stamps import Stamp, Stamps, same_stamp, stamp_in
 from packer.errors import ResumeError, SourceError, option, printable
@@ -23,7 +23,7 @@ _Difference = tuple[tuple[str, ...], Any, Any]
 
 _LIBRARIES = "versions"
 _SHOWN = 5
-_NAMES = {one.recorded or name: name for name, one in options_of(SourceOptions, ImageOptions)}
+_NAMES = {recorded_as(name, one): name for name, one in options_of(SourceOptions, ImageOptions)}
 _NAMES |= {"size": "resize", "mode": "resize_mode"}
 """The options that set what records call otherwise."""
 
