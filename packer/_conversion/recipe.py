@@ -27,6 +27,8 @@ from packer.errors import OptionError, option
 __all__ = ["Change", "Recipe"]
 
 _OPTIONS = dict(options_of(ImageOptions))
+_WORDS = {name: recorded_as(name, option) for name, option in _OPTIONS.items()}
+"""The words of the manifest for the options of images."""
 
 _LIBRARIES = {
     "turbojpeg": ("simplejpeg", "simplejpeg"),
@@ -109,16 +111,14 @@ class Recipe:
     def settings(self) -> dict[str, Any]:
         """Return the fields as the manifest records them; the younger ones only where they decide something."""
         values = asdict(self).items()
-        return {
-            recorded_as(name, _OPTIONS[name]): value for name, value in values if value or not _OPTIONS[name].younger
-        }
+        return {_WORDS[name]: value for name, value in values if value or not _OPTIONS[name].younger}
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
         """Return the recipe whose `settings` a manifest recorded; ValueError where they are none."""
         try:
-            fields = {recorded_as(name, option): name for name, option in _OPTIONS.items()}
-            values = {fields.get(name, name): value for name, value in settings.items()}
+            names = {word: name for name, word in _WORDS.items()}
+            values = {names.get(word, word): value for word, value in settings.items()}
             if values.get("resize") is not None:
                 values["resize"] = ResizeSpec(**values["resize"])
             return cls(**values)
