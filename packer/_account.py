@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packer._table import encode_name
-from packer.errors import SourceError, option, printable, recorded
+from packer.errors import SourceError, message_of, option, printable, recorded
 
 __all__ = [
     "LABEL_SUFFIXES",
@@ -349,8 +349,8 @@ class BadSamples:
             What `found` has of the sample.
         """
         if not self.skip:
-            problem = f"{error}".rstrip(".")
+            problem = message_of(error).rstrip(".")
             advice = f"To leave out such samples and list them: {option('on_error', 'skip')}"
             raise type(error)(f"{problem}. {advice}") from error.__cause__
-        self.found.append({"name": name, "reason": recorded(error)})
+        self.found.append({"name": name, "reason": recorded(message_of(error))})
         return self.found[-1]

@@ -57,6 +57,7 @@ __all__ = [
     "UnsupportedVersionError",
     "WorkerError",
     "flag",
+    "message_of",
     "option",
     "pip_install",
     "printable",
@@ -131,9 +132,14 @@ def spelled(message: str) -> str:
     return _MENTION.sub(lambda mention: mention[_face], message)
 
 
-def recorded(message: object) -> str:
-    """Return a message, or that of an error, as records on a disk have it: in the words of the command line."""
-    return _MENTION.sub(lambda mention: mention[_AS_FLAG], f"{message}")
+def recorded(message: str) -> str:
+    """Return a message as records on a disk have it: in the words of the command line, whoever made them."""
+    return _MENTION.sub(lambda mention: mention[_AS_FLAG], message)
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an error with its mentions, for a record or for another process."""
+    return error._message() if isinstance(error, PackerError) else str(error)
 
 
 def speak_as_command_line() -> None:
@@ -160,8 +166,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 class PackerError(Exception):
     """Base class of every error that packer raises on purpose.
 
-    `str` spells the options that the message mentions. Where it becomes a part of another message, in an f-string, they
-    stay mentions.
+    `str` spells the options that the message mentions; `message_of` keeps the mentions.
     """
 
     def __str__(self) -> str:
@@ -169,9 +174,6 @@ class PackerError(Exception):
 
     def __repr__(self) -> str:
         return spelled(super().__repr__())
-
-    def __format__(self, spec: str) -> str:
-        return format(self._message(), spec)
 
     def _message(self) -> str:
         return super().__str__()
@@ -224,7 +226,7 @@ class ImageError(PackerError):
     name : str
         The sample's name, a path relative to the source; empty until somebody who knows it adds it.
     reason : str
-        What is wrong with it, without the name. Records take ``args[0]``, in which options are mentions.
+        What is wrong with it, without the name; ``args[0]`` is the same with mentions of options.
     index : int or None
         Which image of the source it is, where that is known.
     """

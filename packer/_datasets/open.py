@@ -48,6 +48,7 @@ from packer.errors import (
     OptionError,
     PackNotFoundError,
     SourceError,
+    message_of,
     option,
     printable,
     recorded,
@@ -225,9 +226,8 @@ def _require_images(source: Source) -> None:
         require_images_in_classes(source)
     except SourceError as error:
         hidden, own = option("skip_hidden", True), "packer.index(..., skip_hidden=True)"
-        raise SourceError(
-            f"{error}".replace(option("allow_empty", True), "allow_empty=True").replace(hidden, own)
-        ) from None
+        problem = message_of(error).replace(option("allow_empty", True), "allow_empty=True")
+        raise SourceError(problem.replace(hidden, own)) from None
 
 
 def _is_of(place: Path, source: Source | None, container: Container | None, wanted: Wanted) -> bool:

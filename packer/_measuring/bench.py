@@ -43,7 +43,7 @@ from packer._sources.imagefolder import ImageRule, Walk
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import chosen, is_url, name as last_part, shown
 from packer._storage.system import available_cpus, interrupts_held, require_count, require_seconds
-from packer.errors import NotAPackError, OptionError, PackerError, PackNotFoundError, SourceError, printable
+from packer.errors import NotAPackError, OptionError, PackerError, PackNotFoundError, SourceError, message_of, printable
 
 __all__ = [
     "LIMIT",
@@ -330,7 +330,11 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
 
 def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
     """Return an error in words, and its class where it is one of packer's."""
-    return (f"{error}", type(error)) if isinstance(error, PackerError) else (f"{type(error).__name__}: {error}", None)
+    return (
+        (message_of(error), type(error))
+        if isinstance(error, PackerError)
+        else (f"{type(error).__name__}: {error}", None)
+    )
 
 
 LIMIT = "limit"

@@ -16,7 +16,7 @@ import packer
 from packer import DestinationError, ImageError, OptionError
 from packer._cli import cli
 from packer._conversion import options
-from packer.errors import option, recorded, spelled
+from packer.errors import message_of, option, recorded, spelled
 from tests.making import packer_many, solid
 
 
@@ -44,16 +44,26 @@ def test_an_option_is_spelled_for_each_face(name: str, value: Any, argument: str
     assert recorded(message) == f"say {words} or ⟨not⟩"
 
 
-def test_an_error_keeps_its_mentions_in_another_one() -> None:
+def test_an_error_is_spelled_where_it_is_shown() -> None:
     error = OptionError(f"say {option('fresh', True)}")
-    assert str(error) == "say fresh=True"
+    for shown in (str(error), f"{error}", str(pickle.loads(pickle.dumps(error)))):
+        assert shown == "say fresh=True"
     assert repr(error) == "OptionError('say fresh=True')"
-    assert str(pickle.loads(pickle.dumps(error))) == "say fresh=True"
-    assert recorded(OptionError(f"x: {error}")) == "x: say --fresh"
+    assert recorded(message_of(error)) == "say --fresh"
     of_image = ImageError(f"say {option('codec', 'png')}", "a.jpg")
     assert of_image.reason == "say codec='png'"
     assert str(of_image) == "a.jpg: say codec='png'"
-    assert recorded(of_image) == "a.jpg: say --codec png"
+    assert recorded(message_of(of_image)) == "a.jpg: say --codec png"
+
+
+def test_records_are_in_the_words_of_the_command_line(tmp_path: Path) -> None:
+    """Whoever converts: the pack is the same, and commands show it."""
+    solid(tmp_path / "tree" / "a" / "x.png")
+    (tmp_path / "tree" / "a" / "y.png").write_bytes(encoded(np.full((4, 4), 40_000, np.uint16)))
+    with pytest.raises(ImageError, match=r"say to_8_bit='clip' \(cut"):
+        packer.convert(tmp_path / "tree", tmp_path / "x.lmdb", codec="png")
+    summary = packer.convert(tmp_path / "tree", tmp_path / "y.lmdb", codec="png", on_error="skip")
+    assert "say --to-8-bit clip (cut" in summary.manifest.skipped[0]["reason"]
 
 
 def test_each_is_spoken_to_in_its_own_words(tmp_path: Path) -> None:
