@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
+from PIL import Image
 
 import packer
 from packer import DestinationError, ImageError, OptionError
@@ -59,7 +61,7 @@ def test_an_error_is_spelled_where_it_is_shown() -> None:
 def test_records_are_in_the_words_of_the_command_line(tmp_path: Path) -> None:
     """Whoever converts: the pack is the same, and commands show it."""
     solid(tmp_path / "tree" / "a" / "x.png")
-    (tmp_path / "tree" / "a" / "y.png").write_bytes(encoded(np.full((4, 4), 40_000, np.uint16)))
+    Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(tmp_path / "tree" / "a" / "y.png")
     with pytest.raises(ImageError, match=r"say to_8_bit='clip' \(cut"):
         packer.convert(tmp_path / "tree", tmp_path / "x.lmdb", codec="png")
     summary = packer.convert(tmp_path / "tree", tmp_path / "y.lmdb", codec="png", on_error="skip")
