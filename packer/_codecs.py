@@ -64,7 +64,7 @@ RESIZE_MODES = ("short", "long", "exact", "crop", "pad")
 """Which side of an image gets the pixels that it is resized to; see `packer._images.resize.ResizeSpec`."""
 
 INTERPOLATIONS = ("bilinear", "bicubic")
-"""How images are resized. Records of a crop hold the position of one."""
+"""Interpolations, all anti-aliased. Records of a crop have the index in this tuple."""
 
 MAX_PIXELS = 2 * 89_478_485
 """The most pixels of an image: where `PIL.Image.open` refuses one as a decompression bomb."""
