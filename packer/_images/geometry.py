@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import INTERPOLATIONS, MAX_PIXELS
 from packer._table import Ints
 from packer.errors import ImageTooLargeError
 
@@ -39,12 +40,6 @@ __all__ = [
 
 Rectangle = tuple[int, int, int, int]
 """top, left, height, width"""
-
-MAX_PIXELS = 2 * 89_478_485
-"""The most pixels of an image: where `PIL.Image.open` refuses one as a decompression bomb."""
-
-INTERPOLATIONS = ("bilinear", "bicubic")
-"""Interpolations, all anti-aliased. `CROP` has the index in this tuple."""
 
 PADDINGS = ("constant", "edge", "reflect", "symmetric")
 """Pixels of a window outside of the resized rectangle: torchvision's padding modes. `CROP` has the index."""
