@@ -45,7 +45,7 @@ from packer._storage.files import disk_size
 from packer._storage.system import available_memory, in_units
 from packer._table import column_checksums, column_types, with_offsets
 from packer._version import __version__
-from packer.errors import DestinationError, OptionError, ResumeError, printable
+from packer.errors import DestinationError, OptionError, ResumeError, option, printable
 
 __all__ = [
     "BESIDE_A_SAMPLE",
@@ -273,7 +273,7 @@ def _refuse_gaps(workspace: Workspace, record: ConversionRecord) -> None:
     if record.skipped:
         raise ResumeError(
             f"{printable(workspace.directory)} holds an unfinished conversion that left files out. "
-            "Say --on-error skip as before, or --fresh to start over."
+            f"Say {option('on_error', 'skip')} as before, or {option('fresh', True)} to start over."
         )
 
 
@@ -380,8 +380,8 @@ def require_parts(format: Format) -> None:
     """Raise OptionError where packs of a format cannot be parts."""
     if not format.parts:
         raise OptionError(
-            f"--parts would make a directory of packs, which no other tool knows: {format.suffixes[0]} has no parts. "
-            "Leave --parts out."
+            f"{option('parts')} would make a directory of packs, which no other tool knows: "
+            f"{format.suffixes[0]} has no parts. Leave {option('parts')} out."
         )
 
 
@@ -418,8 +418,8 @@ def require_space(source: Source, recipe: Recipe, destination: Path, done: int =
     if free is not None and needed > free:
         raise DestinationError(
             f"{printable(destination)}: its images take {needed / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB "
-            "left. Free some space, choose another disk, make the images smaller with --resize, or, where the disk "
-            "compresses or says too little, --ignore-free-space."
+            f"left. Free some space, choose another disk, make the images smaller with {option('resize')}, or, where "
+            f"the disk compresses or says too little, {option('ignore_free_space', True)}."
         )
 
 

@@ -72,6 +72,7 @@ from packer.errors import (
     PackNotFoundError,
     RemoteError,
     SourceError,
+    option,
     printable,
 )
 
@@ -797,5 +798,6 @@ def make_own_directory(directory: Path) -> None:
     own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & stat.S_IWOTH)
     if not own or not stat.S_ISDIR(status.st_mode):
         raise DestinationError(
-            f"{printable(directory)}: is no directory that is yours alone. Remove it, or say another --scratch."
+            f"{printable(directory)}: is no directory that is yours alone. Remove it, or say another "
+            f"{option('scratch')}."
         )

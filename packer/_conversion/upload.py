@@ -32,7 +32,7 @@ from packer._storage.locks import held
 from packer._storage.remote.s3 import UploadLog
 from packer._storage.remote.upload import Upload, require_writable
 from packer._storage.remote.urls import identity, parse
-from packer.errors import DestinationError, PackLockedError, printable
+from packer.errors import DestinationError, PackLockedError, option, printable
 
 __all__ = ["UploadedConversion"]
 
@@ -166,7 +166,9 @@ class UploadedConversion:
         try:
             before = json.loads(path.read_text("ascii"))
         except (OSError, ValueError) as error:
-            raise DestinationError(f"{printable(path)}: cannot be read. Start over with --fresh.") from error
+            raise DestinationError(
+                f"{printable(path)}: cannot be read. Start over with {option('fresh', True)}."
+            ) from error
         if differences := setting_differences(before, described):
             raise started_differently(self.room, differences)
 

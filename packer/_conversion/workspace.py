@@ -60,6 +60,7 @@ from packer.errors import (
     PackerError,
     PackLockedError,
     ResumeError,
+    option,
     printable,
 )
 
@@ -159,10 +160,11 @@ class Workspace(WorkspacePaths):
         Or the other way round.
         """
         if os.path.exists(self.journal if in_parts else self.job):
-            kind, advice = ("without parts", "Leave --parts out") if in_parts else ("in parts", "Say --parts")
+            parts = option("parts")
+            kind, advice = ("without parts", f"Leave {parts} out") if in_parts else ("in parts", f"Say {parts}")
             raise ResumeError(
                 f"{printable(self.directory)} holds an unfinished conversion {kind}. "
-                f"{advice} as before, or say --fresh to start over."
+                f"{advice} as before, or say {option('fresh', True)} to start over."
             )
 
     def commit(self, *, overwrite: bool) -> None:
@@ -609,7 +611,7 @@ def check_destination(destination: Path, *, overwrite: bool) -> None:
     if os.path.lexists(destination):
         shown = printable(destination)
         if not overwrite:
-            raise DestinationError(f"{shown}: exists already. Choose another name, or say --overwrite.")
+            raise DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
         if os.path.isdir(destination) and os.listdir(destination):
             try:
                 recognise(destination)
@@ -621,8 +623,8 @@ def check_place(destination: Path) -> None:
     """Raise DestinationError where no pack can be written beside a path."""
     if urls.is_url(destination):
         raise DestinationError(
-            f"{urls.shown(destination)}: is written by `packer convert` alone, without --split, --part and --cluster. "
-            "Make the pack on a disk, and then convert that to the URL."
+            f"{urls.shown(destination)}: is written by `packer convert` alone, without {option('split')}, "
+            "--part and --cluster. Make the pack on a disk, and then convert that to the URL."
         )
     shown, parent = printable(destination), destination.parent
     require_directory(parent, destination)
