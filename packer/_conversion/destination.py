@@ -34,7 +34,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -553,7 +553,7 @@ class StoreDestination:
             return source
         stamps = source.stamps.copy()
         stamps[own] = MENDABLE
-        return source.with_stamps(stamps)
+        return replace(source, stamps=stamps)
 
     def let_mend(self, source: Source, index: int) -> None:
         if source.stamps is None or not same_stamp(stamp_in(source.stamps, index), source.stamp(index)):

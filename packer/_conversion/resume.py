@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def compare_source(
     if recorded is None or recorded.stamps is None:
         return source, [f"what its images were is not known: {printable(listing)} is missing or damaged"]
     differences = _file_differences(recorded.stamps, source.present_stamps(), done, source) if files else []
-    return source.with_stamps(recorded.stamps), differences
+    return replace(source, stamps=recorded.stamps), differences
 
 
 def _recorded(path: Path, *, every_image: bool) -> ListedSource | None:

@@ -16,7 +16,6 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -599,14 +598,7 @@ class Source:
 
     def stamped(self) -> Source:
         """Return the source with the stamps of its files: those that it has, or the present ones."""
-        return self.with_stamps(self.present_stamps()) if self.stamps is None else self
-
-    def with_stamps(self, stamps: Stamps) -> Source:
-        """Return the source with other stamps. The list stays as it is, and so its digest is not taken again."""
-        source = replace(self, stamps=stamps)
-        if "digest" in vars(self):
-            vars(source)["digest"] = self.digest
-        return source
+        return replace(self, stamps=self.present_stamps()) if self.stamps is None else self
 
     def present_stamps(self) -> Stamps:
         """Return the present stamps of all images, each with the files of its fields; SourceError as `take_stamps`."""
@@ -763,12 +755,8 @@ class Source:
 
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels, classes and the values of fields, for the manifest."""
-        return {"kind": self.kind, "sha256": self.digest}
-
-    @cached_property
-    def digest(self) -> str:
-        """The digest of names, labels, classes and the values of fields; see `listing_digest`."""
-        return listing_digest(self.classes, self.names, self.labels, self.label_type, self.columns, self.about)
+        digest = listing_digest(self.classes, self.names, self.labels, self.label_type, self.columns, self.about)
+        return {"kind": self.kind, "sha256": digest}
 
 
 def spread(count: int, length: int) -> Ints:
