@@ -314,7 +314,7 @@ class Course:
     @property
     def _images_made(self) -> dict[str, str]:
         """What is done to each image, as text."""
-        return dict(self.images.traits().settings)
+        return self.images.settings()
 
     def state_of_next_epoch(self, batch_size: int) -> dict[str, Any]:
         """Return the state at the beginning of the epoch after this one."""
