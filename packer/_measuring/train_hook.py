@@ -25,11 +25,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import packer
-from packer._measuring.diagnosis import ProfileReport
 from packer.errors import OptionError, PackerError, printable
+
+if TYPE_CHECKING:
+    from packer._measuring.diagnosis import ProfileReport  # imports torch, which the program is to import by itself
 
 __all__ = ["SETTINGS", "TrainingProfile", "install", "profile_training"]
 
@@ -362,6 +364,8 @@ def _awaited(process: subprocess.Popen[bytes], ended: Path) -> tuple[int, bool]:
 
 
 def _read(found: Path) -> ProfileReport | None:
+    from packer._measuring.diagnosis import ProfileReport
+
     try:
         said = json.loads(found.read_text("utf-8"))
     except (OSError, ValueError):
