@@ -1,6 +1,7 @@
 """Random access to the samples of a pack: a `Reader` builds every way to read on the few methods of a format.
 
-`PackColumns` gives a pack's columns to conditions; `read_manifest` and `write_manifest` are for packs that are directories.
+`PackColumns` gives a pack's columns to conditions, `read_manifest` and `write_manifest` serve packs that are
+directories.
 """
 
 from __future__ import annotations
