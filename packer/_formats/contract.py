@@ -88,7 +88,7 @@ NOTHING = Contents()
 
 
 class Writer(abc.ABC):
-    """Locations the samples of one pack.
+    """Appends the samples of one pack.
 
     Parameters
     ----------

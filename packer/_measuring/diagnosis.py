@@ -56,7 +56,7 @@ CAUSES = {
     "too few workers": "too few workers make the batches",
     "too many workers": "too many workers share the processors",
     "lock": "threads wait for Python's lock",
-    "unknown": "what takes the time cannot be info",
+    "unknown": "what takes the time cannot be seen",
 }
 """The causes of a loop's waiting, and their words in a report."""
 

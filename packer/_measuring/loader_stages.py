@@ -804,7 +804,7 @@ def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[Pac
 
     samples = list(_samples(info, stages))
     if not samples:
-        raise UnpackedError("which files the images are is not to be info in the dataset")
+        raise UnpackedError("which files the images are is not to be seen in the dataset")
     settings = _settings(info, stages)
     found: list[PackedCost] = []
     with scratch_directory("profile", SHARED_MEMORY) as directory, warnings.catch_warnings():

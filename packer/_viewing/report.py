@@ -165,7 +165,7 @@ def _damaged(catalog: Catalog, pictures: Pictures, shown: Ints, progress: Progre
     found = [one for part in over_samples(check, len(indices), progress=progress) for one in part]
     what = f"all {len(indices):,} samples" if whole else f"the {len(indices):,} samples that are shown here"
     said = f"{len(found):,} of {what} cannot be read and decoded." if found else f"No damage in {what}."
-    yield f"<h2>DamageLog</h2><p>{said}</p>{_more(len(found), _MOST_LISTED)}"
+    yield f"<h2>Damage</h2><p>{said}</p>{_more(len(found), _MOST_LISTED)}"
     if not whole:
         yield "<p><code>packer verify</code> reads every sample.</p>"
     yield _table((f"sample {one.index}: {catalog.name(one.index)}", one.error) for one in found[:_MOST_LISTED])

@@ -376,7 +376,7 @@ class Server(ThreadingHTTPServer):
             return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Payload in a thread of its own. Where there are too many connections, the stranger that came first goes."""
+        """Respond in a thread of its own. If there are too many connections, the oldest stranger is closed."""
         with self._opening:
             if len(self._open) >= _MOST_CONNECTIONS:
                 oldest = next((one for one, known in self._open.items() if not known), request)
@@ -394,7 +394,7 @@ class Server(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Payload, and let another connection in."""
+        """Respond, and let another connection in."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -444,11 +444,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        """Payload, or refuse."""
+        """Respond, or refuse."""
         self._send(*self._answer())
 
     def do_HEAD(self) -> None:
-        """Payload without a body."""
+        """Respond without a body."""
         self._send(*self._answer())
 
     def _answer(self) -> tuple[HTTPStatus, Payload]:
