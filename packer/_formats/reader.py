@@ -191,10 +191,10 @@ class Reader(PackAccess):
         if not self.remote or not len(positions):
             return
         self.require_table()
-        wanted = [(self.table.offset[positions], self.table.size[positions])] if image else []
-        wanted += [self.locate_blobs(positions, name)[:2] for name in fields]
-        if wanted:
-            offset, size = (np.stack(column, 1).ravel() for column in zip(*wanted, strict=True))
+        ranges = [(self.table.offset[positions], self.table.size[positions])] if image else []
+        ranges += [self.locate_blobs(positions, name)[:2] for name in fields]
+        if ranges:
+            offset, size = (np.stack(column, 1).ravel() for column in zip(*ranges, strict=True))
             self._ahead(offset[size > 0], size[size > 0], urgent=urgent)
 
     def ahead_whole(self, positions: Sequence[int]) -> None:
@@ -204,15 +204,15 @@ class Reader(PackAccess):
 
     def positions(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return indices counted from the beginning; errors as for `position`."""
-        wanted = np.asarray(indices)
-        if wanted.dtype == np.int64 and len(wanted) and wanted.min() >= 0 and wanted.max() < len(self):
-            return wanted
-        if wanted.dtype.kind not in "iu":
+        numbers = np.asarray(indices)
+        if numbers.dtype == np.int64 and len(numbers) and numbers.min() >= 0 and numbers.max() < len(self):
+            return numbers
+        if numbers.dtype.kind not in "iu":
             return np.array([self.position(index) for index in indices], np.int64)
-        counted = np.where(wanted < 0, wanted + len(self), wanted)
-        for index in wanted[(counted < 0) | (counted >= len(self))]:
+        positions = np.where(numbers < 0, numbers + len(self), numbers)
+        for index in numbers[(positions < 0) | (positions >= len(self))]:
             self.position(index)  # which refuses it
-        return counted.astype(np.int64, copy=False)
+        return positions.astype(np.int64, copy=False)
 
     def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
         """Yield number, row and data of several samples; reads go through the file in one direction.
@@ -340,7 +340,7 @@ class Reader(PackAccess):
         return found
 
     def locate_blobs(self, positions: Ints, name: str) -> tuple[Ints, Ints, Ints]:
-        """Return where the blobs of a field begin, as a row's `offset` counts; their sizes, and their checksums."""
+        """Return where the blobs of a field begin, as a row's `offset` numbers; their sizes, and their checksums."""
         offsets, sizes, checksums = self._locate_all(positions, (name,))
         return offsets[0], sizes[0], checksums[0]
 
@@ -399,9 +399,9 @@ class Reader(PackAccess):
         """
         present = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
         if len(present) > 1:
-            begin, wanted = min(present)[0], sum(size for _, size in present)
+            begin, total = min(present)[0], sum(size for _, size in present)
             length = max(offset + size for offset, size in present) - begin
-            if length <= min(2 * wanted, _MOST_TOGETHER):
+            if length <= min(2 * total, _MOST_TOGETHER):
                 with contextlib.suppress(PackError):
                     return begin, self._fetch(begin, length)
         return 0, b""

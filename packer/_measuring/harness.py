@@ -447,9 +447,9 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
     connection.send(("done", getattr(served, "note", "")))
     with contextlib.suppress(EOFError, OSError):
         while True:
-            method, *given = connection.recv()
+            method, *passed = connection.recv()
             try:
-                answer = "done", getattr(served, method)(*given)
+                answer = "done", getattr(served, method)(*passed)
             except Exception as error:
                 if traces:
                     traceback.print_exc()
