@@ -13,7 +13,7 @@ import torch
 
 from packer._datasets.memory import require_same_process
 from packer._images.extension import _native
-from packer._images.numbers import TYPES, Mixture, Numbers
+from packer._images.numbers import TYPES, Mixture, NumberFormat
 from packer._images.operations import Operations
 from packer._images.torch_ops import operate
 from packer._storage.system import require_count
@@ -61,7 +61,7 @@ class Normalizer:
         Whether uint8 images that are channels last stay as they are.
     makes_fractions : bool
         Whether uint8 images become floating point numbers.
-    numbers : Numbers, optional
+    numbers : NumberFormat, optional
         The conversion of images of three channels by packer's C; None where C cannot do it.
 
     Notes
@@ -91,12 +91,12 @@ class Normalizer:
         self.makes_fractions = self.dtype is not None and self.dtype.is_floating_point
         self.numbers = self._numbers()
 
-    def _numbers(self) -> Numbers | None:
+    def _numbers(self) -> NumberFormat | None:
         name = str(self.dtype).removeprefix("torch.")
         if _native is None or name not in TYPES or self.channels != 3:
             return None
         constants = tuple(self._mean.flatten().tolist()), tuple(self._std.flatten().tolist())
-        return Numbers(constants if self.normalizes else None, name, not self.channels_last)
+        return NumberFormat(constants if self.normalizes else None, name, not self.channels_last)
 
     def __call__(self, value: Any) -> Any:
         """Return a tensor, or nested tuples, lists and dicts of tensors, with the images prepared, also mixed.

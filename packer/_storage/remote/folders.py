@@ -17,7 +17,7 @@ _THREADS = 32
 def list_in_parallel(url: str) -> list[RemoteObject]:
     """Return the objects below a URL, in no order; RemoteError if the store does not list them.
 
-    S3 gives a thousand names an answer. So the folders of `url` are asked for first, and list_objects at the same time.
+    S3 gives a thousand names an answer. So the folders of `url` are listed first, and then all at the same time.
     """
     folders = _folders_of(url)
     if not folders:
