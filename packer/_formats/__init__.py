@@ -160,7 +160,7 @@ PARTS = Format(
     signs=("table.bin",),
     files=("manifest.json", "table.bin"),
 )
-"""Packs with parts, which are of one of `FORMATS`; `packer._conversion.parts` writes them."""
+"""Packs with parts, which are of one of `FORMATS`; `packer._conversion.partition` writes them."""
 
 INDEX = Format(
     "index",
