@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from packer._datasets.memory import require_same_process
+from packer._datasets.memory import leak, require_same_process
 from packer._images.extension import _native
 from packer._images.numbers import TYPES, Mixture, Numbers
 from packer._images.operations import Operations
@@ -356,6 +356,7 @@ class CUDAPrefetcher(_Wrapper):
         # Batches are held here until they are copied, because torch does not watch all pinned memory.
         copying: deque[tuple[Any, Any]] = deque()
         ready: tuple[Any, Any, Any] | None = None
+        pinned = moved = done = None
         try:
             for batch, state in batches:
                 pinned = map_tensors(batch, _pinned)
@@ -368,13 +369,17 @@ class CUDAPrefetcher(_Wrapper):
                     copying.popleft()
                 if ready is not None:
                     yield self._hand_over(*ready)
+                    require_same_process(process)
                 ready = moved, done, state
             if ready is not None:
                 yield self._hand_over(*ready)
+                require_same_process(process)
             self._state = None
         finally:
-            if os.getpid() == process:  # CUDA cannot be used in a fork
+            if os.getpid() == process:
                 stream.synchronize()
+            else:
+                leak(stream, copying, ready, pinned, moved, done)
 
     def _hand_over(self, batch: Any, done: Any, state: Any) -> Any:
         self._state = state
