@@ -299,8 +299,9 @@ def usable_device(device: torch.device | str) -> torch.device:
 class CUDAPrefetcher(_Wrapper):
     """Copies the next batch to a device and normalises it there, while the present one is used.
 
-    On a CUDA device the copy runs on a stream of its own, from pinned memory; unpinned tensors are pinned first. On
-    another device the same work is done when the batch is asked for, so that one training script runs on both.
+    On a CUDA device the copy runs on a stream of its own, from pinned memory. Unpinned tensors are pinned first, on the
+    thread of the loop: let the source pin them, by ``pin_memory=True``. On another device the same work is done when
+    the batch is asked for, so that one training script runs on both.
 
     Parameters
     ----------
