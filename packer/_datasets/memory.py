@@ -9,6 +9,7 @@ import ctypes
 import functools
 import mmap
 import multiprocessing
+import operator
 import os
 import weakref
 from collections.abc import Mapping
@@ -19,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._datasets.batch_decoder import Lookup
-from packer._images.numbers import Numbers
+from packer._datasets.lookup import Lookup
+from packer._images.numbers import NumberFormat
 from packer.errors import WorkerError
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Slot",
     "fresh",
     "images_in",
+    "layout_of",
     "leak",
     "page_lock",
     "pinned",
@@ -81,7 +83,7 @@ class Layout(NamedTuple):
     """Which pixels lie in the memory of a batch: part after part."""
 
     parts: tuple[Part, ...]
-    numbers: Numbers | Lookup | None = None
+    numbers: NumberFormat | Lookup | None = None
     """What the images become, if anything: right when they are decoded, unless they are parts of their own first."""
 
     @property
@@ -103,7 +105,7 @@ class Layout(NamedTuple):
         """How many views of each image there are; 0 of images that are no views."""
         return sum(_is_view(part.name) for part in self.parts)
 
-    def with_numbers(self, numbers: Numbers | Lookup, *, beside: bool) -> Layout:
+    def with_numbers(self, numbers: NumberFormat | Lookup, *, beside: bool) -> Layout:
         """Return a layout of the same pixels, of which the images become numbers.
 
         With `beside` the numbers have memory of their own, so that something may come between: the levels stay.
@@ -116,7 +118,7 @@ class Layout(NamedTuple):
         return Layout(tuple(named.get(part.name, part) for part in self.parts), numbers)
 
     @property
-    def decoded_numbers(self) -> Numbers | Lookup | None:
+    def decoded_numbers(self) -> NumberFormat | Lookup | None:
         """What the images become when they are decoded; None where they are levels then."""
         beside = any(part.name.endswith(_AS_NUMBERS) for part in self.parts)
         return None if beside else self.numbers
@@ -167,6 +169,16 @@ class Layout(NamedTuple):
                 locked = torch.empty(size, dtype=torch.uint8, pin_memory=True).view(getattr(torch, part.dtype))
                 tensors[part.name] = locked.as_strided(shape, [step // dtype.itemsize for step in steps])
             return tensors
+
+
+def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
+    """Return the layout that a dataset says: a whole one, or height and width of its images."""
+    if found is None or isinstance(found, Layout):
+        return found
+    height, width = map(operator.index, found)
+    if min(height, width) < 1:
+        raise ValueError(f"layout() is the height and width of images, 1 or more, not {found!r}")
+    return Layout((Part(IMAGES, (height, width), 3),))
 
 
 class _Place(NamedTuple):

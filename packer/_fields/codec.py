@@ -1,4 +1,4 @@
-"""Values of the kinds of fields: what each is made of, checked, and as bytes."""
+"""Values of the kinds of fields: checking them, and encoding them as bytes and back."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def scalar(value: Any, dtype: str) -> int | float:
 def of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
     """Return a value as an array of a dtype that holds every element of it exactly, or as the nearest float."""
     array = np.asarray(value)
-    wanted: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
-    if array.dtype != wanted:
-        if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and wanted.kind != "f"):
+    target: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
+    if array.dtype != target:
+        if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and target.kind != "f"):
             raise ValueError(f"an array of {array.dtype} is none of {dtype}")
         with np.errstate(over="ignore"):
-            changed = array.astype(wanted)
-        if wanted.kind == "f" and (lost := np.isinf(changed) & np.isfinite(array)).any():
+            changed = array.astype(target)
+        if target.kind == "f" and (lost := np.isinf(changed) & np.isfinite(array)).any():
             raise ValueError(f"{array[lost].flat[0]} is too large for {dtype}")
-        if wanted.kind != "f" and not np.array_equal(changed, array):
+        if target.kind != "f" and not np.array_equal(changed, array):
             raise ValueError(f"some elements of the array do not fit into {dtype}")
         array = changed
     return array.astype(stored, copy=False)
@@ -107,7 +107,7 @@ def _json(value: Any) -> bytes:
 
 
 def _require_shallow(value: Any, text: str) -> None:
-    """Raise ValueError where a value, whose JSON is `text`, is nested so deeply that what walks it may fail."""
+    """Raise ValueError if a value, whose JSON is `text`, is nested so deeply that what walks it may fail."""
     if text.count("[") + text.count("{") <= _DEEPEST:
         return
     level = [value]
@@ -120,7 +120,7 @@ def _require_shallow(value: Any, text: str) -> None:
 
 
 def parsed_json(text: str, *, infinite: bool = False) -> Any:
-    """Return what JSON says; ValueError where it is none, has NaN, which JSON does not know, or too large a number.
+    """Return what JSON says; ValueError if it is none, has NaN, which JSON does not know, or too large a number.
 
     With `infinite`, numbers that are too large are infinite: ``1e999`` stands for infinity in a table.
     """
@@ -207,9 +207,9 @@ def _decoded_keypoints(data: bytes) -> npt.NDArray[np.float32]:
 def _segmentation(value: Any) -> bytes:
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"{short(value)} is no list of segmentations, of each object one")
-    for place, one in enumerate(value):
+    for number, one in enumerate(value):
         if problem := segmentation_problem(one):
-            raise ValueError(f"segmentation {place}: {problem}")
+            raise ValueError(f"segmentation {number}: {problem}")
     return _json(value)
 
 

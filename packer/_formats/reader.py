@@ -1,15 +1,11 @@
-"""Random access to the samples of a pack, in every way that there is, from the little that a format must say.
+"""Random access to the samples of a pack: a `Reader` builds every way to read on the few methods of a format.
 
-Random access to the values of fields, which lie in the table or beside the images.
-
-The columns of a pack as conditions take them: fields, labels and sizes, with what is not there marked as such.
-
-The manifest of a pack that is a directory: a file of its own, written after all else is on the disk.
+`PackColumns` gives a pack's columns to conditions, `read_manifest` and `write_manifest` serve packs that are
+directories.
 """
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import functools
 import operator
@@ -30,41 +26,255 @@ from packer._storage.place import Place, place_of
 from packer._table import LONGEST_NAME, NO_VALUE, Buffer, Ints, Labels, Names, Row, Table, Vector, value_checksum
 from packer.errors import CorruptPackError, NotAPackError, PackError, printable
 
-__all__ = ["MANIFEST_FILE", "PackColumns", "Reader", "ValueAccess", "read_manifest", "table_from", "write_manifest"]
+__all__ = ["MANIFEST_FILE", "PackColumns", "Reader", "read_manifest", "table_from", "write_manifest"]
 
 _MOST_TOGETHER = 1 << 26  # bytes: larger blobs are read one by one
 
 
-class ValueAccess(PackAccess):
-    """An open pack whose fields are read."""
+class Reader(PackAccess):
+    """Gives random access to the samples of one pack.
 
-    check: str
-    _checked_columns: dict[str, npt.NDArray[np.bool_]]
-    """Which values there are, of the fields that were compared with their checksums."""
+    Safe in many threads at once and after a fork; a pickled reader is its path, and opens the pack again where
+    it is unpickled. Two readers of one pack do not disturb each other.
+
+    Parameters
+    ----------
+    path : path or URL
+        The pack.
+    check : {"always", "never"}
+        Whether `read` compares every sample with its checksum (5 to 10 µs for a photo of 100 kB).
+
+    Attributes
+    ----------
+    path : str
+        That of the pack, absolute; or its URL, without what is secret in it.
+    manifest : Manifest
+    table : Table
+        Its columns are read-only, and read from the pack when they are first asked for.
+
+    Raises
+    ------
+    NotAPackError, CorruptPackError, UnsupportedVersionError
+        If the file is no pack of this format, is damaged, or was written by a newer packer.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | Place, *, check: str = "always") -> None:
+        if check not in ("always", "never"):
+            raise ValueError(f"check is 'always' or 'never', not {check!r}")
+        self.place = place_of(path)
+        self.path = self.place.path
+        self.check = check
+        self.manifest, self.table = self._open()
+        self._checked_columns: dict[str, npt.NDArray[np.bool_]] = {}  # values present, of fields that were checked
+        if len(self.table) != self.manifest.count:
+            raise CorruptPackError(
+                f"the table has {len(self.table)} rows and the manifest counts {self.manifest.count}", self.path
+            )
 
     @property
-    @abc.abstractmethod
     def names(self) -> Names:
         """The samples' names, read from the table when they are asked for."""
+        return self.table.sample_names(self.path)
 
-    @abc.abstractmethod
+    def __len__(self) -> int:
+        return self.manifest.count
+
     def position(self, index: int) -> int:
-        """Return an index counted from the beginning; IndexError where there is no such sample."""
+        """Return an index counted from the beginning; IndexError if there is no such sample."""
+        try:
+            return range(len(self))[operator.index(index)]
+        except TypeError:
+            raise TypeError(f"an index is an integer, not {index!r}") from None
+        except IndexError:
+            raise IndexError(f"index {index} is out of range: {printable(self.path)} has {len(self)} samples") from None
 
-    @abc.abstractmethod
+    def read(self, index: int) -> Buffer:
+        """Return the data of one sample.
+
+        Raises
+        ------
+        IndexError
+            If there is no such index; negative ones count from the end.
+        CorruptPackError
+            If the data, or the row that leads to them, are not what was written.
+        PackError
+            If the disk fails.
+        """
+        index = self.position(index)
+        try:
+            row = self._row(index)
+        except CorruptPackError as error:  # whose name is in what is gone
+            raise CorruptPackError(error.reason, error.path, index) from error
+        return self._read(row)
+
+    def _row(self, position: int) -> Row:
+        """Return the row of a sample, as `position` gives it; CorruptPackError where the table was cut short."""
+        self.require_table()
+        return self.table.row(position)
+
+    def _read(self, row: Row) -> Buffer:
+        """Return the data of a row, compared with its checksum; errors as for `read`."""
+        try:
+            data = self._fetch_image(row)
+        except CorruptPackError as error:
+            raise self._damaged(row.number, error.reason) from error
+        except PackError as error:  # of the disk, which says nothing about the sample
+            raise PackError(f"{error} (sample {row.number})") from error
+        if self.check == "always" and not row.matches(data):
+            reason = "the checksum does not fit" if row.name is not None else "its name lies outside of the names"
+            raise self._damaged(row.number, reason)
+        return data
+
+    def locate(self, positions: Ints) -> tuple[npt.NDArray[Any], object]:
+        """Return where the bytes of samples lie, for C, which reads and checks them without Python's lock.
+
+        Parameters
+        ----------
+        positions : (N,) int64 array
+            As `positions` gives.
+
+        Returns
+        -------
+        (N,) array of LOCATION
+            See there.
+        object
+            To be kept until they were read: files and memory.
+        """
+        self.require_table()
+        table, names, found = self.table, self.table.names, np.empty(len(positions), LOCATION)
+        for name in ("size", "height", "width", "crc32c"):
+            found[name] = getattr(table, name)[positions]
+        found["label"] = table.label[positions].view(np.int64)  # its eight bytes, of which C takes the checksum
+        found["raw"], found["checked"] = self.manifest.codec == "raw", self.check == "always"
+        start, end = np.where(positions > 0, table.name_end[positions - 1], 0), table.name_end[positions]
+        named = (start >= 0) & (start <= end) & (end <= len(names)) & (end - start <= LONGEST_NAME)
+        found["name"], found["name_size"] = np.where(named, (names.ctypes.data + start, end - start), 0)
+        found["file"], found["position"] = np.where(named, MEMORY, NOWHERE), table.offset[positions]
+        return found, (self._hold_names(found), self._locate_in_files(found))
+
+    def _hold_names(self, records: npt.NDArray[Any]) -> object:
+        """Let records of samples, `LOCATION` or `TASK`, have their names where these stay while C reads them.
+
+        Returns
+        -------
+        object
+            To be kept for as long.
+        """
+        names = self.table.stored("names")
+        if not isinstance(names, Vector):
+            return names
+        begins = records["name"] - self.table.names.ctypes.data  # a very large table is mapped, and may be cut short
+        pieces = [
+            names[begin : begin + size].tobytes() if size else b""
+            for begin, size in zip(begins.tolist(), records["name_size"].tolist(), strict=True)
+        ]
+        held = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
+        records["name"] = held.ctypes.data + np.cumsum([0, *map(len, pieces)])[:-1]
+        return held
+
+    def _locate_in_files(self, found: npt.NDArray[Any]) -> object:
+        """Let records of what the table says tell in which files the bytes lie: those whose file is not `NOWHERE`.
+
+        Parameters
+        ----------
+        found : (N,) array
+            It has the fields of LOCATION. The position is the table's offset, and becomes the offset in the file.
+
+        Returns
+        -------
+        object
+            As `locate` returns: files and memory to be kept.
+        """
+        files, positions, held = self._locate(found["position"], found["size"])
+        found["file"] = np.where(found["file"] == NOWHERE, NOWHERE, files)
+        found["position"] = positions
+        return held
+
+    def ahead(self, positions: Ints, image: bool = True, fields: Sequence[str] = (), *, urgent: bool = False) -> None:
+        """Order the bytes of samples, in this order, without waiting; those on a disk are read when they are needed.
+
+        Bytes that were ordered before are not ordered again.
+
+        Parameters
+        ----------
+        positions : (N,) int64 array
+            As `positions` gives.
+        image : bool
+            Whether the images are wanted.
+        fields : sequence of str
+            The fields that are wanted too, of those whose values are bytes.
+        urgent : bool
+            Whether they are read at once, before what was ordered ahead.
+        """
+        if not self.remote or not len(positions):
+            return
+        self.require_table()
+        ranges = [(self.table.offset[positions], self.table.size[positions])] if image else []
+        ranges += [self.locate_blobs(positions, name)[:2] for name in fields]
+        if ranges:
+            offset, size = (np.stack(column, 1).ravel() for column in zip(*ranges, strict=True))
+            self._ahead(offset[size > 0], size[size > 0], urgent=urgent)
+
+    def ahead_whole(self, positions: Sequence[int]) -> None:
+        """Order images and field values of samples, as `ahead`."""
+        if self.remote:
+            self.ahead(np.asarray(positions), fields=[name for name, field in self.fields.items() if field.is_blob])
+
+    def positions(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return indices counted from the beginning; errors as for `position`."""
+        numbers = np.asarray(indices)
+        if numbers.dtype == np.int64 and len(numbers) and numbers.min() >= 0 and numbers.max() < len(self):
+            return numbers
+        if numbers.dtype.kind not in "iu":
+            return np.array([self.position(index) for index in indices], np.int64)
+        positions = np.where(numbers < 0, numbers + len(self), numbers)
+        for index in numbers[(positions < 0) | (positions >= len(self))]:
+            self.position(index)  # which refuses it
+        return positions.astype(np.int64, copy=False)
+
+    def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
+        """Yield number, row and data of several samples; reads go through the file in one direction.
+
+        `positions` are indices counted from the beginning; errors as for `read`.
+        """
+        self.require_table()
+        if len(positions) > 1:
+            self.ahead(np.sort(positions), urgent=True)
+        rows = self.table.rows(positions)
+        for number in sorted(range(len(rows)), key=lambda number: rows[number].offset):
+            yield number, rows[number], self._read(rows[number])
+
+    def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
+        """Return the data of several samples, in the order asked for; errors as for `read`."""
+        found = {number: data for number, _, data in self.read_rows(self.positions(indices))}
+        return [found[number] for number in range(len(found))]
+
+    def _fetch_image(self, row: Row) -> Buffer:
+        """Return the data of a row as its checksum was taken of them; errors as `_fetch`."""
+        return self._fetch(row.offset, row.size)
+
     def require_column(self, name: str) -> None:
-        """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
+        """Compare a whole column of the table with its checksum; CorruptPackError if it does not fit."""
+        if self.table.checksum(name) != self.manifest.columns.get(name):
+            raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
 
-    @abc.abstractmethod
-    def _damaged(self, index: int, reason: str) -> CorruptPackError: ...
+    def _damaged(self, index: int, reason: str) -> CorruptPackError:
+        return CorruptPackError(f"damaged: {reason}", self.path, index, self._name_in_error(index))
+
+    def _name_in_error(self, index: int) -> str:
+        """Return a sample's name for a message; empty if the names cannot be read, which may be what is wrong."""
+        try:
+            return self.names.get(index)
+        except PackError:
+            return ""
 
     @functools.cached_property
     def fields(self) -> Mapping[str, Field]:
-        """What there is beside image and label, by name, in the order of the pack."""
+        """The fields beside image and label, by name, in the order of the pack."""
         return {field.name: field for field in self.manifest.fields}
 
     def value(self, index: int, name: str) -> Stored:
-        """Return what the pack holds of a field of one sample: a number, bytes, or None where there is no value.
+        """Return what the pack holds of a field of one sample: a number, bytes, or None if there is no value.
 
         Raises
         ------
@@ -82,8 +292,8 @@ class ValueAccess(PackAccess):
     def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all values of a scalar or a class, and which of them are there, both (N,) arrays.
 
-        They are compared with their checksums when they are first asked for. What stands in the place of a value that
-        is not there means nothing. A bool is a uint8.
+        They are compared with their checksums when they are first asked for. Numbers instead of missing
+        values mean nothing. A bool is a uint8.
 
         Raises
         ------
@@ -112,7 +322,7 @@ class ValueAccess(PackAccess):
         return self._checked_columns[name]
 
     def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:
-        """Return what the pack holds of a field of several samples; None where there is no value.
+        """Return what the pack holds of a field of several samples; None if there is no value.
 
         Parameters
         ----------
@@ -133,14 +343,14 @@ class ValueAccess(PackAccess):
         """Return what `blobs` returns, of each of several fields; what lies side by side is read at once."""
         located = [rows.T.tolist() for rows in self._locate_all(positions, names)]
         found: list[list[Buffer | None]] = [[None] * len(positions) for _ in names]
-        for place in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
-            blobs = self._blobs_of_one(int(positions[place]), names, *(rows[place] for rows in located))
+        for number in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
+            blobs = self._blobs_of_one(int(positions[number]), names, *(rows[number] for rows in located))
             for of_field, blob in zip(found, blobs, strict=True):
-                of_field[place] = blob
+                of_field[number] = blob
         return found
 
     def locate_blobs(self, positions: Ints, name: str) -> tuple[Ints, Ints, Ints]:
-        """Return where the blobs of a field begin, as a row's `offset` counts; their sizes, and their checksums."""
+        """Return where the blobs of a field begin, as a row's `offset` numbers; their sizes, and their checksums."""
         offsets, sizes, checksums = self._locate_all(positions, (name,))
         return offsets[0], sizes[0], checksums[0]
 
@@ -197,242 +407,14 @@ class ValueAccess(PackAccess):
         No bytes where more lie between that are others'; or where a damaged size leads out of the file, so that each
         blob is fetched by itself, and the error names the one that cannot be.
         """
-        places = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
-        if len(places) > 1:
-            begin, wanted = min(places)[0], sum(size for _, size in places)
-            length = max(offset + size for offset, size in places) - begin
-            if length <= min(2 * wanted, _MOST_TOGETHER):
+        present = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
+        if len(present) > 1:
+            begin, total = min(present)[0], sum(size for _, size in present)
+            length = max(offset + size for offset, size in present) - begin
+            if length <= min(2 * total, _MOST_TOGETHER):
                 with contextlib.suppress(PackError):
                     return begin, self._fetch(begin, length)
         return 0, b""
-
-
-class Reader(ValueAccess):
-    """Gives random access to the samples of one pack.
-
-    Safe in many threads at once and after a fork; a pickled reader is its path, and opens the pack again where
-    it is unpickled. Two readers of one pack do not disturb each other.
-
-    Parameters
-    ----------
-    path : path or URL
-        The pack.
-    check : {"always", "never"}
-        Whether `read` compares every sample with its checksum (5 to 10 µs for a photo of 100 kB).
-
-    Attributes
-    ----------
-    path : str
-        That of the pack, absolute; or its URL, without what is secret in it.
-    manifest : Manifest
-    table : Table
-        Its columns are read-only, and read from the pack when they are first asked for.
-
-    Raises
-    ------
-    NotAPackError, CorruptPackError, UnsupportedVersionError
-        If the file is no pack of this format, is damaged, or was written by a newer packer.
-    """
-
-    def __init__(self, path: str | os.PathLike[str] | Place, *, check: str = "always") -> None:
-        if check not in ("always", "never"):
-            raise ValueError(f"check is 'always' or 'never', not {check!r}")
-        self.place = place_of(path)
-        self.path = self.place.path
-        self.check = check
-        self.manifest, self.table = self._open()
-        self._checked_columns = {}
-        if len(self.table) != self.manifest.count:
-            raise CorruptPackError(
-                f"the table has {len(self.table)} rows and the manifest counts {self.manifest.count}", self.path
-            )
-
-    @property
-    def names(self) -> Names:
-        """The samples' names, read from the table when they are asked for."""
-        return self.table.sample_names(self.path)
-
-    def __len__(self) -> int:
-        return self.manifest.count
-
-    def position(self, index: int) -> int:
-        """Return an index counted from the beginning; IndexError where there is no such sample."""
-        try:
-            return range(len(self))[operator.index(index)]
-        except TypeError:
-            raise TypeError(f"an index is an integer, not {index!r}") from None
-        except IndexError:
-            raise IndexError(f"index {index} is out of range: {printable(self.path)} has {len(self)} samples") from None
-
-    def read(self, index: int) -> Buffer:
-        """Return the data of one sample.
-
-        Raises
-        ------
-        IndexError
-            If there is no such index; negative ones count from the end.
-        CorruptPackError
-            If the data, or the row that leads to them, are not what was written.
-        PackError
-            If the disk fails.
-        """
-        index = self.position(index)
-        try:
-            self.require_table()
-        except CorruptPackError as error:  # whose name is in what is gone
-            raise CorruptPackError(error.reason, error.path, index) from error
-        return self._read(self.table.row(index))
-
-    def locate(self, positions: Ints) -> tuple[npt.NDArray[Any], object]:
-        """Return where the bytes of samples lie, for C, which reads and checks them without Python's lock.
-
-        Parameters
-        ----------
-        positions : (N,) int64 array
-            As `positions` gives.
-
-        Returns
-        -------
-        (N,) array of LOCATION
-            See there.
-        object
-            To be kept until they were read: files and memory.
-        """
-        self.require_table()
-        table, names, found = self.table, self.table.names, np.empty(len(positions), LOCATION)
-        for name in ("size", "height", "width", "crc32c"):
-            found[name] = getattr(table, name)[positions]
-        found["label"] = table.label[positions].view(np.int64)  # its eight bytes, of which C takes the checksum
-        found["raw"], found["checked"] = self.manifest.codec == "raw", self.check == "always"
-        start, end = np.where(positions > 0, table.name_end[positions - 1], 0), table.name_end[positions]
-        named = (start >= 0) & (start <= end) & (end <= len(names)) & (end - start <= LONGEST_NAME)
-        found["name"], found["name_size"] = np.where(named, (names.ctypes.data + start, end - start), 0)
-        found["file"], found["position"] = np.where(named, MEMORY, NOWHERE), table.offset[positions]
-        return found, (self._hold_names(found), self._locate_in_files(found))
-
-    def _hold_names(self, records: npt.NDArray[Any]) -> object:
-        """Let records of samples, `LOCATION` or `TASK`, have their names where these stay while C reads them.
-
-        Returns
-        -------
-        object
-            To be kept for as long.
-        """
-        names = self.table.stored("names")
-        if not isinstance(names, Vector):
-            return names
-        begins = records["name"] - self.table.names.ctypes.data  # a very large table is mapped, and may be cut short
-        pieces = [
-            names[begin : begin + size].tobytes() if size else b""
-            for begin, size in zip(begins.tolist(), records["name_size"].tolist(), strict=True)
-        ]
-        held = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
-        records["name"] = held.ctypes.data + np.cumsum([0, *map(len, pieces)])[:-1]
-        return held
-
-    def _locate_in_files(self, found: npt.NDArray[Any]) -> object:
-        """Let records of what the table says tell in which files the bytes lie: those whose file is not `NOWHERE`.
-
-        Parameters
-        ----------
-        found : (N,) array
-            It has the fields of LOCATION. The position is the table's offset, and becomes the place in the file.
-
-        Returns
-        -------
-        object
-            What `locate` returns.
-        """
-        files, positions, held = self._locate(found["position"], found["size"])
-        found["file"] = np.where(found["file"] == NOWHERE, NOWHERE, files)
-        found["position"] = positions
-        return held
-
-    def ahead(self, positions: Ints, image: bool = True, fields: Sequence[str] = (), *, urgent: bool = False) -> None:
-        """Have the bytes of samples fetched, in this order, without waiting; those on a disk are read when wanted.
-
-        Bytes that were ordered before are not ordered again.
-
-        Parameters
-        ----------
-        positions : (N,) int64 array
-            As `positions` gives.
-        image : bool
-            Whether the images are wanted.
-        fields : sequence of str
-            The fields that are wanted too, of those whose values are bytes.
-        urgent : bool
-            Whether they are read at once, before what was ordered ahead.
-        """
-        if not self.remote or not len(positions):
-            return
-        self.require_table()
-        wanted = [(self.table.offset[positions], self.table.size[positions])] if image else []
-        wanted += [self.locate_blobs(positions, name)[:2] for name in fields]
-        if wanted:
-            offset, size = (np.stack(column, 1).ravel() for column in zip(*wanted, strict=True))
-            self._ahead(offset[size > 0], size[size > 0], urgent=urgent)
-
-    def ahead_whole(self, positions: Sequence[int]) -> None:
-        """Have all that belongs to samples fetched, as `ahead`."""
-        if self.remote:
-            self.ahead(np.asarray(positions), fields=[name for name, field in self.fields.items() if field.is_blob])
-
-    def positions(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return indices counted from the beginning; errors as for `position`."""
-        wanted = np.asarray(indices)
-        if wanted.dtype == np.int64 and len(wanted) and wanted.min() >= 0 and wanted.max() < len(self):
-            return wanted
-        if wanted.dtype.kind not in "iu":
-            return np.array([self.position(index) for index in indices], np.int64)
-        counted = np.where(wanted < 0, wanted + len(self), wanted)
-        for index in wanted[(counted < 0) | (counted >= len(self))]:
-            self.position(index)  # which refuses it
-        return counted.astype(np.int64, copy=False)
-
-    def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
-        """Yield place, row and data of several samples; reads go through the file in one direction.
-
-        `positions` are indices counted from the beginning; errors as for `read`.
-        """
-        self.require_table()
-        if len(positions) > 1:
-            self.ahead(np.sort(positions), urgent=True)
-        rows = self.table.rows(positions)
-        for place in sorted(range(len(rows)), key=lambda place: rows[place].offset):
-            yield place, rows[place], self._read(rows[place])
-
-    def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
-        """Return the data of several samples, in the order asked for; errors as for `read`."""
-        found = {place: data for place, _, data in self.read_rows(self.positions(indices))}
-        return [found[place] for place in range(len(found))]
-
-    def _read(self, row: Row) -> Buffer:
-        try:
-            data = self._fetch_image(row)
-        except CorruptPackError as error:
-            raise self._damaged(row.number, error.reason) from error
-        except PackError as error:  # of the disk, which says nothing about the sample
-            raise PackError(f"{error} (sample {row.number})") from error
-        if self.check == "always" and not row.matches(data):
-            reason = "the checksum does not fit" if row.name is not None else "its name lies outside of the names"
-            raise self._damaged(row.number, reason)
-        return data
-
-    def require_column(self, name: str) -> None:
-        """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
-        if self.table.checksum(name) != self.manifest.columns.get(name):
-            raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
-
-    def _damaged(self, index: int, reason: str) -> CorruptPackError:
-        return CorruptPackError(f"damaged: {reason}", self.path, index, self._name_in_error(index))
-
-    def _name_in_error(self, index: int) -> str:
-        """Return a sample's name for a message; empty where the names cannot be read, which may be what is wrong."""
-        try:
-            return self.names.get(index)
-        except PackError:
-            return ""
 
     def __enter__(self) -> Reader:
         return self
@@ -454,7 +436,7 @@ class Reader(ValueAccess):
 
 
 def table_from(columns: Mapping[str, npt.NDArray[Any] | Vector], manifest: Manifest, path: str) -> Table:
-    """Build a table from what a format found; CorruptPackError where the columns do not fit together."""
+    """Build a table from what a format found; CorruptPackError if the columns do not fit together."""
     for name, column in columns.items():
         if isinstance(column, Vector):
             column.checksum = manifest.columns.get(name)
@@ -477,7 +459,7 @@ _CALLED = {
     "keypoints": "keypoints",
     "segmentation": "segmentations",
 }
-"""What the values are called that are neither numbers nor texts."""
+"""The names of values that are neither numbers nor texts, for messages."""
 
 
 class PackColumns(Mapping[str, Column]):
@@ -491,7 +473,7 @@ class PackColumns(Mapping[str, Column]):
     ----------
     reader : Reader
     rows : (N,) int64 array, optional
-        Which samples of the pack these are; by default all.
+        The rows of these samples in the pack; by default all.
     labels : (N,) int64 or float64 array, optional
         Labels in place of the pack's.
     classes : sequence of str, optional

@@ -1,11 +1,9 @@
-"""What `packer doctor --train` adds to somebody's training program: each pass over a loader is measured.
+"""`packer doctor --train`: a user's training command runs as it is, and each pass over a loader is measured.
 
 `packer._measuring.train_hook` starts the program with a directory at the front of ``PYTHONPATH``, whose
 ``sitecustomize.py`` Python imports by itself, and which calls `install`. The program's own files stay as they are. When
 torch's DataLoader or packer's loaders are imported, their ``__iter__`` is replaced by one that measures. After enough
 steps or seconds the report is written, and the program ends by SystemExit in its loop.
-
-A training command, run as it is for a while, and what its loaders wait for.
 """
 
 from __future__ import annotations
@@ -27,11 +25,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import packer
-from packer._measuring.diagnosis import ProfileReport
 from packer.errors import OptionError, PackerError, printable
+
+if TYPE_CHECKING:
+    from packer._measuring.diagnosis import ProfileReport  # imports torch, which the program is to import by itself
 
 __all__ = ["SETTINGS", "TrainingProfile", "install", "profile_training"]
 
@@ -116,10 +116,10 @@ class _Recorder:
         from packer._measuring.timing import Timings
 
         timings = Timings()
-        asked = time.perf_counter()
+        requested = time.perf_counter()
         batches = begin(loader)
         self._longest.setdefault(id(loader), (loader, timings))
-        return _Pass(self, loader, batches, timings, asked)
+        return _Pass(self, loader, batches, timings, requested)
 
     def noted(self, loader: Any, timings: Any) -> bool:
         """Note a step; tell whether these are enough."""
@@ -178,7 +178,7 @@ class _Recorder:
             self._finding = False
 
     def _at_exit(self) -> None:
-        """Say at least how long the steps waited, where a program ends within its first pass."""
+        """Report at least how long the steps waited, if a program ends within its first pass."""
         if os.getpid() != self._process or self._done:
             return
         measured = [entry for entry in self._longest.values() if entry[1].steps]
@@ -192,34 +192,36 @@ class _Recorder:
 class _Pass:
     """The iterator of a loader, measured; otherwise the iterator itself."""
 
-    def __init__(self, recorder: _Recorder, loader: Any, batches: Iterator[Any], timings: Any, asked: float) -> None:
+    def __init__(
+        self, recorder: _Recorder, loader: Any, batches: Iterator[Any], timings: Any, requested: float
+    ) -> None:
         self._recorder, self._loader, self._batches, self._timings = recorder, loader, batches, timings
-        self._asked: float | None = asked  # before workers were started
-        self._given: float | None = None
+        self._requested: float | None = requested  # before workers were started
+        self._received: float | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         timings = self._timings
-        asked = time.perf_counter()
-        if self._given is not None:
-            timings.works.append(asked - self._given)
-            self._given = None
+        requested = time.perf_counter()
+        if self._received is not None:
+            timings.works.append(requested - self._received)
+            self._received = None
             if self._recorder.noted(self._loader, timings):
                 self._batches = iter(())  # the workers end, and leave the processors to what follows
                 self._recorder.stop(self._loader, timings)
-        begin = self._asked or asked
-        self._asked = None
-        timings.gpu.asked()
+        begin = self._requested or requested
+        self._requested = None
+        timings.gpu.requested()
         try:
             batch = next(self._batches)
         except StopIteration:
             self._recorder.ended(self._loader, timings)
             raise
-        self._given = time.perf_counter()
-        timings.gpu.given()
-        timings.waited(self._given - begin)
+        self._received = time.perf_counter()
+        timings.gpu.received()
+        timings.waited(self._received - begin)
         return batch
 
     def __len__(self) -> int:
@@ -238,7 +240,7 @@ install()
 """
 
 _QUOTED = re.compile(r"\\.|'[^']*'|" r'"(?:\\.|[^"\\])*"', re.DOTALL)
-"""What a shell takes as it is."""
+"""A quoted part of a command."""
 
 _PATIENCE = 30.0
 """Seconds that a command gets to end after its report was written, and then again after SIGTERM."""
@@ -249,14 +251,14 @@ _LOOKS = 0.1
 
 @dataclass(frozen=True)
 class TrainingProfile:
-    """What a training command showed.
+    """The result of a training command.
 
     Attributes
     ----------
     report : ProfileReport, optional
-        On the loader that took most of the time; None where none gave a batch.
+        On the loader that took most of the time; None if none gave a batch.
     status : int, optional
-        With which status the command ended by itself; None where it was ended after enough steps.
+        With which status the command ended by itself; None if it was ended after enough steps.
     interrupted : bool
         Whether Ctrl-C ended it.
     """
@@ -280,7 +282,7 @@ def profile_training(
     seconds : float
         And so many seconds after its first batch.
     finding : float
-        How long finding out what is slow may take, within the command.
+        Time limit for the diagnosis, within the command.
     to_stderr : bool
         Whether what the command prints goes to stderr.
 
@@ -364,8 +366,10 @@ def _awaited(process: subprocess.Popen[bytes], ended: Path) -> tuple[int, bool]:
 
 
 def _read(found: Path) -> ProfileReport | None:
+    from packer._measuring.diagnosis import ProfileReport
+
     try:
-        said = json.loads(found.read_text("utf-8"))
+        members = json.loads(found.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return ProfileReport(**{**said, "sentences": tuple(said["sentences"])})
+    return ProfileReport(**{**members, "sentences": tuple(members["sentences"])})

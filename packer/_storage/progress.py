@@ -1,4 +1,4 @@
-"""``progress=True``: a bar of tqdm's, in a notebook one of the notebook's; and what else `progress` may be."""
+"""Progress bars: ``progress=True`` shows one of tqdm, in a notebook the notebook's kind."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
     progress : callable, bool or None
         True asks for a bar; False and None ask for nothing; a callable is returned as it is.
     what : str or path
-        What the bar is about, such as the pack that is written.
+        The bar's subject, such as the pack that is written.
     unit : {"img", "files", "B", "s"}
-        What the callback counts.
+        The unit that the callback counts in.
 
     Raises
     ------
@@ -54,17 +54,17 @@ class _Bar:
         self._bar: Any = None
         self._ended: tuple[str, int | None] | None = None
 
-    def __call__(self, *told: Any) -> None:
-        if len(told) == 1:  # a ConversionProgress
-            (now,) = told
+    def __call__(self, *arguments: Any) -> None:
+        if len(arguments) == 1:  # a ConversionProgress
+            (now,) = arguments
             self._show(self._what, now.done, now.total, {"skipped": now.skipped} if now.skipped else {})
-        elif len(told) == 2:
-            self._show(self._what, *told)
-        elif isinstance(told[0], str):  # of an estimate: what is done, and how far that is
-            what, done, total = told
+        elif len(arguments) == 2:
+            self._show(self._what, *arguments)
+        elif isinstance(arguments[0], str):  # of an estimate: what is done, and how far that is
+            what, done, total = arguments
             self._show(printable(what), done, total)
         else:
-            passed, seconds, now = told
+            passed, seconds, now = arguments
             self._show(self._what, round(min(passed, seconds)), round(seconds), {"now": printable(now)})
 
     def _show(self, what: str, done: int, total: int | None, notes: dict[str, Any] | None = None) -> None:

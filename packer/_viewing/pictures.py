@@ -1,8 +1,7 @@
-"""Samples as JPEGs that a page shows: small ones of many, one as it is, and its crops.
+"""Pictures of samples for a page: small JPEGs of many, one as it is, its crops, and its fields.
 
-The fields of a sample that are pixels, as pictures: masks and run lengths in colours, further images.
-
-The fields of a sample, in the form that a page draws: shapes over the image, captions, and values in words.
+Fields that are pixels become pictures (masks and run lengths in colours, further images); others become shapes over the
+image, captions, and values in words.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Picture:
     jpeg : bytes
         Empty where the sample cannot be shown.
     error : str
-        What is wrong with it; empty where nothing is.
+        Why it cannot be shown; empty if it can.
     is_damaged : bool
         Whether it is the sample that is wrong; no memory, a disk that fails and too many open files are the machine's.
     """
@@ -101,8 +100,8 @@ class Pictures:
         with self.turn:
             for share in self._catalog.shares(indices):
                 pictures = _pictures(self._decoders[share.pack], share.rows, side, SMALL_QUALITY)
-                for place, picture in zip(share.places.tolist(), pictures, strict=True):
-                    found[place] = replace(picture, index=int(indices[place]))
+                for position, picture in zip(share.positions.tolist(), pictures, strict=True):
+                    found[position] = replace(picture, index=int(indices[position]))
         return found
 
     def whole(self, index: int, side: int) -> Picture:
@@ -110,7 +109,7 @@ class Pictures:
 
         The bytes are checked and decoded as training reads them.
         """
-        pack, row = self._catalog.place(index)
+        pack, row = self._catalog.locate(index)
         with self.turn:
             (picture,) = _pictures(self._exact[pack], np.array([row]), side, _QUALITY)
         return replace(picture, index=index)
@@ -118,14 +117,14 @@ class Pictures:
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
         """Return the crops that a dataset with a seed takes of a sample, in each of several epochs.
 
-        PackerError where the sample cannot be read.
+        PackerError if the sample cannot be read.
         """
-        pack, row = self._catalog.place(index)
+        pack, row = self._catalog.locate(index)
         decoder, rows = self._exact[pack], np.full(len(epochs), row)
         crops = np.zeros(len(epochs), CROP)
         own = self._catalog.seed_of(pack, seed)
-        for place, epoch in enumerate(epochs):
-            crops[place] = decoder.choose_crops(crop, [row], epoch, own)[0]
+        for number, epoch in enumerate(epochs):
+            crops[number] = decoder.choose_crops(crop, [row], epoch, own)[0]
         with self.turn:
             images = decoder.cut(rows, crops)
         return [
@@ -152,7 +151,7 @@ def _pictures(decoder: BatchDecoder, rows: Ints, side: int, quality: int) -> lis
 def _fitting(decoder: BatchDecoder, rows: Ints, side: int) -> Crops:
     """Return crops that are whole images, made smaller where they do not fit into a square of `side` pixels.
 
-    PackerError where a size in the table is none, or the table was cut short.
+    PackerError if a size in the table is none, or the table was cut short.
     """
     decoder.reader.require_table()
     table = decoder.reader.table
@@ -219,7 +218,7 @@ def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
 
 
 def _found(catalog: Catalog, index: int, name: str) -> tuple[Reader, int, Field]:
-    pack, row = catalog.place(index)
+    pack, row = catalog.locate(index)
     reader = catalog.readers[pack]
     if name not in reader.fields:
         raise ValueError(f"there is no field {name}")
@@ -303,8 +302,8 @@ def _pixels_before(ends: Runs, rows: Ints, columns: Ints, height: int) -> Ints:
 def _coloured(numbers: Numbers) -> bytes:
     """Return a PNG in which each number but 0 has a colour of its own."""
     near = np.clip(np.nan_to_num(numbers), -_LARGEST_NUMBER, _LARGEST_NUMBER)
-    present, places = np.unique(near, return_inverse=True)
-    return encode_png(Image.fromarray(_colours(present)[places.reshape(numbers.shape)], "RGBA"))
+    present, inverse = np.unique(near, return_inverse=True)
+    return encode_png(Image.fromarray(_colours(present)[inverse.reshape(numbers.shape)], "RGBA"))
 
 
 def _colours(numbers: Numbers) -> npt.NDArray[np.uint8]:
@@ -338,9 +337,9 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
     Raises
     ------
     IndexError, CorruptPackError
-        As from `Catalog.place`.
+        As from `Catalog.locate`.
     """
-    pack, row = catalog.place(index)
+    pack, row = catalog.locate(index)
     reader = catalog.readers[pack]
     values: dict[str, Any] = {}
     left = _MOST_BYTES
@@ -360,7 +359,7 @@ class _Large(NamedTuple):
 
 
 def _value(reader: Reader, row: int, field: Field) -> Any:
-    """Return a value; an error in its place where it cannot be read."""
+    """Return a value; an error instead if it cannot be read."""
     try:
         stored = reader.value(row, field.name)
         if field.kind in PIXELS or field.kind == "bytes":
@@ -382,29 +381,29 @@ def _object_names(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dic
 
 def _classes(field: Field, ids: list[int]) -> list[str]:
     """Return what the classes with some ids are called; of those without a name, the ids."""
-    wanted = set(ids)
+    present = set(ids)
     known = zip(field.ids or range(len(field.classes)), field.classes, strict=True)
-    names = {number: legible(name) for number, name in known if number in wanted}
+    names = {number: legible(name) for number, name in known if number in present}
     return [names.get(number, str(number)) for number in ids]
 
 
 def _described(field: Field, value: Any, names: Mapping[int, list[str]], shape: tuple[int, int]) -> dict[str, Any]:
-    said: dict[str, Any] = {"name": field.name, "kind": field.kind}
+    entry: dict[str, Any] = {"name": field.name, "kind": field.kind}
     picture = {"picture": field.kind} if field.kind in PIXELS else {}
     if value is None:
-        return said | {"text": "none"}
+        return entry | {"text": "none"}
     if isinstance(value, Exception):
-        return said | {"error": str(value)}
+        return entry | {"error": str(value)}
     if isinstance(value, _Large):
-        return said | picture | {"text": in_units(value.size) + ("" if picture else ", too much to be shown here")}
+        return entry | picture | {"text": in_units(value.size) + ("" if picture else ", too much to be shown here")}
     if field.kind in PIXELS or field.kind == "bytes":
-        return said | picture | {"text": in_units(len(value))}
+        return entry | picture | {"text": in_units(len(value))}
     if field.kind in ("boxes", "keypoints", "segmentation"):
         drawn = value[:_MOST_SHAPES]
         shapes = _segmented(drawn, shape) if field.kind == "segmentation" else _placed(field.kind, drawn)
         more = f", of which {_MOST_SHAPES} are drawn" if len(value) > _MOST_SHAPES else ""
-        return said | shapes | {"text": f"{len(value)}{more}", "labels": names.get(len(value), [])}
-    return said | {"text": _words(field, value)}
+        return entry | shapes | {"text": f"{len(value)}{more}", "labels": names.get(len(value), [])}
+    return entry | {"text": _words(field, value)}
 
 
 def _placed(kind: str, value: Any) -> dict[str, Any]:
@@ -419,15 +418,15 @@ def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
         [points for points in one if points] if isinstance(one, list) and not problem else []
         for one, problem in zip(value, problems, strict=True)
     ]
-    said: dict[str, Any] = {"polygons": polygons}
+    entry: dict[str, Any] = {"polygons": polygons}
     if any(isinstance(one, dict) and not problem for one, problem in zip(value, problems, strict=True)):
-        said["picture"] = "mask"
-    wrong = next(((place, problem) for place, problem in enumerate(problems) if problem), None)
-    return said if wrong is None else said | {"error": f"segmentation {wrong[0]}: {wrong[1]}"}
+        entry["picture"] = "mask"
+    wrong = next(((number, problem) for number, problem in enumerate(problems) if problem), None)
+    return entry if wrong is None else entry | {"error": f"segmentation {wrong[0]}: {wrong[1]}"}
 
 
 def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
-    """Say why a segmentation cannot be drawn over an image of a height and a width."""
+    """Return why a segmentation cannot be drawn over an image of a height and a width."""
     problem = segmentation_problem(segmentation)
     if problem is None and isinstance(segmentation, dict) and segmentation["size"] != list(shape):
         return f"its size is {segmentation['size']}, and the image's is {list(shape)}"
