@@ -33,6 +33,7 @@ __all__ = [
     "fresh",
     "images_in",
     "layout_of",
+    "leak",
     "page_lock",
     "pinned",
     "require_same_process",
@@ -309,6 +310,14 @@ def _unlock(process: int, cudart: Any, address: int, memory: Any) -> None:
     """Undo `page_lock` while `memory` is still there; not in a fork, where CUDA cannot be used."""
     if os.getpid() == process:
         cudart.cudaHostUnregister(address)
+
+
+def leak(*values: object) -> None:
+    """Never free these objects, not even when Python ends: for objects of a device in a fork.
+
+    CUDA cannot be used in a fork, and PyTorch aborts a process that destroys an event there.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(values))
 
 
 def require_same_process(process: int) -> None:
