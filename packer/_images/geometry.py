@@ -33,6 +33,7 @@ __all__ = [
     "require_affordable",
     "scratch",
     "shown",
+    "sides_of",
     "sources",
     "touched",
 ]
@@ -316,3 +317,11 @@ def _enough(memory: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
 
 
 scratch = _Scratch()
+
+
+def sides_of(heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
+    """Return heights and widths of N images as (N,) int64 arrays, or ValueError where they are not as many."""
+    down, across = np.asarray(heights, np.int64), np.asarray(widths, np.int64)
+    if down.ndim != 1 or down.shape != across.shape:
+        raise ValueError(f"heights and widths have one shape, (N,), and not {down.shape} and {across.shape}")
+    return down, across
