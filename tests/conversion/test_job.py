@@ -307,9 +307,9 @@ def test_tasks_must_agree(tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "pack.lmdb"
     begin(job(path, 4), tree)
     for other, what in [
-        (job(path, 5), "--parts was 4 and is 5"),
-        (job(path, recipe=Recipe("png")), "--codec was keep and is png"),
-        (job(path, on_error="fail"), "--on-error was skip and is fail"),
+        (job(path, 5), "parts= was 4 and is 5"),
+        (job(path, recipe=Recipe("png")), "codec= was keep and is png"),
+        (job(path, on_error="fail"), "on_error= was skip and is fail"),
         (job(path, format="hdf5"), "the format was lmdb and is hdf5"),
     ]:
         with pytest.raises(ResumeError, match=what):
@@ -544,7 +544,7 @@ def test_a_damaged_part_is_not_joined(tree: Path, tmp_path: Path) -> None:
 
 
 def test_finish_without_parts(tmp_path: Path) -> None:
-    with pytest.raises(DestinationError, match="parts="):
+    with pytest.raises(DestinationError, match="--parts"):
         finish(tmp_path / "pack.lmdb")
     assert os.listdir(tmp_path) == []
 
