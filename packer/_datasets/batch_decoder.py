@@ -21,11 +21,10 @@ from packer._datasets.sample_decoder import SampleDecoder
 from packer._formats import Reader
 from packer._images.extension import _native
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, require_affordable
-from packer._images.native import become_in_c
+from packer._images.native import LEVELS, become_in_c
 from packer._images.native.records import Locating, Results
 from packer._images.numbers import Numbers
 from packer._images.operations import parted, side_by_side, with_operations
-from packer._images.rectangle import require_channels_last
 from packer._storage.packfile import NOWHERE
 from packer._table import Ints, are_pixels
 from packer.augment import Augmentation, View
@@ -206,7 +205,7 @@ class BatchDecoder:
                 tasks.aim(first, end, by_view)
             else:
                 for view, out in enumerate(by_view):
-                    places_of(out, columns[first:end, view], numbers)  # which looks at the tensors
+                    addresses_of(out, columns[first:end, view], numbers)  # which looks at the tensors
 
             def decode(part: slice) -> None:
                 begin, last = first + (part.start or 0), min(first + part.stop, end)
@@ -309,7 +308,7 @@ class NativeTasks:
         self._numbers = numbers
         self._table = numbers.table if isinstance(numbers, Lookup) else None
         self._coded = numbers.coded() if isinstance(numbers, Numbers) else None
-        self._become = become_in_c(self._table, self._coded)
+        self._become = LEVELS if numbers is None else become_in_c(self._table, self._coded)
 
     def aim(self, begin: int, end: int, outs: Sequence[torch.Tensor | Sequence[torch.Tensor]]) -> None:
         """Say where the images of a batch go, for each view; ValueError where the tensors are none for them."""
@@ -319,7 +318,7 @@ class NativeTasks:
                 raise ValueError(OTHERS)
             return
         for view, out in enumerate(outs):
-            addresses = places_of(out, self._crops[begin:end, view], self._numbers)
+            addresses = addresses_of(out, self._crops[begin:end, view], self._numbers)
             self._located.tasks["out"][begin:end, view] = addresses[self.places[begin:end] - begin]
 
     def decode(self, begin: int, end: int) -> list[int]:
@@ -373,53 +372,27 @@ def memory_of(crops: Crops) -> tuple[Any, Any]:
     return images, [torch.from_numpy(image).permute(2, 0, 1) for image in images]
 
 
-def addresses_of(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops) -> Ints:
-    """Return the addresses of (3, height, width) uint8 tensors, whose memory is channels last and what crops need.
-
-    Raises
-    ------
-    ValueError
-        If a tensor is of another kind, size or layout.
-    """
-    heights, widths = crops["out_height"], crops["out_width"]
-    if isinstance(outs, torch.Tensor):
-        require_channels_last(outs)
-        if outs.shape[:2] != (len(crops), 3) or (heights != outs.shape[2]).any() or (widths != outs.shape[3]).any():
-            raise ValueError(OTHERS)
-        return outs.data_ptr() + math.prod(outs.shape[1:]) * np.arange(len(crops))
-    for out in outs:
-        require_channels_last(out[None])
-    if [tuple(out.shape) for out in outs] != list(zip(repeat(3), heights.tolist(), widths.tolist())):
-        raise ValueError(OTHERS)
-    return np.array([out.data_ptr() for out in outs], np.int64)
-
-
-def addresses_of_numbers(
-    outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, dtype: torch.dtype, planes: bool
+def addresses_of(
+    outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Lookup | Numbers | None = None
 ) -> Ints:
-    """Return the addresses of (3, height, width) tensors of numbers, whose memory is what crops need.
+    """Return the addresses of (3, height, width) tensors for images, or for the numbers that they become.
 
     Raises
     ------
     ValueError
-        If a tensor is of another type, size or layout.
+        If a tensor is of another type, size or layout than the crops and numbers need.
     """
     batches = [outs] if isinstance(outs, torch.Tensor) else [out[None] for out in outs]
     for batch in batches:
-        _require_numbers(batch, dtype, planes)
-    sizes = [(3, height, width) for height, width in zip(crops["out_height"], crops["out_width"], strict=True)]
-    if [tuple(image.shape) for batch in batches for image in batch] != sizes:
+        _require_memory(batch, numbers)
+    shapes = [tuple(batch.shape[1:]) for batch in batches for _ in range(len(batch))]
+    if shapes != list(zip(repeat(3), crops["out_height"].tolist(), crops["out_width"].tolist())):
         raise ValueError(OTHERS)
-    size = dtype.itemsize * math.prod(sizes[0]) if sizes else 0
-    addresses = [batch.data_ptr() + size * np.arange(len(batch)) for batch in batches]
+    addresses = [
+        batch.data_ptr() + batch.element_size() * math.prod(batch.shape[1:]) * np.arange(len(batch))
+        for batch in batches
+    ]
     return np.concatenate(addresses) if addresses else np.zeros(0, np.int64)
-
-
-def places_of(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Lookup | Numbers | None) -> Ints:
-    """Return the addresses of the tensors into which images are decoded, or written as numbers; errors as above."""
-    if numbers is None:
-        return addresses_of(outs, crops)
-    return addresses_of_numbers(outs, crops, *_kind_of(numbers))
 
 
 def results_of(outs: torch.Tensor, count: int, numbers: Lookup | Numbers | None) -> Results:
@@ -430,23 +403,21 @@ def results_of(outs: torch.Tensor, count: int, numbers: Lookup | Numbers | None)
     ValueError
         If the tensor is of another type, number or layout.
     """
-    if numbers is None:
-        require_channels_last(outs)
-    else:
-        _require_numbers(outs, *_kind_of(numbers))
+    _require_memory(outs, numbers)
     images, channels, height, width = outs.shape
     if images != count or channels != 3:
         raise ValueError(OTHERS)
     return Results(outs.data_ptr(), 3 * height * width * outs.element_size(), height, width)
 
 
-def _kind_of(numbers: Lookup | Numbers) -> tuple[torch.dtype, bool]:
-    """Return the type of numbers, and whether those of a colour lie together."""
-    return (torch.float32, True) if isinstance(numbers, Lookup) else (getattr(torch, numbers.dtype), numbers.planes)
-
-
-def _require_numbers(batch: torch.Tensor, dtype: torch.dtype, planes: bool) -> None:
-    layout = torch.contiguous_format if planes else torch.channels_last
+def _require_memory(batch: torch.Tensor, numbers: Lookup | Numbers | None) -> None:
+    """Raise ValueError where C must not write into an (N, 3, height, width) tensor, which it knows by its address."""
+    dtype, layout = torch.uint8, torch.channels_last
+    if numbers is not None:
+        dtype = getattr(torch, numbers.dtype)
+        layout = torch.contiguous_format if numbers.planes else torch.channels_last
     sound = batch.device.type == "cpu" and batch.dtype == dtype and batch.dim() == 4
     if not sound or not batch.is_contiguous(memory_format=layout):
+        if numbers is None:
+            raise ValueError("images are decoded into uint8 tensors of the CPU that are laid out channels last")
         raise ValueError(f"images become numbers in {dtype} tensors of the CPU, whose memory is {layout}")

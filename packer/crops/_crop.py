@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._images.extension import _native
-from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Box, Crops
+from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Box, Crops, sides_of
 from packer._images.native import crop_steps
-from packer._images.native.crop_steps import KINDS, STEP
+from packer._images.native.crop_steps import KINDS, STEP, require_uniform
 from packer._table import Ints
-from packer.crops._geometry import Padding, Pairs, sides_of, whole
+from packer.crops._geometry import Padding, Pairs, whole
 from packer.crops._steps import (
     CenterCut,
     Floats,
@@ -29,7 +29,6 @@ from packer.crops._steps import (
     Record,
     Resized,
     Step,
-    require_uniform,
 )
 from packer.crops._torch_rng import Ahead, drawing
 

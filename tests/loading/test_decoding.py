@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from packer._conversion.pipeline import Recipe
-from packer._datasets.batch_decoder import BatchDecoder, NativeTasks, addresses_of_numbers
+from packer._datasets.batch_decoder import BatchDecoder, NativeTasks, addresses_of
 from packer._datasets.open import open_dataset
 from packer._formats import open_pack
 from packer._images import native
 from packer._images.geometry import CROP, MAX_PIXELS, Box, Crops
 from packer._images.native.records import Locating, Results
+from packer._images.numbers import Numbers
 from packer._images.resize import ResizeSpec
 from packer._loader.loader import Loader
 from packer._storage.packfile import LOCATION, NOWHERE
@@ -32,7 +33,7 @@ Packs = Callable[..., Path]
 class Lying(Crop):
     """A crop whose results are larger than it says."""
 
-    randoms = 0
+    randoms, _settings = 0, {}
 
     def __init__(self) -> None:
         pass
@@ -164,13 +165,14 @@ def test_numbers_are_written_into_tensors_of_their_layout_and_the_crops_size_alo
     dtype: torch.dtype, planes: bool
 ) -> None:
     crops = np.array([Box.of((0, 0, 8, 8), (4, 6))] * 2, CROP)
+    numbers = Numbers(None, str(dtype).removeprefix("torch."), planes)
     layouts = [torch.channels_last, torch.contiguous_format]
     right = torch.empty(2, 3, 4, 6, dtype=dtype).contiguous(memory_format=layouts[planes])
     places = [right[0].data_ptr(), right[1].data_ptr()]
-    assert addresses_of_numbers(right, crops, dtype, planes).tolist() == places
-    assert addresses_of_numbers([right[1], right[0]], crops, dtype, planes).tolist() == places[::-1]
+    assert addresses_of(right, crops, numbers).tolist() == places
+    assert addresses_of([right[1], right[0]], crops, numbers).tolist() == places[::-1]
     other = right.contiguous(memory_format=layouts[not planes])
     wrongs: list[Any] = [right.double(), right[:1], right[..., :5], other, right[:, :2], right[0], [right[0], other[1]]]
     for wrong in wrongs:
         with pytest.raises(ValueError, match=r"become numbers|other sizes"):
-            addresses_of_numbers(wrong, crops, dtype, planes)
+            addresses_of(wrong, crops, numbers)
