@@ -103,7 +103,7 @@ class BatchDecoder:
         shorter = np.minimum(heights, widths)
         if shorter.min(initial=1) < 1:  # a stranger's table; a crop divides by it
             place = int(shorter.argmin())
-            raise self.one.impossible_size(int(positions[place]), int(heights[place]), int(widths[place]))
+            raise self.one.impossible_size(table.row(int(positions[place])))
         if self.one.raw:
             for wrong in np.flatnonzero(~are_pixels(table.size[positions], heights, widths))[:1]:
                 row = table.row(int(positions[wrong]))

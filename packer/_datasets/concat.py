@@ -134,15 +134,16 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
             place = operator.index(index)
         except TypeError:
             raise TypeError(f"an index is an integer, not {index!r}") from None
-        return self.__getitems__([place])[0]
+        (share,) = self._shares(places_in([place], len(self)))
+        dataset = self.datasets[share.number]
+        return dataset._item(int(share.indices[0]) % len(dataset), self._own_seed(share.number))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
 
         def items(share: Share) -> list[Any]:
             dataset = self.datasets[share.number]
-            seed = None if dataset.seed is None else self._seed_of(share.number, dataset.seed)
-            return ImageBatches(dataset).own_items(share.indices % len(dataset), seed)
+            return ImageBatches(dataset).own_items(share.indices % len(dataset), self._own_seed(share.number))
 
         return self._in_order(places_in(indices, len(self)), items)
 
@@ -336,6 +337,11 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         """Return the seed of a dataset's crops: of `seed` or a seed of its own, and not that of its neighbours."""
         own = self.datasets[number].seed if self.seed is None else None
         return (seed if own is None else own) + number * _FAR_APART
+
+    def _own_seed(self, number: int) -> int | None:
+        """Return the seed of a dataset's crops where no Loader has one; None to draw them from torch's generator."""
+        own = self.datasets[number].seed
+        return None if own is None else self._seed_of(number, own)
 
     def _shares(self, indices: Sequence[int] | Ints) -> list[Share]:
         """Return the shares of the datasets that have some of the samples."""

@@ -1,11 +1,4 @@
-"""Values of the fields of a pack's samples, under the crops of their images: masks, boxes, numbers, texts.
-
-What an item of a dataset has, where it is a dict: which fields, in which order, and what becomes of each.
-
-The forms in which a person gets the values of fields: tensors, torchvision's tv_tensors, arrays, PIL images.
-
-The target of a detector, from the fields of an image with annotations: torchvision's.
-"""
+"""Fields of samples: the keys of an item, their values under the crop of the image, and the forms these come in."""
 
 from __future__ import annotations
 
