@@ -39,7 +39,7 @@ Prepared = Callable[[slice, Any], Callable[[slice], None]]
 _TOGETHER = 32  # images whose files are held open at a time, and which C decodes in one call unless they are very large
 
 _BETWEEN_VIEWS = 0xD1B54A32D192ED03
-"""What lies between the seeds of an image's views: not so that another seed, or another dataset in a row, has them."""
+"""The distance between the seeds of an image's views, which neither other seeds nor other datasets in a row have."""
 
 
 class BatchDecoder:
@@ -359,7 +359,7 @@ class NativeTasks:
 
 
 OTHERS = "images are decoded into tensors of other sizes, or another number, than the crops say"
-"""What is wrong with such tensors."""
+"""The message about such tensors."""
 
 
 def memory_of(crops: Crops) -> tuple[Any, Any]:

@@ -49,10 +49,10 @@ __all__ = [
 ]
 
 OWN = ("image", "label", "name", "index")
-"""What every sample has."""
+"""The keys that every sample has."""
 
 VISIBILITY = "_visibility"
-"""What stands after the name of keypoints in the name of their visibilities."""
+"""The end of the name of visibilities, after that of their keypoints."""
 
 _POSITIONS = ("boxes", "keypoints")
 _BY_CROP = ("image", "mask", *_POSITIONS)
@@ -63,7 +63,7 @@ _FILLABLE = "a value of the field, or a number around and in the place of a mask
 
 @dataclass(frozen=True)
 class Parts:
-    """What an item has.
+    """The keys of an item, and the settings of their values.
 
     Attributes
     ----------

@@ -470,7 +470,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def output(self) -> str:
-        """The form of an image, which was said when the dataset was opened, or follows from the transform."""
+        """The form of an image: that of `output`, or the one that the transform takes."""
         return self._pipeline.output
 
     @property
@@ -654,7 +654,7 @@ def as_vision(kind: type) -> type:
 
 
 def own_class(kind: type) -> type:
-    """Return the class that `as_vision` was given: the one that pickle finds by its name."""
+    """Return the class before `as_vision`: the one that pickle finds by its name."""
     return kind.__dict__.get("_own_class", kind)  # type: ignore[no-any-return]
 
 
@@ -720,7 +720,7 @@ class Epochs:
 
     @property
     def moves(self) -> int:
-        """How often an epoch was said."""
+        """How often an epoch was set."""
         return int(self._numbers[_MOVES])
 
     def move_on(self, epoch: int) -> None:
@@ -776,14 +776,14 @@ def remark(manifest: Manifest, mode: str) -> str | None:
             f"{_images(clipped)} 16 bits or floats a pixel, stored as 8-bit RGB, white or black. Convert the files "
             "again, with --to-8-bit type or --to-8-bit file"
         )
-    said = []
+    remarks = []
     if clipped:
-        said.append(f"{_images(clipped)} 16 bits or floats a pixel, which turn white or black as 8-bit RGB")
+        remarks.append(f"{_images(clipped)} 16 bits or floats a pixel, which turn white or black as 8-bit RGB")
     if bands:
-        said.append(f"{_images(bands)} more bands (channels) than are shown")
-    if not said:
+        remarks.append(f"{_images(bands)} more bands (channels) than are shown")
+    if not remarks:
         return None
-    return f"{'; '.join(said)}, as with ImageFolder. mode='unchanged' gives the numbers as they are stored"
+    return f"{'; '.join(remarks)}, as with ImageFolder. mode='unchanged' gives the numbers as they are stored"
 
 
 def _with_more_bands(findings: Mapping[str, int]) -> int:
