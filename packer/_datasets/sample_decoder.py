@@ -79,7 +79,8 @@ class SampleDecoder:
             If the image is too small for the crop, or its result for `augment`, or the result has too many pixels or
             needs far too much memory on the way.
         """
-        self._require_size(row)
+        if row.height < 1 or row.width < 1:
+            raise self.impossible_size(row)
         if self.raw and not are_pixels(row.size, row.height, row.width):
             raise self.other_size(row, row.size)
         own = rest = operations = None
@@ -167,19 +168,15 @@ class SampleDecoder:
         name, path = printable(self.reader._name_in_error(index)), printable(self.reader.path)
         return ImageError(error.reason, f"{path}, sample {index % len(self.reader)} ({name})")
 
-    def impossible_size(self, index: int, height: int, width: int) -> CorruptPackError:
-        """Return the error of a row of the table that says a size which no image has."""
-        reason = f"its row in the table says {width} x {height} pixels"
-        return CorruptPackError(reason, self.reader.path, index % len(self.reader), self.reader._name_in_error(index))
+    def impossible_size(self, row: Row) -> CorruptPackError:
+        """Return the error of a row of the table, perhaps a stranger's, with a size that no image has."""
+        reason = f"its row in the table says {row.width} x {row.height} pixels"
+        return CorruptPackError(reason, self.reader.path, row.number, self.reader._name_in_error(row.number))
 
     def other_size(self, row: Row, size: int) -> CorruptPackError:
         """Return the error of pixels of another number than a row of the table says."""
         reason = f"{size} bytes are not {row.width} x {row.height} pixels"
         return CorruptPackError(reason, self.reader.path, row.number, self.reader._name_in_error(row.number))
-
-    def _require_size(self, row: Row) -> None:
-        if row.height < 1 or row.width < 1:  # a stranger's table
-            raise self.impossible_size(row.number, row.height, row.width)
 
     def _cut_in_mode(self, row: Row, data: Buffer, box: Box) -> Pixels:
         """Decode, crop and resize an image to another mode than RGB."""
@@ -208,7 +205,8 @@ class SampleDecoder:
         return np.array(Image.fromarray(pixels).convert("L"))[..., None] if self.mode == "L" else np.array(pixels)
 
     def _raw_pixels(self, row: Row, data: Buffer) -> Pixels:
-        self._require_size(row)
+        if row.height < 1 or row.width < 1:
+            raise self.impossible_size(row)
         if not are_pixels(len(data), row.height, row.width):
             raise self.other_size(row, len(data))
         return np.frombuffer(data, np.uint8).reshape(row.height, row.width, 3)
