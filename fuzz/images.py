@@ -26,8 +26,8 @@ __all__ = ["CONTROLS", "DRAW_CONTROLS", "MAX_PIXELS", "draw", "image", "region",
 
 MAX_PIXELS = 1 << 18
 CONTROLS = 6
-"""Bytes before the image in the inputs of `region`: where the rectangle is, its size, halvings, and what becomes of
-an orientation."""
+"""Bytes before the image in the inputs of `region`: where the rectangle is, its size, one that is not used, and what
+becomes of an orientation."""
 DRAW_CONTROLS = 11
 """The same for `draw`: where the rectangle is, its size, what it is resized to, the window's size and place in that,
 whether it is mirrored or padded, and the interpolation."""
