@@ -23,7 +23,7 @@ from packer._images.extension import _native
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, require_affordable
 from packer._images.native import LEVELS, become_in_c
 from packer._images.native.records import Locating, Results
-from packer._images.numbers import Numbers
+from packer._images.numbers import NumberFormat
 from packer._images.operations import parted, side_by_side, with_operations
 from packer._storage.packfile import NOWHERE
 from packer._table import Ints, are_pixels
@@ -144,7 +144,7 @@ class BatchDecoder:
         indices: Sequence[int] | Ints,
         crops: Crops,
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
-        numbers: Lookup | Numbers | None = None,
+        numbers: Lookup | NumberFormat | None = None,
     ) -> None:
         """Read N images, and decode, crop and resize them into their places, where they may become numbers.
 
@@ -160,7 +160,7 @@ class BatchDecoder:
         outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
             Their memory is channels last. With views, a sequence of V such. With numbers, tensors of their type and
             layout.
-        numbers : Lookup or Numbers, optional
+        numbers : Lookup or NumberFormat, optional
             What levels become.
 
         Raises
@@ -175,7 +175,12 @@ class BatchDecoder:
             decode(slice(begin, begin + _TOGETHER))
 
     def prepare(
-        self, positions: Ints, crops: Crops, batch: int, step: int = _TOGETHER, numbers: Lookup | Numbers | None = None
+        self,
+        positions: Ints,
+        crops: Crops,
+        batch: int,
+        step: int = _TOGETHER,
+        numbers: Lookup | NumberFormat | None = None,
     ) -> Prepared:
         """Prepare to decode batches of `batch` images; do once for all what depends neither on threads nor on memory.
 
@@ -243,7 +248,7 @@ class BatchDecoder:
         positions: Ints,
         crops: Crops,
         outs: Sequence[Any],
-        numbers: Lookup | Numbers | None,
+        numbers: Lookup | NumberFormat | None,
     ) -> None:
         """Read and decode the views that C leaves, of the images in some places, one by one."""
         bare, operations = parted(crops)
@@ -273,7 +278,7 @@ class NativeTasks:
         How many images a batch has; the last one may have fewer.
     step : int
         How many images of a batch are decoded at a time.
-    numbers : Lookup or Numbers, optional
+    numbers : Lookup or NumberFormat, optional
         What levels become.
 
     Attributes
@@ -290,7 +295,7 @@ class NativeTasks:
         crops: Crops,
         batch: int,
         step: int,
-        numbers: Lookup | Numbers | None,
+        numbers: Lookup | NumberFormat | None,
     ) -> None:
         reader.require_table()
         found = reader._one_file()
@@ -305,7 +310,7 @@ class NativeTasks:
         self._operations = located.operations[:1].nbytes
         self._numbers = numbers
         self._table = numbers.table if isinstance(numbers, Lookup) else None
-        self._coded = numbers.coded() if isinstance(numbers, Numbers) else None
+        self._coded = numbers.coded() if isinstance(numbers, NumberFormat) else None
         self._become = LEVELS if numbers is None else become_in_c(self._table, self._coded)
 
     def aim(self, begin: int, end: int, outs: Sequence[torch.Tensor | Sequence[torch.Tensor]]) -> None:
@@ -371,7 +376,7 @@ def memory_of(crops: Crops) -> tuple[Any, Any]:
 
 
 def addresses_of(
-    outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Lookup | Numbers | None = None
+    outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Lookup | NumberFormat | None = None
 ) -> Ints:
     """Return the addresses of (3, height, width) tensors for images, or for the numbers that they become.
 
@@ -393,7 +398,7 @@ def addresses_of(
     return np.concatenate(addresses) if addresses else np.zeros(0, np.int64)
 
 
-def results_of(outs: torch.Tensor, count: int, numbers: Lookup | Numbers | None) -> Results:
+def results_of(outs: torch.Tensor, count: int, numbers: Lookup | NumberFormat | None) -> Results:
     """Return the memory of a tensor of `count` images, or of the numbers that they become, whose size is not compared.
 
     Raises
@@ -408,7 +413,7 @@ def results_of(outs: torch.Tensor, count: int, numbers: Lookup | Numbers | None)
     return Results(outs.data_ptr(), 3 * height * width * outs.element_size(), height, width)
 
 
-def _require_memory(batch: torch.Tensor, numbers: Lookup | Numbers | None) -> None:
+def _require_memory(batch: torch.Tensor, numbers: Lookup | NumberFormat | None) -> None:
     """Raise ValueError where C must not write into an (N, 3, height, width) tensor, which it knows by its address."""
     dtype, layout = torch.uint8, torch.channels_last
     if numbers is not None:

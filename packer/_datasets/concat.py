@@ -30,7 +30,7 @@ from packer._datasets.protocol import (
 )
 from packer._datasets.sample_view import ColumnArrays, ColumnsInARow, NamesInARow, Samples, Targets, meeting, places_in
 from packer._images.geometry import Crops
-from packer._images.numbers import Numbers
+from packer._images.numbers import NumberFormat
 from packer._images.operations import gathered
 from packer._table import Ints, Labels
 from packer.augment import Augmentation, View
@@ -415,7 +415,9 @@ class ConcatBatches(TorchDataset):
         ]
         return gathered(len(indices), parts)
 
-    def _fill(self, indices: Ints, choices: Crops, memory: Memory, numbers: Numbers | Lookup | None) -> list[Values]:
+    def _fill(
+        self, indices: Ints, choices: Crops, memory: Memory, numbers: NumberFormat | Lookup | None
+    ) -> list[Values]:
         """Write the images of some samples, as each dataset does; return their values beside the tensors."""
         found: dict[int, Values] = {}
         for share in self.dataset._shares(indices):
@@ -427,7 +429,7 @@ class ConcatBatches(TorchDataset):
         return [found[place] for place in range(len(found))]
 
     def begin(
-        self, indices: Ints, choices: Crops, batch: int, step: int, numbers: Numbers | Lookup | None = None
+        self, indices: Ints, choices: Crops, batch: int, step: int, numbers: NumberFormat | Lookup | None = None
     ) -> Begin:
         if len(self._batches) == 1 and len(indices):
             (share,) = self.dataset._shares(indices)

@@ -16,7 +16,7 @@ from packer._datasets.pipeline import Pipeline, Transform
 from packer._datasets.protocol import Begin, Fetching, ItemsError, Memory, TorchDataset, Traits
 from packer._datasets.sample_view import places_in
 from packer._images.geometry import Crops
-from packer._images.numbers import Numbers
+from packer._images.numbers import NumberFormat
 from packer._table import Ints, Labels
 from packer.crops import Compose
 
@@ -94,7 +94,7 @@ class ImageBatches(TorchDataset):
         return self._crops(self.dataset._pipeline, rows, epoch, seed, keys)
 
     def begin(
-        self, indices: Ints, choices: Crops, batch: int, step: int, numbers: Numbers | Lookup | None = None
+        self, indices: Ints, choices: Crops, batch: int, step: int, numbers: NumberFormat | Lookup | None = None
     ) -> Begin:
         dataset = self.dataset
         if dataset._fields is not None:
@@ -106,7 +106,7 @@ class ImageBatches(TorchDataset):
 
         return begin
 
-    def _begin_fields(self, indices: Ints, choices: Crops, step: int, numbers: Numbers | Lookup | None) -> Begin:
+    def _begin_fields(self, indices: Ints, choices: Crops, step: int, numbers: NumberFormat | Lookup | None) -> Begin:
         """Return `begin` of items that are dicts: each batch is prepared when it begins."""
         dataset, pipeline, fields = self.dataset, self.dataset._pipeline, self.dataset._fields
         parts = pipeline.parts

@@ -16,7 +16,7 @@ from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS, Box, from_corner, require_affordable, touched
 from packer._images.masks import cut_image, smooth
 from packer._images.modes import decode_as
-from packer._images.numbers import Numbers, write
+from packer._images.numbers import NumberFormat, write
 from packer._images.operations import Operations
 from packer._images.rectangle import RectangleDecoder, resize_into
 from packer._images.torch_ops import operate
@@ -144,7 +144,7 @@ class SampleDecoder:
         box: Box,
         operations: Operations | None,
         out: torch.Tensor,
-        numbers: Lookup | Numbers | None = None,
+        numbers: Lookup | NumberFormat | None = None,
     ) -> None:
         """Decode an image that C leaves, operations and numbers included, into a (3, height, width) tensor."""
         pixels = out if numbers is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)

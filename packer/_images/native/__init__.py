@@ -63,7 +63,7 @@ of (out_height, out_width, 3) uint8, or of as many numbers where levels become t
 
 
 class CodedNumbers(NamedTuple):
-    """`packer._images.numbers.Numbers`, for C.
+    """`packer._images.numbers.NumberFormat`, for C.
 
     Attributes
     ----------
