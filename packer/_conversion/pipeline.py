@@ -348,7 +348,7 @@ def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.
     """Return the pixels of an image, resized."""
     scaled, decoder = plan.scaled, "auto"
     if plan.at_once:  # without a detour of all pixels through memory
-        pixels = native.decode(data, plan.height, plan.width, scaled, scratch.decoded(*scaled, 0))
+        pixels = native.decode(data, plan.height, plan.width, scaled, scratch.decoded(*scaled))
         if pixels is not None:
             return pixels
         decoder, _ = fast_decoder()  # as packer's own has left the image to others

@@ -50,8 +50,6 @@ class BatchDecoder:
     reader : packer.Reader
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
         As for `packer._images.decode.decode`.
-    scaled : bool
-        Whether the decoder may halve an image whose crop is at least twice as large as wanted.
     mode : {"RGB", "L", "unchanged"}
         As for `packer._images.modes.decode_as`.
 
@@ -61,14 +59,14 @@ class BatchDecoder:
         Decodes single images.
     """
 
-    def __init__(self, reader: Reader, decoder: str = "auto", scaled: bool = False, mode: str = "RGB") -> None:
+    def __init__(self, reader: Reader, decoder: str = "auto", mode: str = "RGB") -> None:
         self.reader, self.mode = reader, mode
-        self.one = SampleDecoder(reader, decoder, scaled, mode)
+        self.one = SampleDecoder(reader, decoder, mode)
 
     @functools.cached_property
     def _locating(self) -> Locating:
         checked = self.reader.check == "always"
-        return Locating(self.reader.table, raw=self.one.raw, checked=checked, scaled=self.one.scaled)
+        return Locating(self.reader.table, raw=self.one.raw, checked=checked)
 
     def choose_crops(  # noqa: PLR0917
         self,

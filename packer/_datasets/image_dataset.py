@@ -150,8 +150,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         Which library decodes ordinary JPEGs. With ``"auto"`` packer's own decoder comes first, which is faster. The
         choice changes the speed; the pixels are Pillow's with each.
     scaled_decode : bool
-        Whether the decoder may halve an image whose crop is at least twice as large as wanted. Faster; the pixels
-        differ a little from those of a whole decoding.
+        Has no effect, and goes in the next release: decoding a part of an image is faster than decoding all of it at
+        half its size.
     threads : int
         How many threads decode a batch that a DataLoader asks for.
     cache : {"ram"}, optional
@@ -263,7 +263,12 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         require_used(fields, target, mode, per_box, fill, min_visible)
         settings = settings.with_transform("transform", transform).with_transform("target_transform", target_transform)
         settings = settings.with_crop(crop)
-        self._library, self._scaled = decoder, scaled_decode
+        self._library = decoder
+        if scaled_decode:
+            warn(
+                "scaled_decode=True has no effect: packer decodes the part of an image that a crop needs, which takes "
+                "less time than decoding all of it at half its size. Leave it out: the next release refuses it"
+            )
         self.seed = None if seed is None else seed_of(seed)
         self.threads = threads
         self._pool, self._replaced = Pool(), replaced_from(on_error, max_bad)
@@ -480,8 +485,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def scaled_decode(self) -> bool:
-        """Whether the decoder may halve images, as the dataset was opened."""
-        return self._scaled
+        """Always False; see the parameter."""
+        return False
 
     @property
     def randoms(self) -> int:
@@ -576,7 +581,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     @cached_property
     def _decoder(self) -> BatchDecoder:
-        return BatchDecoder(self.reader, self._library, self._scaled, self._settings.mode)
+        return BatchDecoder(self.reader, self._library, self._settings.mode)
 
     @cached_property
     def _fields(self) -> FieldDecoder | None:

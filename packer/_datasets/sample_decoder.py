@@ -38,8 +38,6 @@ class SampleDecoder:
     reader : packer.Reader
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
         As for `packer._images.decode.decode`.
-    scaled : bool
-        Whether the decoder may halve an image whose rectangle is at least twice as large as wanted.
     mode : {"RGB", "L", "unchanged"}
         The mode of the arrays.
 
@@ -51,15 +49,15 @@ class SampleDecoder:
         Whether the pack has pixels in place of encoded images.
     """
 
-    def __init__(self, reader: Reader, decoder: str = "auto", scaled: bool = False, mode: str = "RGB") -> None:
-        self.reader, self.mode, self.scaled = reader, mode, scaled
+    def __init__(self, reader: Reader, decoder: str = "auto", mode: str = "RGB") -> None:
+        self.reader, self.mode = reader, mode
         self._library, self._exif = decoder, reader.manifest.exif
         self.raw = reader.manifest.codec == "raw"
         self._rectangles = RectangleDecoder(self._exif, decoder)
         known = reader.manifest.codec in ("keep", "jpeg", "png")
         self.in_c = native.PREFERRED if self.raw else self._rectangles.native and known
         self._whole_in_c = self.in_c and not self.raw and native.WHOLE_JPEGS and mode == "RGB"
-        self._cuts_in_c = self.in_c and not scaled and mode == "RGB"  # an image that is halved goes to others
+        self._cuts_in_c = self.in_c and mode == "RGB"
 
     def choose(
         self, crop: Crop, augment: Augmentation | None, row: Row, random: npt.NDArray[np.float64] | None
@@ -195,8 +193,7 @@ class SampleDecoder:
                 pixels = self._raw_pixels(row, data)
                 resize_into(pixels[top : top + height, left : left + width], box, out)
             else:
-                refused = self.in_c and not self.scaled  # of those that may be halved, C was not offered all
-                self._rectangles.decode_into(data, (row.height, row.width), box, out, self.scaled, refused=refused)
+                self._rectangles.decode_into(data, (row.height, row.width), box, out, refused=self.in_c)
         except ImageError as error:
             raise self.named(row.number, error) from error
 
