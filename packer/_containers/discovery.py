@@ -17,6 +17,7 @@ from pathlib import Path
 
 from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.contract import Container
+from packer._containers.registry import containers_of_directory
 from packer.errors import SourceError, printable
 
 __all__ = [
@@ -135,17 +136,13 @@ def one_of(path: Path, found: Sequence[Found]) -> Found | None:
     return found[0] if found else None
 
 
-def containers_near(path: Path, kinds: Sequence[type[Container]]) -> list[str]:
+def containers_near(path: Path) -> list[str]:
     """Return patterns of the files of containers in a directory and in those in it, which a person could name."""
     found: dict[str, None] = {}
     for directory in (path, *(path / name for name in _directories(path)[:_LOOKED_AT])):
         names = [name for name in _files(directory) if not name.lower().endswith(IMAGE_SUFFIXES)]
-        for kind in kinds if names else ():
-            try:
-                files = kind.recognise_directory(directory, names)
-            except SourceError:  # such as several splits
-                files = None
-            if files and directory in files[0].parents:
+        for _, files in containers_of_directory(directory, names, strict=False) if names else ():
+            if directory in files[0].parents:
                 of_splits = [printable(directory / pattern) for pattern in splits_of(files)]
                 found.update(dict.fromkeys(of_splits or [pattern_of(files)]))
     return [*found]

@@ -1,41 +1,29 @@
-"""LMDB files whose values are pickles, or of ``pyarrow.serialize``: one sample each, by the keys 0, 1, 2, ...
+"""LMDB files whose values are pickles: one sample each, by the keys 0, 1, 2, ...
 
 Efficient-PyTorch and its many relatives write them (``folder2lmdb.py``): a value is ``(image, label)``, and the image
 the bytes of its file. Image2LMDB has the image alone, tensorpack an array of bytes, and others have dicts.
 ``__keys__`` has the keys in their order, ``__len__`` how many there are. Nothing is unpickled.
 
-What belongs to a sample that was stored as one value: its image, its label, and its fields.
-
-A tuple's members have their places as keys: 0, 1, 2, ... A value that is nothing but bytes is the member 0.
+A sample has members: those of a tuple have their numbers as keys, 0, 1, 2, ..., and a value that is nothing but bytes
+is the member 0.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packer._account import Account
-from packer._containers.arrow_serialize import deserialized, is_serialized
 from packer._containers.contract import MOST_THINGS, Budget, Chosen, Entry, Piece, field_name, image_name, suffix_of
-from packer._containers.lmdb import (
-    COUNTS,
-    DATA,
-    MOST_KEY,
-    First,
-    LMDBContainer,
-    Tree,
-    Value,
-    failing,
-    shown_key,
-    text_of,
-)
+from packer._containers.lmdb import COUNTS, DATA, First, LMDBContainer, Value, failing, shown_key, text_of
 from packer._containers.roles import add_candidates, is_named, label_key
 from packer._containers.safe_pickle import PIECE, Array, Blob, is_pickle, unpickled
 from packer._fields import DTYPES, Field, Stored
+from packer._storage.lmdb_tree import MOST_KEY, Tree
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, printable
@@ -351,12 +339,12 @@ class PickledLMDB(LMDBContainer):
     def is_of(cls, first: First) -> bool:
         values = [value for value in first.values if value.key not in COUNTS]
         heads = [value.head() for value in values]
-        if any(is_serialized(head) or (is_pickle(head) and head.startswith(b"\x80")) for head in heads):
+        if any(is_pickle(head) and head.startswith(b"\x80") for head in heads):
             return True
         if not heads or not is_pickle(heads[0]):
             return False
         return first.tree.find(_KEYS) is not None or any(
-            image_of(member) is not None for member in _members(values[0]).values()
+            image_of(member) is not None for member in members_of(cls.read(values[0])).values()
         )
 
     @classmethod
@@ -366,16 +354,16 @@ class PickledLMDB(LMDBContainer):
             with failing(path), PackFile(path) as file:
                 tree = Tree(file)
                 tree.require_plain()
-                order = _Order(file, tree)
+                order = _Order(file, tree, cls.read)
                 for number in sorted({0, order.count // 2, max(0, order.count - 1)}):
-                    found.append(_sample(order.value(0, number)))
+                    found.append(cls._sample(order.value(0, number)))
         members = Members.of(found, keys, paths[0])
         container = cls.of_files(paths, fields=members.fields, label_type=members.label_type, account=members.account)
         container.members = members
         return container
 
     def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
-        order = _Order(blank.file, tree)
+        order = _Order(blank.file, tree, self.read)
         samples = sum(1 for key, _, _ in tree.walk() if key not in COUNTS)
         self.account.left_out("key", f"{text_of(_KEYS)} does not list them", count=samples - order.count)
         self.names = _names_beside(path, order.count)
@@ -383,7 +371,7 @@ class PickledLMDB(LMDBContainer):
             yield order.value(blank.unit, number)
 
     def entry(self, value: Value) -> Entry:
-        members = _members(value)
+        members = members_of(self.read(value))
         found = self.members.image_in(members)
         budget = Budget(value.size)
         budget.spend(found.size if isinstance(found, Blob) else len(found))
@@ -393,17 +381,35 @@ class PickledLMDB(LMDBContainer):
         label = self.members.label_in(members, value.file, budget)
         return Entry(name, image, label, self.members.values_in(members, value.unit, value.file, budget))
 
+    @classmethod
+    def read(cls, value: Value, most: int = MOST_THINGS) -> Any:
+        """Return the content of a value, of at most so many things; ValueError where it is no pickle."""
+        head = value.head(PIECE)
+        if is_pickle(head):
+            return unpickled(value.file, value.offset, value.size, most, head)
+        raise ValueError(
+            "its value is neither a pickle nor of pyarrow.serialize"
+            + (": msgpack, which packer does not read" if head[:1] in (b"\x92", b"\x93", b"\x82", b"\x83") else "")
+        )
+
+    @classmethod
+    def _sample(cls, value: Value) -> dict[str, Any]:
+        try:
+            return members_of(cls.read(value))
+        except ValueError as error:
+            raise SourceError(f"{printable(value.file.path)}: {shown_key(value.key)}: {printable(error)}") from error
+
 
 class _Order:
-    """The samples of one file in their order.
+    """The samples of one file in their order; `read` is that of the container.
 
     Attributes
     ----------
     count : int
     """
 
-    def __init__(self, file: PackFile, tree: Tree) -> None:
-        self._file, self._tree = file, tree
+    def __init__(self, file: PackFile, tree: Tree, read: Callable[[Value, int], Any]) -> None:
+        self._file, self._tree, self._read = file, tree, read
         held = tree.find(_KEYS)
         self._keys = None if held is None else self._listed(*held)
         meta = sum(tree.find(key) is not None for key in COUNTS)
@@ -430,7 +436,7 @@ class _Order:
         """Return the keys that ``__keys__`` lists."""
         most = min(_MOST_KEYS, 8 * max(self._tree.entries, 1) + 1000)
         try:
-            listed = _read(Value(0, self._file, _KEYS, offset, size), most)
+            listed = self._read(Value(0, self._file, _KEYS, offset, size), most)
         except ValueError as error:
             raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: {printable(error)}") from error
         listed = listed if isinstance(listed, (list, tuple)) else [None]
@@ -445,30 +451,6 @@ def _key(listed: Any, file: PackFile) -> bytes:
     if isinstance(listed, Blob):
         return listed.data(file) if listed.size <= MOST_KEY else b""
     return listed.encode() if isinstance(listed, str) else listed if isinstance(listed, bytes) else b""
-
-
-def _read(value: Value, most: int = MOST_THINGS) -> Any:
-    """Return what a value holds; ValueError where it is neither a pickle nor of pyarrow."""
-    head = value.head(PIECE)
-    if is_serialized(head):
-        return deserialized(value.file, value.offset, value.size, most)
-    if is_pickle(head):
-        return unpickled(value.file, value.offset, value.size, most, head)
-    raise ValueError(
-        "its value is neither a pickle nor of pyarrow.serialize"
-        + (": msgpack, which packer does not read" if head[:1] in (b"\x92", b"\x93", b"\x82", b"\x83") else "")
-    )
-
-
-def _members(value: Value) -> dict[str, Any]:
-    return members_of(_read(value))
-
-
-def _sample(value: Value) -> dict[str, Any]:
-    try:
-        return _members(value)
-    except ValueError as error:
-        raise SourceError(f"{printable(value.file.path)}: {shown_key(value.key)}: {printable(error)}") from error
 
 
 def _names_beside(path: Path, count: int) -> dict[bytes, str]:

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from packer._containers.contract import Entry, Piece, PixelLayout, image_name, no_keys, suffix_of
-from packer._containers.lmdb import MOST_KEY, First, LMDBContainer, Tree, Value, failing, first_of, size_of, text_of
+from packer._containers.lmdb import First, LMDBContainer, Value, failing, first_of, size_of, text_of
 from packer._containers.protobuf import varint
 from packer._containers.safe_pickle import PIECE, RangeReader
 from packer._fields import Field, Stored
@@ -51,6 +51,7 @@ from packer._formats.foreign import (
 )
 from packer._formats.lmdb import TreeWriter
 from packer._storage.files import Spool
+from packer._storage.lmdb_tree import MOST_KEY, Tree
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer._table import COLUMNS, Buffer, Sample, Table, encode_name

@@ -1002,11 +1002,9 @@ class N5Writer(ShardWriter):
                 f"{printable(sample.name)}: {len(sample.data):,} bytes do not fit into a block of "
                 f"{self._shard_size:,}. Start again with --fresh and a larger --shard-size, at most {_LARGEST}."
             )
-        frame = Frame(len(self._blob_fields))
+        frame = self.new_frame()
         frame.add_image(sample.data)
-        for one, stored in zip(self._contents.fields, sample.fields, strict=True):
-            if stored is not None and not isinstance(stored, (int, float)):
-                frame.copy_blob(self._blob_fields[one.name], stored)
+        self.copy_blobs(frame, sample)
         return frame
 
     def append(self, sample: Sample) -> Placed:

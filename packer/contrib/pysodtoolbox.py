@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from packer._containers.contract import Entry, Piece, PixelLayout, no_keys
-from packer._containers.lmdb import First, LMDBContainer, Tree, Value, failing, shown_key, text_of
+from packer._containers.lmdb import First, LMDBContainer, Value, failing, shown_key, text_of
 from packer._containers.safe_pickle import unpickled
+from packer._storage.lmdb_tree import Tree
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError, printable
 

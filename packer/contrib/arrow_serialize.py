@@ -1,4 +1,4 @@
-"""Values that ``pyarrow.serialize`` wrote, which pyarrow has no more: read without it.
+"""LMDB files whose values ``pyarrow.serialize`` wrote, which pyarrow has no more: read without it.
 
 16 bytes say how many tensors and buffers come after the rest. Then come two messages of Arrow's IPC format, a schema
 and a batch of one row, whose one column is a dense union: of numbers, of texts, of bytes, and of lists of such unions.
@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 from packer._containers.arrow import Table, int_at
 from packer._containers.contract import MOST_THINGS, Budget
+from packer._containers.lmdb import COUNTS, First, Value
+from packer._containers.pickle_lmdb import PickledLMDB
 from packer._containers.safe_pickle import HELD, Array, Blob, array_of
 from packer._storage.packfile import PackFile
 
-__all__ = ["deserialized", "is_serialized"]
+__all__ = ["SerializedLMDB", "deserialized", "is_serialized"]
 
 _HEADER = 16
 _MOST_METADATA = 1 << 20
@@ -34,6 +36,20 @@ _FIXED = {(_INT, 8): "<b", (_INT, 16): "<h", (_INT, 32): "<i", (_INT, 64): "<q",
 _TENSOR, _ARRAY, _BUFFER = "14", "15", "16"  # PythonType: numbers that count what comes after the batch
 _ALIGNED = 64
 _DTYPES = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f2", "f4", "f8"}
+
+
+class SerializedLMDB(PickledLMDB):
+    """LMDB files as of pickles, whose values or some of them pyarrow serialized; manifests call both by one name."""
+
+    @classmethod
+    def is_of(cls, first: First) -> bool:
+        return any(is_serialized(value.head()) for value in first.values if value.key not in COUNTS)
+
+    @classmethod
+    def read(cls, value: Value, most: int = MOST_THINGS) -> Any:
+        if is_serialized(value.head()):
+            return deserialized(value.file, value.offset, value.size, most)
+        return super().read(value, most)
 
 
 def is_serialized(head: bytes) -> bool:
