@@ -92,7 +92,7 @@ def _tile(data: bytes) -> bytes:
 
 
 def stored(place: Path) -> Iterator[bytes]:
-    """Yield what lies in a pack, or in the JPEGs below a directory."""
+    """Yield the images of a pack, or the JPEGs below a directory."""
     jpegs = (
         sorted(path for path in place.rglob("*") if path.suffix.lower() in {".jpg", ".jpeg"}) if place.is_dir() else []
     )
@@ -153,7 +153,7 @@ def table_of(kind: str) -> Table:
     return Table(kind, True, out.numpy().reshape(3, 256).view(KINDS[kind]).copy())
 
 
-# What is equal.
+# Comparison with the twin.
 
 
 class Difference(NamedTuple):
@@ -198,7 +198,7 @@ def owner(batch: Batch, name: str, at: int) -> str:
 
 
 def compare_stages(machine: Any, twin: Twin, batch: Batch, table: Table) -> list[str]:
-    """Run a batch on both, stage by stage; return what differs. Later stages go on with the twin's buffers."""
+    """Run a batch on both, stage by stage; return the differences. Later stages go on with the twin's buffers."""
     here, there = buffers_of(machine, batch, table), buffers_of(twin, batch, table)
     found = []
     for stage, expected in zip(stages_of(batch, here, table), stages_of(batch, there, table), strict=True):
@@ -218,7 +218,7 @@ def compare_stages(machine: Any, twin: Twin, batch: Batch, table: Table) -> list
     return found
 
 
-def compare(machine: Any, twin: Twin, batches: Iterator[tuple[Batch, Table]], what: str) -> dict[str, Any]:
+def compare(machine: Any, twin: Twin, batches: Iterator[tuple[Batch, Table]], name: str) -> dict[str, Any]:
     """Compare results and states of tiles of batches with the twin's, which some threads compute meanwhile."""
     crops = tiles = damaged = differing = 0
     errors: list[str] = []
@@ -261,7 +261,7 @@ def compare(machine: Any, twin: Twin, batches: Iterator[tuple[Batch, Table]], wh
             judge(*parts, later.result())
     seconds = time.perf_counter() - began
     verdict = "equal" if not differing else f"{differing} BATCHES DIFFER"
-    say(f"{what}: {crops} crops, {tiles} tiles, {damaged} of them damaged: {verdict} ({seconds:.0f} s)", *errors)
+    say(f"{name}: {crops} crops, {tiles} tiles, {damaged} of them damaged: {verdict} ({seconds:.0f} s)", *errors)
     return {"crops": crops, "tiles": tiles, "damaged": damaged, "differing_batches": differing, "errors": errors}
 
 
@@ -305,7 +305,7 @@ def broken(drawn: Drawn, count: int, each: int = 32) -> Iterator[tuple[Batch, Ta
         done, first = done + mutations, first + each
 
 
-# What takes how long.
+# Times.
 
 
 class Clock:
@@ -419,7 +419,7 @@ def show_row(row: dict[str, Any]) -> None:
         f"  {row['bytes'] / 1e6:.1f} MB, {row['tiles']} tiles, {row['blocks']} blocks, {row['symbols']} symbols, "
         f"{row['longest']} in the longest tile",
         "  cycles (of one thread for the longest tile, else of a multiprocessor): "
-        + ", ".join(f"{cycles:.2f} a {what}" for what, cycles in row["cycles"].items()),
+        + ", ".join(f"{cycles:.2f} a {unit}" for unit, cycles in row["cycles"].items()),
     )
 
 
@@ -469,7 +469,7 @@ def streams(machine: Any, drawn: Drawn, size: int, count: int) -> dict[str, floa
 
 
 def facts_of(machine: Any) -> dict[str, Any]:
-    """Return what the figures depend on."""
+    """Return the facts that the figures depend on."""
     if not hasattr(machine, "torch"):
         return {"device": "the twin, on the processor"}
     torch = machine.torch
@@ -525,11 +525,11 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def work(options: argparse.Namespace, results: dict[str, Any]) -> bool:
-    """Do what the options say; tell whether all was equal."""
+    """Compare and measure by the options; tell whether all was equal."""
     began = time.perf_counter()
     photos = tiled(stored(options.photos) if options.photos else drawn(options.small), options.most)
     if not photos:
-        raise RuntimeError(f"{options.photos or 'what was drawn'} has no JPEG that can be tiled")
+        raise RuntimeError(f"{options.photos or 'the drawn tree'} has no JPEG that can be tiled")
     say(f"{len(photos)} tiled photos, mean {np.mean([len(photo.data) for photo in photos]) / 1000:.0f} kB")
     machine, twin = machine_of(options), Twin()
     results["facts"] = facts = facts_of(machine)

@@ -1,4 +1,4 @@
-"""Batches of crops as the kernels take them: bytes of tiles, and where all about a crop lies; see ``layout.h``."""
+"""Batches of crops as the kernels take them: bytes of tiles, and the layout of each crop; see ``layout.h``."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def photo_of(data: bytes) -> Photo | None:
 
 
 class _Segments(NamedTuple):
-    """What segments of a header hold: tables by their numbers, the frame, the scan, and whether colours are YCbCr."""
+    """The segments of a header: tables by their numbers, the frame, the scan, and whether colours are YCbCr."""
 
     quanta: dict[int, Array]
     huffman: dict[int, bytes]
@@ -205,7 +205,7 @@ def _distinct(tables: list[bytes]) -> tuple[list[bytes], list[int]] | None:
 
 
 class Place(NamedTuple):
-    """What of an image a crop needs.
+    """The parts of an image that a crop needs.
 
     Attributes
     ----------
@@ -299,7 +299,7 @@ class Batch(NamedTuple):
 
 
 class _Builder:
-    """What of a batch was laid out."""
+    """The part of a batch that is laid out so far."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []

@@ -41,7 +41,7 @@ class Made(NamedTuple):
     by : str
         Which compiler made it.
     log : str
-        What that said.
+        Its messages.
     """
 
     image: bytes
@@ -72,7 +72,7 @@ def compile_kernels(architecture: str, nvrtc: Path | None = None, sources: Path 
     Raises
     ------
     RuntimeError
-        If neither is there, or the kernels do not compile; the message has what the compiler said.
+        If neither is there, or the kernels do not compile; the message has the compiler's.
     """
     nvrtc = nvrtc or find_nvrtc()
     if nvrtc is not None:
@@ -112,12 +112,12 @@ def _by_nvrtc(architecture: str, library: Path, sources: Path) -> Made:
     return Made(image, by, log)
 
 
-def _text_of(nvrtc: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
+def _text_of(nvrtc: ctypes.CDLL, name: str, program: ctypes.c_void_p) -> bytes:
     size = ctypes.c_size_t()
-    getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    getattr(nvrtc, f"nvrtcGet{name}Size")(program, ctypes.byref(size))
     text = ctypes.create_string_buffer(size.value)
-    getattr(nvrtc, f"nvrtcGet{what}")(program, text)
-    return text.raw if what == "CUBIN" else text.raw.rstrip(b"\0")
+    getattr(nvrtc, f"nvrtcGet{name}")(program, text)
+    return text.raw if name == "CUBIN" else text.raw.rstrip(b"\0")
 
 
 def _by_nvcc(architecture: str, nvcc: str, sources: Path) -> Made:
@@ -135,7 +135,7 @@ def _by_nvcc(architecture: str, nvcc: str, sources: Path) -> Made:
 
 
 class Facts(NamedTuple):
-    """What a kernel needs: registers of a thread, bytes of a thread beside them, shared bytes of a block."""
+    """The needs of a kernel: registers of a thread, bytes of a thread beside them, shared bytes of a block."""
 
     registers: int
     local: int
@@ -143,7 +143,7 @@ class Facts(NamedTuple):
 
 
 def facts_in(log: str) -> dict[str, Facts]:
-    """Return what each kernel needs by the log of a compiler that made a cubin."""
+    """Return the needs of each kernel, read from the log of a compiler that made a cubin."""
     found = {}
     for entry in log.split("Compiling entry function '")[1:]:
         registers, shared = re.search(r"Used (\d+) registers", entry), re.search(r"(\d+) bytes smem", entry)
@@ -154,13 +154,13 @@ def facts_in(log: str) -> dict[str, Facts]:
     return found
 
 
-def _check(driver: ctypes.CDLL, status: int, what: str) -> None:
+def _check(driver: ctypes.CDLL, status: int, action: str) -> None:
     if status:
         name, text = ctypes.c_char_p(), ctypes.c_char_p()
         driver.cuGetErrorName(status, ctypes.byref(name))
         driver.cuGetErrorString(status, ctypes.byref(text))
         said = f"{(name.value or b'?').decode()}: {(text.value or b'?').decode()}"
-        raise RuntimeError(f"{what}: CUDA error {status}, {said}; this process can use the device no more")
+        raise RuntimeError(f"{action}: CUDA error {status}, {said}; start a new process to use the device again")
 
 
 class Device:
@@ -199,7 +199,7 @@ class Device:
             self._functions[name] = function
 
     def facts(self) -> dict[str, Facts]:
-        """Return what each kernel needs."""
+        """Return the needs of each kernel."""
         return {
             name: Facts(*(self._attribute(function, number) for number in (4, 3, 1)))
             for name, function in self._functions.items()
@@ -254,7 +254,7 @@ class Device:
         )  # fmt: skip
         _check(self.driver, status, f"launching {name} on {blocks} blocks of {threads} threads")
 
-    def synchronise(self, what: str = "the kernels") -> None:
+    def synchronise(self, name: str = "the kernels") -> None:
         """Wait for all that was launched.
 
         Raises
@@ -262,4 +262,4 @@ class Device:
         RuntimeError
             If a kernel failed.
         """
-        _check(self.driver, self.driver.cuCtxSynchronize(), f"waiting for {what}")
+        _check(self.driver, self.driver.cuCtxSynchronize(), f"waiting for {name}")

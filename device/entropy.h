@@ -1,6 +1,6 @@
 /* Decodes the Huffman codes of tiles (ITU-T T.81, annex F.2): a thread a tile. One kernel makes the tables of each image and
-   sorts its tiles by size, so that the threads of a warp have about as much to do; another one decodes some tiles of an image in
-   each block. Accepts no more than packer's decoder on the CPU: see scan.c and tables.c of packer. */
+   sorts its tiles by size, so that the threads of a warp have about as much to do. Another kernel decodes some tiles of an
+   image in each block. It accepts no more than packer's decoder on the CPU: see scan.c and tables.c of packer. */
 
 #ifndef DEVICE_ENTROPY_H
 #define DEVICE_ENTROPY_H
@@ -29,8 +29,8 @@ typedef struct {
     int32_t index[LENGTHS + 1]; /* of the first symbol of so many bits, minus its code */
 } Codes;
 
-/* How to look into a table: the places of its two levels among all entries, of the second one minus the first 16 bits that stand
-   there; these; and the 16 bits after the last ones, where there is no code. */
+/* How to look into a table: the places of its two levels among all entries, the second one minus `begin`; the first 16 bits of
+   the second level; and the 16 bits after its last ones, where there is no code. */
 typedef struct {
     ALIGNED(16) uint32_t look;
     uint32_t further, begin, end;
@@ -240,8 +240,8 @@ KERNEL(tables, TABLE_THREADS, 4, const Image *RESTRICT images, const uint8_t *RE
     }
 }
 
-/* Bits of a tile: the next one is bit 31 - `used` of `high`. The words after `low` up to before `filled` are in the thread's ring;
-   four more may be on their way, which nobody waits for until some symbols later. */
+/* Bits of a tile: the next one is bit 31 - `used` of `high`. The words after `low` up to before `filled` are in the thread's
+   ring; four more may be on their way, and are not waited for until some symbols later. */
 typedef struct {
     uint32_t high, low;
     uint32_t used; /* 0 to 31 */

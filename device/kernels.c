@@ -7,7 +7,7 @@
 #include "weights.h"
 
 #if !ON_DEVICE
-/* The sizes of the structures, for whoever fills them elsewhere. */
+/* The sizes of the structures, which device/batch.py compares with its own. */
 const uint32_t structure_sizes[] = {sizeof(Group), sizeof(Component), sizeof(Axis), sizeof(Image), sizeof(Span), sizeof(Chunk),
                                     sizeof(Tables)};
 #endif

@@ -1,4 +1,4 @@
-/* What the host says of a batch: the crops, and where everything about them lies. `device/batch.py` has the same structures.
+/* The host's description of a batch: the crops, and the places of their data. `device/batch.py` has the same structures.
 
    Offsets count elements of the buffer that they lead into. Rows and columns of MCUs, samples and pixels count from the upper
    left corner of the window: the MCUs on which a crop depends. */

@@ -26,7 +26,7 @@ sample_at(const Component *c, const uint8_t *RESTRICT samples, int32_t y, int32_
     const uint8_t *row = plane + near * c->stride, *other = plane + beside * c->stride;
     if (c->upsampling == SMOOTH_DOWN)
         return (3 * row[x] + other[x] + 1 + (y & 1)) >> 2;
-    /* The image's edge; or the window's, of pixels that nobody needs. */
+    /* The image's edge; or the window's, for pixels that are not needed. */
     const int32_t edge = smaller(c->width - 1 - c->first_column, c->stride - 1);
     const int32_t odd = x & 1, at = x >> 1, next = odd ? smaller(at + 1, edge) : larger(at - 1, 0);
     if (c->tall == 1)
@@ -227,7 +227,7 @@ KERNEL(across, ACROSS_THREADS, 4, const Image *RESTRICT images, const uint8_t *R
     }
 }
 
-enum { LEVELS_OUT, HALVES_OUT, FLOATS_OUT }; /* what is made of the levels: themselves, or numbers of a table */
+enum { LEVELS_OUT, HALVES_OUT, FLOATS_OUT }; /* results: levels, or numbers of a table */
 
 /* Stores a colour of a pixel, one of `pixels` of an image: as the numbers of a pixel lie together, or those of a colour. */
 FUNCTION void

@@ -2,8 +2,8 @@
 
    A kernel is a list of phases. On the device, the threads of a block go through a phase side by side and wait for each other
    after it. In plain C, the twin, they go through it one after the other, in either order, so that a phase which depends on the
-   order of its threads shows in tests. A phase is a function of what the block shares, of the kernel's arguments, and of the
-   number of a thread.
+   order of its threads shows in tests. A phase is a function of the block's shared memory, of the kernel's arguments, and
+   of the number of a thread.
 
    Structures hold no pointers, sums wrap around in unsigned integers, and loops are bounded by their input. */
 
@@ -35,10 +35,10 @@ typedef unsigned int uint32_t;
 /* A kernel of at most `most` threads a block, at least `blocks` of which run on a multiprocessor. */
 #define KERNEL(name, most, blocks, ...) extern "C" __global__ void __launch_bounds__(most, blocks) name(__VA_ARGS__)
 #define SHARED(type, name) __shared__ type name
-/* Stands before what each block of a kernel does, in braces. */
+/* Stands before the code of each block of a kernel, which is in braces. */
 #define GRID const uint32_t block_x = blockIdx.x, block_y = blockIdx.y, threads = blockDim.x; (void)block_x, (void)block_y;
 #define PHASE(call) do { const uint32_t thread = threadIdx.x; (void)thread; call; __syncthreads(); } while (0)
-/* The last phase of a kernel, after which nobody waits. */
+/* The last phase of a kernel: no barrier follows. */
 #define LAST_PHASE(call) do { const uint32_t thread = threadIdx.x; call; } while (0)
 
 FUNCTION uint32_t
@@ -48,7 +48,7 @@ shifted(uint32_t high, uint32_t low, uint32_t by) /* the upper half of both, shi
 }
 
 FUNCTION uint32_t
-add_shared(uint32_t *to, uint32_t value) /* for all threads of a block; returns what was there */
+add_shared(uint32_t *to, uint32_t value) /* for all threads of a block; returns the value before */
 {
     return atomicAdd(to, value);
 }
@@ -72,7 +72,7 @@ largest_shared(uint32_t *to, uint32_t value)
 #define ALIGNED(bytes) _Alignas(bytes)
 #define HELD(number) ((void)(number))
 
-/* It takes how many blocks there are, the number of threads, and whether they go through each phase from the last to the first. */
+/* It takes the numbers of blocks and of threads, and whether these go through each phase from the last to the first. */
 #define KERNEL(name, most, blocks, ...) \
     void name(uint32_t blocks_x, uint32_t blocks_y, uint32_t threads, uint32_t backwards, __VA_ARGS__); \
     void name(uint32_t blocks_x, uint32_t blocks_y, uint32_t threads, uint32_t backwards, __VA_ARGS__)

@@ -1,5 +1,5 @@
-/* Makes samples of coefficients: the inverse DCT of libjpeg-turbo's "slow" integer transform, to the bit; see transform_block in
-   packer/_images/native/kernels/jpeg_kernels.c. A thread does a block of 8 x 8. */
+/* Makes samples of coefficients: the inverse DCT of libjpeg-turbo's "slow" integer transform, to the bit; see transform_block
+   in packer/_images/native/kernels/jpeg_kernels.c. A thread does a block of 8 x 8. */
 
 #ifndef DEVICE_SAMPLES_H
 #define DEVICE_SAMPLES_H

@@ -1,4 +1,4 @@
-"""The kernels of a batch in their order: on which blocks and threads each runs, and what it reads and writes."""
+"""The kernels of a batch in their order: the blocks and threads of each, and the buffers it reads and writes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.uint16),
     "float32": np.dtype(np.uint32),
 }
-"""What results can be, and the bits that stand for a number; in the order of the enumeration in ``pixels.h``."""
+"""Types of results, and an integer type of the same size; in the order of the enumeration in ``pixels.h``."""
 
 STAGES = ("tiles", "tables", "entropy", "idct", "weights", "across", "down")
 
@@ -57,7 +57,7 @@ MOST = {"tiles": 256, "tables": 256, "entropy": 128, "idct": 128, "weights": 256
 
 
 class Table(NamedTuple):
-    """What becomes of levels.
+    """How levels become results.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Table(NamedTuple):
 
 
 class Machine(Protocol):
-    """What runs kernels: a device, or the twin."""
+    """A machine that runs kernels: a device, or the twin."""
 
     def put(self, array: Array) -> Any:
         """Return a copy of an array in the machine's memory."""
@@ -91,8 +91,8 @@ class Machine(Protocol):
     def replace(self, memory: Any, array: Array) -> None:
         """Copy an array into memory of as many bytes."""
 
-    def synchronise(self, what: str = "the kernels") -> None:
-        """Wait for all that was launched; errors name `what`."""
+    def synchronise(self, name: str = "the kernels") -> None:
+        """Wait for all that was launched; errors mention `name`."""
 
     def launch(self, name: str, blocks: tuple[int, int], threads: int, arguments: Sequence[Any]) -> None:
         """Run a kernel; arguments are memory and numbers of 32 bits."""
@@ -115,7 +115,7 @@ class Stage(NamedTuple):
 
 
 def buffers_of(machine: Machine, batch: Batch, table: Table) -> Buffers:
-    """Return the memory of a batch; what the host says is there, the rest is 0."""
+    """Return the memory of a batch: the arrays from the host, and buffers of zeros."""
     numbers = np.zeros(1, np.uint32) if table.numbers is None else table.numbers
     given = {"slab": batch.slab, "groups": batch.groups.view(np.uint8), "images": batch.images.view(np.uint8)}
     given |= {"chunks": batch.chunks.view(np.uint8), "says": batch.says, "quanta": batch.quanta, "table": numbers}
@@ -180,7 +180,7 @@ def stages_of(batch: Batch, buffers: Buffers, table: Table, threads: dict[str, i
 
 
 class Run(NamedTuple):
-    """What a batch gave.
+    """The results of a batch.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ def run(
 
 
 def result_of(machine: Machine, batch: Batch, buffers: Buffers, table: Table) -> Run:
-    """Return what a batch gave, whose kernels ran."""
+    """Return the results of a batch after its kernels ran."""
     count, (height, width) = len(batch.images), batch.out
     status = machine.fetch(buffers.memory["status"])
     shape = (count, 3, height, width) if table.planes else (count, height, width, 3)

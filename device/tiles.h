@@ -14,7 +14,7 @@ enum {
 
 typedef struct {
     uint32_t in[PIECE / 4 + 2];   /* from the word on that holds the byte before the piece */
-    uint32_t out[PIECE / 4 + 2];  /* what is kept of it, after up to three bytes of the piece before */
+    uint32_t out[PIECE / 4 + 2];  /* its bytes that are kept, after up to three of the piece before */
     uint32_t sums[2][TILE_THREADS + 1]; /* of the threads up to one: bytes kept, and markers times 2^16 */
     uint32_t kept, marks;         /* in the pieces before */
     uint32_t ended;               /* whether the last marker ends the group */
@@ -46,7 +46,7 @@ load_piece(TileShared *shared, const uint32_t *RESTRICT slab, const Group *group
         shared->in[i] = slab[first + i];
 }
 
-/* What becomes of a byte: nothing, it is kept, it is the first of a marker; or the group is damaged. */
+/* The fate of a byte: it is dropped, kept, or the first of a marker; or the group is damaged. */
 enum { DROPPED, KEPT, MARK, BROKEN };
 
 FUNCTION uint32_t
@@ -101,7 +101,7 @@ count_slice(TileShared *shared, const Group *group, uint32_t begin, uint32_t car
     shared->sums[0][thread] = sum;
 }
 
-/* Adds what the thread `by` places before has; after steps of 1, 2, 4 and so on these are the sums of all before. */
+/* Adds the sum of the thread `by` places before; after steps of 1, 2, 4 and so on each sum is that of all threads up to it. */
 FUNCTION void
 sum_up(TileShared *shared, uint32_t by, uint32_t from, uint32_t thread)
 {

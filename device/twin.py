@@ -118,7 +118,7 @@ class Twin:
     def replace(self, memory: Array, array: Array) -> None:
         memory[:] = array
 
-    def synchronise(self, what: str = "the kernels") -> None:
+    def synchronise(self, name: str = "the kernels") -> None:
         """Do nothing: kernels have run when they were launched."""
 
     def launch(self, name: str, blocks: tuple[int, int], threads: int, arguments: Sequence[Any]) -> None:

@@ -42,7 +42,7 @@ near_of(const Axis *axis, int32_t interpolation, const Weighed *pixel, int32_t k
     return nearness(interpolation, distance_of(((double)(pixel->first + k) - pixel->centre + 0.5) * steepness));
 }
 
-/* Returns which pixels count for a pixel of the resized axis, and what their weights add up to. */
+/* Returns which pixels count for a pixel of the resized axis, and the sum of their weights. */
 FUNCTION Weighed
 weighed_at(const Axis *axis, int32_t interpolation, int32_t at)
 {

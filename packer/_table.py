@@ -250,14 +250,16 @@ class Names(Sequence[str]):
         Where each name ends in `blob`.
     path : str
         The pack that the names are those of, for messages.
+    first : int
+        Where the first name begins in `blob`. It is 0 unless the ends go back and forth, as those of a damaged table.
     """
 
-    __slots__ = ("_blob", "_ends", "path")
+    __slots__ = ("_blob", "_ends", "_first", "path")
 
     def __init__(
-        self, blob: npt.NDArray[np.uint8] | Vector, ends: npt.NDArray[np.int64] | Vector, path: str = ""
+        self, blob: npt.NDArray[np.uint8] | Vector, ends: npt.NDArray[np.int64] | Vector, path: str = "", first: int = 0
     ) -> None:
-        self._blob, self._ends = blob, ends
+        self._blob, self._ends, self._first = blob, ends, first
         self.path = path
 
     @property
@@ -318,10 +320,10 @@ class Names(Sequence[str]):
 
     def between(self, start: int, stop: int) -> Names:
         """Return names `start` to `stop` - 1, of which none is another one than here, whatever the ends are."""
-        ends = self._ends[start:stop]
-        first, last = int(self._ends[start - 1]) if start else 0, _furthest(ends, len(self._blob))
-        first = first if 0 <= first <= len(self._blob) else 0
-        return Names(self._blob[first : max(first, last)], ends - first, self.path)
+        size, ends = len(self._blob), self._ends[start:stop]
+        first, last = self._start(start), _furthest(ends, size)
+        begin = int(ends.min(initial=first if 0 <= first <= size else size, where=(ends >= 0) & (ends <= size)))
+        return Names(self._blob[begin : max(begin, last)], ends - begin, self.path, first - begin)
 
     def encoded(self, index: int) -> bytes:
         """Return name `index` as its bytes."""
@@ -333,7 +335,7 @@ class Names(Sequence[str]):
 
     def each_encoded(self) -> Iterator[bytes | None]:
         """Yield every name as its bytes; None where the ends do not lie inside of the blob."""
-        start, size = 0, len(self._blob)
+        start, size = self._first, len(self._blob)
         for ends in blocks(self._ends):
             begin, blob = self._around(start, ends)
             for end in ends.tolist():
@@ -351,7 +353,10 @@ class Names(Sequence[str]):
         return begin, self._blob[begin : max(begin, end)].data
 
     def _between_ends(self, index: int) -> bytes | None:
-        return cut_name(self._blob, int(self._ends[index - 1]) if index else 0, int(self._ends[index]))
+        return cut_name(self._blob, self._start(index), int(self._ends[index]))
+
+    def _start(self, index: int) -> int:
+        return int(self._ends[index - 1]) if index else self._first
 
     def _missing(self, index: int) -> CorruptPackError:
         return CorruptPackError(f"name {index} lies outside of the names, or is too long", self.path, index)

@@ -287,21 +287,3 @@ def test_every_module_that_a_page_names_is_there(page: Path) -> None:
         first, second, *_ = name.split(".")
         found = [ROOT / first / second, ROOT / first / f"{second}.py"]
         assert any(path.exists() for path in found) or second in packer.__all__, name
-
-
-def drawing() -> dict[str, set[str]]:
-    """Return the modules that the drawing of the layout lists, by their folder; "" is the package's own."""
-    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    lines = page.partition("## The layout\n")[2].partition("packer/\n")[2].partition("```")[0].splitlines()
-    found: dict[str, set[str]] = {"": set()}
-    folders = [""]  # the folder of a line, and those above
-    for line in lines:
-        depth, names = (len(line) - len(line.lstrip())) // 2, re.split(r"  +", line.strip())[0]
-        if names.endswith("/"):
-            folders = [*folders[:depth], folders[depth - 1] + names]
-            found[folders[-1]] = set()
-        elif depth == 1:
-            found[""].add(names.removesuffix(".py"))
-        else:
-            found[folders[-1]] |= set(names.split(", "))
-    return found

@@ -10,7 +10,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from packer._codecs import CODECS
 from packer._manifest import SCHEMA, Manifest
@@ -142,14 +142,20 @@ def test_joined_names_are_the_same_or_none(blob: bytes, ends: list[int]) -> None
         assert found == expected
 
 
-@given(blob=st.binary(max_size=20), ends=st.lists(INT64 | st.integers(-3, 25), min_size=1, max_size=5), at=st.data())
-def test_a_stretch_has_no_other_names(blob: bytes, ends: list[int], at: st.DataObject) -> None:
+@given(
+    blob=st.binary(min_size=8, max_size=20),
+    ends=st.lists(INT64 | st.integers(-3, 25), min_size=1, max_size=5),
+    start=st.integers(0, 4),
+    stop=st.integers(0, 5),
+)
+@example(blob=bytes(range(10)), ends=[6, 2, 9], start=1, stop=3)
+def test_a_stretch_has_the_same_names(blob: bytes, ends: list[int], start: int, stop: int) -> None:
+    """Also where ends go back and forth: a name may begin before the stretch does."""
     stored = Names(np.frombuffer(blob, np.uint8), np.array(ends, np.int64))
-    start = at.draw(st.integers(0, len(ends) - 1))
-    stretch = stored.between(start, at.draw(st.integers(start, len(ends))))
-    whole = list(stored.each_encoded())[start:]
-    for found, name in zip(stretch.each_encoded(), whole, strict=False):
-        assert found == name or name is None  # also before an end that is none
+    stretch = stored.between(start, stop) if start < len(ends) else stored.between(0, len(ends))
+    expected = list(stored.each_encoded())[start:stop] if start < len(ends) else list(stored.each_encoded())
+    assert list(stretch.each_encoded()) == expected
+    assert [stretch.get(i) for i in range(len(stretch))] == [decode_name(name or b"") for name in expected]
 
 
 # The table.

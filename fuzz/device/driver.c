@@ -3,8 +3,8 @@
 
        driver TILES SEED FILE ...
 
-   Each file is a batch, as `__main__.py` writes it. Every buffer has memory of its own, of exactly its size. It ends when so many
-   tiles were changed, and says how many states there were of each kind. */
+   Each file is a batch, as `__main__.py` writes it. Every buffer has memory of its own, of exactly its size. The program ends
+   when so many tiles were changed, and prints how many states of each kind there were. */
 
 #include "kernels.c"
 
@@ -121,7 +121,7 @@ change_tables(const Buffers *batch)
     *at = (uint8_t)(random_below(2) ? random_below(256) : *at + random_below(5) - 2);
 }
 
-/* Returns what kernels work on: what the host says, and memory for the rest. */
+/* Returns buffers for the kernels: copies of the host's, and memory for the rest. */
 static Buffers
 prepared(const Buffers *batch)
 {
@@ -130,7 +130,7 @@ prepared(const Buffers *batch)
         own.at[i] = malloc(own.size[i]);
         if (i < GIVEN)
             memcpy(own.at[i], batch->at[i], own.size[i]);
-        else /* what is never written is 0 on the device as well, where that may be read */
+        else /* the device clears these as well: parts of them may be read before they are written */
             memset(own.at[i], i == WORDS || i == STATUS || i == COEFFICIENTS || i == ALL_TABLES ? 0 : 0xA5, own.size[i]);
     }
     return own;

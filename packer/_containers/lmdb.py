@@ -40,9 +40,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from packer._containers.blocks import RangeReader
 from packer._containers.contract import Container, Entry, Piece, head_of, image_name, natural, no_keys, suffix_of
 from packer._containers.roles import add_candidates
-from packer._containers.safe_pickle import RangeReader
 from packer._fields import Field
 from packer._storage.lmdb_tree import MAGIC, VERSION, Tree
 from packer._storage.packfile import PackFile

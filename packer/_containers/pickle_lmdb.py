@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from packer._account import Account
+from packer._containers.blocks import PIECE
 from packer._containers.contract import MOST_THINGS, Budget, Chosen, Entry, Piece, field_name, image_name, suffix_of
 from packer._containers.lmdb import COUNTS, DATA, First, LMDBContainer, Value, failing, shown_key, text_of
 from packer._containers.roles import add_candidates, is_named, label_key
-from packer._containers.safe_pickle import PIECE, Array, Blob, is_pickle, unpickled
+from packer._containers.safe_pickle import Array, Blob, is_pickle, unpickled
 from packer._fields import DTYPES, Field, Stored
 from packer._storage.lmdb_tree import MOST_KEY, Tree
 from packer._storage.packfile import PackFile

@@ -34,8 +34,8 @@ from typing import NamedTuple
 import numpy as np
 
 from packer._codecs import UNLABELED
+from packer._containers.blocks import BlockReader
 from packer._containers.contract import Container, Entry, Piece, suffix_of
-from packer._containers.protobuf import Window
 from packer._fields import Field
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem, open_regular
@@ -321,10 +321,9 @@ def _is_class(label: float) -> bool:
 
 def _records(file: PackFile, unit: int) -> Iterator[Record]:
     """Yield the records of a file."""
-    window, offset = Window(file), 0
+    window, offset = BlockReader(file), 0
     while offset < file.size:
         kind, begin, size, end = _part(file, window, offset)
-        window.expect(size)
         if kind == _FIRST:
             data, end = _joined(file, window, offset)
             flag, labels, start = _labels(file, offset, data, 0, len(data))
@@ -339,7 +338,7 @@ def _records(file: PackFile, unit: int) -> Iterator[Record]:
         offset = end
 
 
-def _part(file: PackFile, window: Window, offset: int) -> tuple[int, int, int, int]:
+def _part(file: PackFile, window: BlockReader, offset: int) -> tuple[int, int, int, int]:
     """Return what the part of a record is that begins at `offset`, where its data begin, their size, and its end."""
     if file.size - offset < _HEADER.size:
         raise _cut_short(file, offset)
@@ -355,7 +354,7 @@ def _part(file: PackFile, window: Window, offset: int) -> tuple[int, int, int, i
     return kind, begin, size, end
 
 
-def _joined(file: PackFile, window: Window, offset: int) -> tuple[bytes, int]:
+def _joined(file: PackFile, window: BlockReader, offset: int) -> tuple[bytes, int]:
     """Return the data of a record in parts, and where it ends."""
     first, data = offset, bytearray()
     while True:

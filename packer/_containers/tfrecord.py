@@ -33,6 +33,7 @@ import google_crc32c
 
 from packer._account import Account
 from packer._codecs import UNLABELED
+from packer._containers.blocks import BlockReader
 from packer._containers.contract import (
     Chosen,
     Container,
@@ -53,7 +54,6 @@ from packer._containers.protobuf import (
     NOTHING,
     MessageError,
     SeveralError,
-    Window,
     byte_strings,
     feature_lists,
     floats,
@@ -85,7 +85,7 @@ __all__ = [
     "text_of",
 ]
 
-Read = Callable[[Window, int, int, int], Any]
+Read = Callable[[BlockReader, int, int, int], Any]
 
 TYPES = {NOTHING: "nothing", BYTES: "byte strings", FLOATS: "floats", INTS: "ints"}
 _OF_OBJECTS = re.compile(r"(^|/)(objects?|bbox)/")
@@ -155,7 +155,7 @@ class Look:
     def __init__(self) -> None:
         self.seen: dict[str, Seen] = {}
 
-    def add(self, window: Window, begin: int, end: int) -> None:
+    def add(self, window: BlockReader, begin: int, end: int) -> None:
         """Look at the Example that lies in some bytes of a file; MessageError where there is none."""
         for encoded, type_, start, stop in feature_lists(window, begin, end):
             key = text_of(encoded, start)
@@ -167,7 +167,7 @@ class Look:
             seen.type = seen.type or type_
             self._add_values(seen, window, type_, start, stop)
 
-    def _add_values(self, seen: Seen, window: Window, type_: int, begin: int, end: int) -> None:
+    def _add_values(self, seen: Seen, window: BlockReader, type_: int, begin: int, end: int) -> None:
         count = 1
         alone: list[int | float | str] = []
         if type_ == BYTES:
@@ -319,27 +319,27 @@ def _kind_of(seen: Seen, has_classes: bool) -> str:
     return "array" if seen.several else "scalar"
 
 
-def _piece(window: Window, unit: int, begin: int, end: int) -> Piece | None:
+def _piece(window: BlockReader, unit: int, begin: int, end: int) -> Piece | None:
     found = one_bytes(window, begin, end)
     return None if found is None else Piece(unit, *found)
 
 
-def _list(window: Window, unit: int, begin: int, end: int) -> Piece:
+def _list(window: BlockReader, unit: int, begin: int, end: int) -> Piece:
     return Piece(unit, begin, end - begin)
 
 
-def _string(window: Window, unit: int, begin: int, end: int) -> str | None:
+def _string(window: BlockReader, unit: int, begin: int, end: int) -> str | None:
     found = one_bytes(window, begin, end)
     return None if found is None else _decoded(window, *found)
 
 
-def _strings(window: Window, unit: int, begin: int, end: int) -> Stored:
+def _strings(window: BlockReader, unit: int, begin: int, end: int) -> Stored:
     if end - begin > _TEXTS:
         raise MessageError(f"a list of texts has {end - begin:,} bytes, at byte {begin}")
     return _JSON.encode([_decoded(window, *found) for found in byte_strings(window, begin, end)])
 
 
-def _decoded(window: Window, offset: int, size: int) -> str:
+def _decoded(window: BlockReader, offset: int, size: int) -> str:
     if size > _TEXT:
         raise MessageError(f"a text has {size:,} bytes, at byte {offset}")
     try:
@@ -348,27 +348,27 @@ def _decoded(window: Window, offset: int, size: int) -> str:
         raise MessageError(f"a text is no UTF-8, at byte {offset}") from None
 
 
-def _int(window: Window, unit: int, begin: int, end: int) -> int | None:
+def _int(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
     return one_int(window, begin, end)
 
 
-def _float(window: Window, unit: int, begin: int, end: int) -> float | None:
+def _float(window: BlockReader, unit: int, begin: int, end: int) -> float | None:
     value = one_float(window, begin, end)
     return None if value is None or math.isnan(value) else value
 
 
-def _whole(window: Window, unit: int, begin: int, end: int) -> int | None:
+def _whole(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
     value = _float(window, unit, begin, end)
     if value is not None and not value.is_integer():
         raise MessageError(f"its label is {value}, and no class id, at byte {begin}")
     return None if value is None else int(value)
 
 
-def _place_in_ints(window: Window, unit: int, begin: int, end: int) -> int | None:
+def _place_in_ints(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
     return _place_of_one(ints(window, begin, end), begin)
 
 
-def _place_in_floats(window: Window, unit: int, begin: int, end: int) -> int | None:
+def _place_in_floats(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
     data = floats(window, begin, end)
     return _place_of_one(struct.unpack(f"<{len(data) // 4}f", data), begin)
 
@@ -381,24 +381,24 @@ def _place_of_one(values: Sequence[float], begin: int) -> int | None:
     return place
 
 
-def _ids(window: Window, unit: int, begin: int, end: int) -> bytes:
+def _ids(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
     values = ints(window, begin, end)
     if min(values, default=0) < 0:
         raise MessageError(f"{min(values)} is no id of a class, at byte {begin}")
     return struct.pack(f"<{len(values)}q", *values)
 
 
-def _int_array(window: Window, unit: int, begin: int, end: int) -> bytes:
+def _int_array(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
     values = ints(window, begin, end)
     return struct.pack(f"<{len(values) + 1}q", len(values), *values)
 
 
-def _float_array(window: Window, unit: int, begin: int, end: int) -> bytes:
+def _float_array(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
     data = floats(window, begin, end)
     return struct.pack("<q", len(data) // 4) + data
 
 
-def _floats(window: Window, unit: int, begin: int, end: int) -> bytes:
+def _floats(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
     return floats(window, begin, end)
 
 
@@ -746,7 +746,7 @@ class TFRecord(Container):
     def entries(self, unit: int) -> Iterator[Entry]:
         assert self.roles is not None
         with self.opened(unit) as file:
-            window, stem = Window(file), re.sub(r"\.tfrec(ord)?s?$", "", self.files[unit], flags=re.IGNORECASE)
+            window, stem = BlockReader(file), re.sub(r"\.tfrec(ord)?s?$", "", self.files[unit], flags=re.IGNORECASE)
             for number, (begin, end) in enumerate(_records(file, window)):
                 name = f"{stem}/{number:08d}"
                 try:
@@ -755,7 +755,7 @@ class TFRecord(Container):
                 except MessageError as error:
                     yield Entry(name, b"", problem=_problem(number, begin, error))
 
-    def _values(self, window: Window, unit: int, begin: int, end: int) -> dict[str, Any]:
+    def _values(self, window: BlockReader, unit: int, begin: int, end: int) -> dict[str, Any]:
         """Return what a record has, by the slots of the columns."""
         roles, values = self.roles, dict[str, Any]()
         assert roles is not None
@@ -774,7 +774,7 @@ class TFRecord(Container):
                     values[column.slot] = column.read(window, unit, start, stop)
         return values
 
-    def _entry(self, window: Window, values: dict[str, Any], number: str) -> Entry:
+    def _entry(self, window: BlockReader, values: dict[str, Any], number: str) -> Entry:
         assert self.roles is not None
         image = values.pop("image", None)
         if image is None:
@@ -793,7 +793,7 @@ class TFRecord(Container):
     def _look(self, unit: int, look: Look) -> None:
         """Look at the first records of a file."""
         with self.opened(unit) as file:
-            window = Window(file)
+            window = BlockReader(file)
             for number, (begin, end) in enumerate(_records(file, window)):
                 if number == _LOOKED_AT:
                     break
@@ -817,7 +817,7 @@ def _problem(number: int, begin: int, error: MessageError) -> str:
     return f"record {number}, at byte {begin - 12}: {error}{remedy}"
 
 
-def _records(file: PackFile, window: Window) -> Iterator[tuple[int, int]]:
+def _records(file: PackFile, window: BlockReader) -> Iterator[tuple[int, int]]:
     """Yield where the data of each record begin and end."""
     offset = number = 0
     while offset < file.size:
@@ -838,12 +838,11 @@ def _records(file: PackFile, window: Window) -> Iterator[tuple[int, int]]:
                 f"{printable(file.path)}: cut short: record {number}, at byte {offset}, would end at byte {end + 4} "
                 f"of {file.size}. Fetch it anew"
             )
-        window.expect(size)
         yield offset + _HEADER.size, end
         offset, number = end + 4, number + 1
 
 
-def _checksum_at(window: Window, offset: int) -> int:
+def _checksum_at(window: BlockReader, offset: int) -> int:
     place = window.at(offset, 4)
     return int.from_bytes(window.data[place : place + 4], "little")
 

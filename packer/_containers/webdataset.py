@@ -46,6 +46,7 @@ import numpy.typing as npt
 
 from packer._account import Account, is_label_name
 from packer._codecs import UNLABELED
+from packer._containers.blocks import BlockReader
 from packer._containers.contract import (
     Chosen,
     ChosenField,
@@ -58,7 +59,7 @@ from packer._containers.contract import (
     suffix_of,
 )
 from packer._containers.roles import add_candidates, label_key, one_hot, whole
-from packer._containers.tar import Member, Members, Window, begins_tar
+from packer._containers.tar import Member, Members, begins_tar
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer._fields.codec import parsed_json
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file
@@ -120,7 +121,7 @@ class SampleReader:
     path : str
         The tar, for messages.
     members : iterable of Member
-    window : Window
+    window : BlockReader
         What reads the tar.
     first_dot : bool
         Whether a key ends at the first dot in any case, as webdataset has it.
@@ -135,7 +136,7 @@ class SampleReader:
         After `gathered`, whether members of one sample lie apart.
     """
 
-    def __init__(self, path: str, members: Iterable[Member], window: Window, *, first_dot: bool = False) -> None:
+    def __init__(self, path: str, members: Iterable[Member], window: BlockReader, *, first_dot: bool = False) -> None:
         self._path, self._members, self._window, self._first_dot = path, members, window, first_dot
         self.notes: list[str] = []
         self.account = Account()
@@ -953,7 +954,7 @@ class Tar(Container):
 
     def entries(self, unit: int) -> Iterator[Entry]:
         with self.opened(unit) as file:
-            window = Window(file)
+            window = BlockReader(file)
             members = Members(file, window)
             reader = SampleReader(file.path, members, window, first_dot=self.first_dot)
             maker = _Entries(self, unit, window)
@@ -1008,13 +1009,13 @@ class Tar(Container):
 
     def _first(self, unit: int) -> list[Sample]:
         with self.opened(unit) as file:
-            window = Window(file)
+            window = BlockReader(file)
             return SampleReader(file.path, Members(file, window), window, first_dot=self.first_dot).first(_LOOKED_AT)
 
     def _gathered(self, unit: int) -> list[Sample]:
         """Return the first samples of a file whose members lie apart; none of any other."""
         with self.opened(unit) as file:
-            window = Window(file)
+            window = BlockReader(file)
             reader = SampleReader(file.path, Members(file, window), window, first_dot=self.first_dot)
             samples = reader.gathered()[:_LOOKED_AT]
             return samples if reader.apart else []
@@ -1029,7 +1030,7 @@ def _may_lie_apart(samples: Sequence[Sample]) -> bool:
 class _Entries:
     """Makes entries of the samples in a file."""
 
-    def __init__(self, container: Tar, unit: int, window: Window) -> None:
+    def __init__(self, container: Tar, unit: int, window: BlockReader) -> None:
         self._container = container
         self._path, self._unit, self._window = container.root / container.files[unit], unit, window
         self._roles = container.roles

@@ -33,10 +33,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from packer._containers.blocks import PIECE, RangeReader
 from packer._containers.contract import Entry, Piece, PixelLayout, image_name, no_keys, suffix_of
 from packer._containers.lmdb import First, LMDBContainer, Value, failing, first_of, size_of, text_of
 from packer._containers.protobuf import varint
-from packer._containers.safe_pickle import PIECE, RangeReader
 from packer._fields import Field, Stored
 from packer._formats.contract import NOTHING, Contents, Placed
 from packer._formats.foreign import (

@@ -21,4 +21,4 @@ def require_compilers() -> None:
     if shutil.which(compiler()[0]) is None:
         pytest.skip("needs a C compiler")
     if _native is None:
-        pytest.skip("needs packer's own C, which makes tiled JPEGs and is what the twin is compared with")
+        pytest.skip("needs packer's own C, which makes tiled JPEGs and is compared with the twin")

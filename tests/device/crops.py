@@ -1,4 +1,4 @@
-"""Crops of tiled photos, and what packer's own decoder makes of them."""
+"""Crops of tiled photos, by the kernels and by packer's own decoder."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def random_box(photo: Photo, out: tuple[int, int], chance: random.Random) -> Box
 
 @functools.cache
 def table_of(kind: str, planes: bool) -> Table:
-    """Return what levels become by packer's own arithmetic of numbers."""
+    """Return the numbers of all levels by packer's own arithmetic."""
     levels = torch.arange(256, dtype=torch.uint8)[None, None, None].expand(1, 3, 1, 256)
     levels = levels.contiguous(memory_format=torch.channels_last)
     out = torch.empty((1, 3, 1, 256), dtype=getattr(torch, kind))

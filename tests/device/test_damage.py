@@ -117,7 +117,7 @@ def test_a_group_ends_with_its_last_marker(twin: Twin) -> None:
 
 
 def tables_of(photo: Photo) -> tuple[bytes, bytes, bytes]:
-    """Return the header of a photo: what stands before the Huffman tables, the tables, and what stands after them."""
+    """Return the header of a photo in three parts: before the Huffman tables, the tables, after them."""
     data, tiles = photo.data, photo.tiles
     found = [(start, end) for marker, start, end in jpeg.segments(data, tiles.header) if marker == 0xC4]
     begin, end = found[0][0], found[-1][1]

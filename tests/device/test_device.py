@@ -1,4 +1,4 @@
-"""The kernels on a CUDA device give what their twin gives, and the program that measures them works."""
+"""The kernels on a CUDA device equal their twin, and the program that measures them works."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("kind", ["uint8", "float16", "float32"])
-def test_a_device_gives_what_the_twin_gives(twin: Twin, kind: str) -> None:
+def test_a_device_equals_the_twin(twin: Twin, kind: str) -> None:
     """Every buffer after every kernel, of sound photos and of damaged ones."""
     from device.cuda import Device
 
