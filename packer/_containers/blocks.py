@@ -13,7 +13,7 @@ _CLOSE = 1 << 15  # bytes between things that are read rather than skipped
 class BlockReader:
     """Some bytes of a file in memory, which move on as its structure is read.
 
-    A block is large where it begins close behind the last one, and small where data were skipped.
+    A block that begins close behind the last one is twice as large; one behind data that were skipped is small.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class BlockReader:
 
     def __init__(self, file: PackFile) -> None:
         self.file, self._size = file, file.size
-        self.data, self.begin = b"", 0
+        self.data, self.begin, self._block = b"", 0, _SMALL
 
     def at(self, offset: int, size: int) -> int:
         """Have `size` bytes from `offset` on in memory, or those up to the file's end; return where in `data` they are.
@@ -42,8 +42,9 @@ class BlockReader:
             return place
         size = max(0, min(size, self._size - offset))
         if not 0 <= place <= place + size <= held:
-            block = _LARGE if place >= 0 and place - held < _CLOSE else _SMALL
-            self.data = self.file.read(offset, max(0, min(max(size, block), self._size - offset)))
+            is_close = 0 <= place < held + _CLOSE
+            self._block = min(2 * self._block, _LARGE) if is_close else _SMALL
+            self.data = self.file.read(offset, max(0, min(max(size, self._block), self._size - offset)))
             self.begin, place = offset, 0
         return place
 
