@@ -30,9 +30,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import has_label_name
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
-from packer._containers.roles import are_one_hot, are_whole
+from packer._containers.roles import are_one_hot, are_whole, has_label_name
 from packer._containers.shards import Reading, reading
 from packer._fields import Field
 from packer.errors import SourceError, printable

@@ -28,11 +28,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import LEFT_OUT, Account, has_label_name, is_label_name
+from packer._account import LEFT_OUT, Account
 from packer._containers.arrays import WANTED, matlab_layout, may_be_one_image, pixel_layout, undecided
 from packer._containers.compression import MOST_UNPACKED
 from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, suffix_of
-from packer._containers.roles import ColumnType, Roles, Value, are_one_hot, are_whole, roles_of
+from packer._containers.roles import (
+    NAMES,
+    ColumnType,
+    Roles,
+    Value,
+    are_one_hot,
+    are_whole,
+    has_label_name,
+    is_label_name,
+    roles_of,
+)
 from packer._containers.shards import Reading, reading
 from packer._fields import DTYPES
 from packer._storage.packfile import PackFile
@@ -340,7 +350,6 @@ _ONE_EACH = (
     "to packer.pack"
 )
 _HEAD = 32  # bytes, by which an image is known
-_IMAGES = ("encoded_images", "imgs", "images", "image", "data", "x", "binary_data")
 
 
 @dataclass(eq=False)
@@ -551,7 +560,7 @@ def _image(datasets: Mapping[str, h5py.Dataset], where: str) -> str:
         for name, one in datasets.items()
         if _is_vlen(one) or (one.dtype == np.uint8 and len(one.shape) > 2 and _layout_of(one) is not None)
     ]
-    likely = [name for word in _IMAGES for name in found if name.rpartition("/")[2].lower() == word]
+    likely = [name for word in NAMES["hdf5"].images for name in found if name.rpartition("/")[2].lower() == word]
     if len(found) == 1 or len(likely) == 1:
         return (likely or found)[0]
     if not datasets:

@@ -21,7 +21,7 @@ from packer._account import Account
 from packer._containers.blocks import PIECE
 from packer._containers.contract import MOST_THINGS, Budget, Chosen, Entry, Piece, field_name, image_name, suffix_of
 from packer._containers.lmdb import COUNTS, DATA, First, LMDBContainer, Value, failing, shown_key, text_of
-from packer._containers.roles import add_candidates, is_named, label_key
+from packer._containers.roles import NAMES, add_candidates
 from packer._containers.safe_pickle import Array, Blob, is_pickle, unpickled
 from packer._fields import DTYPES, Field, Stored
 from packer._storage.lmdb_tree import MOST_KEY, Tree
@@ -31,8 +31,7 @@ from packer.errors import OptionError, SourceError, printable
 
 __all__ = ["Members", "PickledLMDB", "image_of", "members_of"]
 
-_IMAGES = ("img", "image", "jpg", "jpeg", "png")
-_LABELS = ("label", "target", "cls", "class", "y")
+_ROLES = NAMES["pickled lmdb"]
 _PLACE = "1"  # of the label in a tuple
 _MASKS = re.compile("mask|seg", re.IGNORECASE)
 _MOST_DEPTH = 50  # of what becomes JSON
@@ -89,7 +88,7 @@ class Members:
             if key not in have:
                 raise SourceError(f"{printable(path)}: its samples have no {key!r}, but {_listed(map(repr, have))}")
         images = [key for key, value in have.items() if image_of(value) is not None]
-        images.sort(key=lambda key: key not in _IMAGES)
+        images.sort(key=lambda key: key not in _ROLES.images)
         image = chosen.image or next(iter(images), None)
         if image is None:
             raise SourceError(f"{printable(path)}: its samples have no member that is an encoded image: {_said(have)}")
@@ -186,19 +185,15 @@ def _alone(value: Any) -> Any:
 
 def _label(have: Mapping[str, Any], account: Account) -> str | None:
     """Return the member that is the label, by its name; else say which members look like labels."""
-    able = [key for key, value in have.items() if _is_label(value)]
-    label = label_key(able, _LABELS) or (_PLACE if _PLACE in able else None)
-    several = [key for key, value in have.items() if is_named(key) and _is_list(value)]
+    able = {key: [0] for key, value in have.items() if _is_label(value)}
+    several = [key for key, value in have.items() if _ROLES.is_label(key) and _is_list(value)]
     account.taken("member", "a field, as samples have several values", several)
-    if label is None:
-        if not several:
-            add_candidates(account, "member", {key: [0] for key in have if key in able or is_named(key)})
-        return None
-    if label != _PLACE:
-        account.taken("member", "the label", [label])
-    others = [key for key in able if key != label and is_named(key)]
-    account.taken("member", f"a field beside {printable(label)}, which is the label", others)
-    return label
+    label = _ROLES.choose_label("member", able, account, candidates=False)
+    if label is not None or _PLACE in able:
+        return label or _PLACE
+    if not several:
+        add_candidates(account, "member", {key: [0] for key in have if key in able or _ROLES.is_label(key)})
+    return None
 
 
 def _is_list(value: Any) -> bool:

@@ -62,7 +62,7 @@ from packer._containers.protobuf import (
     one_float,
     one_int,
 )
-from packer._containers.roles import add_candidates, is_named, label_key, one_hot
+from packer._containers.roles import NAMES, one_hot
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem, open_regular
@@ -412,15 +412,13 @@ _READERS: Mapping[int, dict[str, Read]] = {
 _OF_SEVERAL: dict[str, Read] = {"json": _strings, "bytes": _list}
 
 
-_IMAGES = ("image/encoded", "image", "jpg", "jpeg", "png", "webp", "image_raw")
-_LABELS = ("image/class/label", "label", "cls")
+_ROLES = NAMES["tfrecord"]
 _IDS = ("class", "cls", "category")  # which name ids, also where they are floats
-_NAMES = ("image/filename", "file_name", "filename", "__key__", "key")
 _CLASS_NAMES = ("image/class/synset", "image/class/text")  # of the first of the labels
 _BOXES = "image/object/bbox"
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 _HEIGHT, _WIDTH = "image/height", "image/width"
-_SEVERAL_LABELS = ("image/object/class/label", *_LABELS)
+_SEVERAL_LABELS = ("image/object/class/label", *_ROLES.labels)
 
 Classes = Callable[[str], Sequence[str] | None]
 
@@ -529,7 +527,7 @@ class _Chooser:
         seen = self._seen
         image = self._image()
         self._put(image, Column.image())
-        name = next((key for key in _NAMES if key in seen and seen[key].text and not seen[key].several), None)
+        name = next((key for key in _ROLES.names if key in seen and seen[key].text and not seen[key].several), None)
         if name is not None and seen[name].type == BYTES:
             self._put(name, Column.text("name"))
         self._take_label([key for key in seen if key.encode() not in self._columns and not is_of_objects(key)])
@@ -554,20 +552,14 @@ class _Chooser:
     def _take_label(self, keys: Sequence[str]) -> None:
         """Take the label that names tell, of features that are nothing else; else say what looks like it."""
         seen, account = self._seen, self._account
-        able = [key for key in keys if seen[key].is_label]
-        self._label = label_key(able, _LABELS)
-        named = [key for key in keys if key in _LABELS or is_named(key)]
-        several = [key for key in named if key not in able and seen[key].most > 1]
+        able = {key: seen[key].values or [0] for key in keys if seen[key].is_label}
+        several = [key for key in keys if key not in able and _ROLES.is_label(key) and seen[key].most > 1]
         account.taken("feature", "a field, as samples have several values", several)
+        self._label = _ROLES.choose_label("feature", able, account, candidates=not several)
         if self._label is not None:
             self._put(self._label, self._label_column(self._label))
-            account.taken("feature", "the label", [self._label])
-            others = [key for key in able if key in named and key != self._label]
-            account.taken("feature", f"a field beside {printable(self._label)}, which is the label", others)
         elif several:
             self._why_unlabeled = f"they have several labels, which are the field {printable(several[0])}"
-        else:
-            add_candidates(account, "feature", {key: seen[key].values or [0] for key in able})
 
     def _label_column(self, key: str) -> Column:
         seen = self._seen[key]
@@ -592,7 +584,7 @@ class _Chooser:
     def roles(self) -> Roles:
         """Return what was chosen."""
         of_label = self._seen[self._label] if self._label is not None else Seen()
-        if self._label == _LABELS[0] and of_label.type == INTS:
+        if self._label == _ROLES.labels[0] and of_label.type == INTS:
             names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
             if (key := next(names, None)) is not None:
                 self._put(key, Column.text(" class"))
@@ -611,7 +603,7 @@ class _Chooser:
         """Return the key of the image, which nobody named."""
         seen = self._seen
         images = [key for key, of_key in seen.items() if of_key.type == BYTES and of_key.image and not of_key.several]
-        chosen = next((key for key in _IMAGES if key in images), images[0] if len(images) == 1 else None)
+        chosen = next((key for key in _ROLES.images if key in images), images[0] if len(images) == 1 else None)
         if chosen is None:
             which = f"which of {', '.join(images)} is" if images else "which is, of " + ", ".join(list(seen)[:20])
             raise SourceError(

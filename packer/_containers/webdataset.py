@@ -44,7 +44,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import Account, is_label_name
+from packer._account import Account
 from packer._codecs import UNLABELED
 from packer._containers.blocks import BlockReader
 from packer._containers.contract import (
@@ -58,7 +58,7 @@ from packer._containers.contract import (
     is_image_name,
     suffix_of,
 )
-from packer._containers.roles import add_candidates, label_key, one_hot, whole
+from packer._containers.roles import NAMES, add_candidates, one_hot, whole
 from packer._containers.tar import Member, Members, begins_tar
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer._fields.codec import parsed_json
@@ -88,10 +88,7 @@ __all__ = [
     "stored_value",
 ]
 
-IMAGES = (
-    *("jpg", "jpeg", "jpe", "jfif", "webp", "png", "bmp", "tif", "tiff"),
-    *("ppm", "pgm", "pbm", "pnm", "gif", "img", "image"),
-)
+IMAGES = NAMES["webdataset"].images
 """The extensions of images; of several in one sample the first of these is the image."""
 
 Sample = dict[str, Member]
@@ -448,7 +445,6 @@ LONGEST = 4096
 """Bytes of a label that is no member of JSON."""
 
 JSON = ("json", "jsn")
-_KNOWN = ("cls", "class", "label", "lbl")
 ALWAYS_LABELS = ("cls", "class")
 """The extensions that webdataset has for labels, also where few of the values are any."""
 
@@ -517,7 +513,7 @@ def find_label(values: Values, account: Account) -> TarLabel | None:
             refused[extension] = why
         else:
             able[extension] = label
-    key = label_key(able, _KNOWN) or next(iter(able), None)
+    key = NAMES["webdataset"].label_among(able) or next(iter(able), None)
     for extension, why in refused.items():
         account.taken("member", f"a field and no label: {printable(why)}", [f".{extension}"])
     if key is None:
@@ -573,7 +569,7 @@ def _is_named(extension: str) -> bool:
     parts = extension.split(".")
     if parts[-1] in (*_TEXTS, "npy", *JSON):
         parts = parts[:-1]
-    return bool(parts) and (parts[-1] in _KNOWN or is_label_name(parts[-1]))
+    return bool(parts) and (NAMES["webdataset"].is_label(parts[-1]))
 
 
 def _of_text(data: bytes) -> int | float | str:

@@ -31,12 +31,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packer._account import LABEL_SUFFIXES, Account, counted, is_label_name
+from packer._account import Account, counted
 from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys, suffix_of
 from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_parts, dataset_labels, label_vector
 from packer._containers.discovery import above_classes, numbered_classes, splits_among
+from packer._containers.roles import LABEL_SUFFIXES, is_label_name
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem

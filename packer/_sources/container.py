@@ -17,8 +17,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import LABEL_SUFFIXES, BadSamples, is_label_name
+from packer._account import BadSamples
 from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, Seals, list_samples, open_container
+from packer._containers.roles import LABEL_SUFFIXES, is_label_name
 from packer._fields import Field, Stored
 from packer._images.encode import encode_png
 from packer._sources.base import Column, Files, InContainer, Numbers, ReadBuffer, Source, read_range

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import BadSamples, has_label_name
+from packer._account import BadSamples
 from packer._codecs import UNLABELED
+from packer._containers.roles import NAMES, has_label_name
 from packer._fields import MOST_FIELDS, Field
 from packer._fields.codec import parsed_json
 from packer._sources.base import Column, Files, Source, joined
@@ -35,7 +36,7 @@ __all__ = ["metadata_of", "metadata_source"]
 
 _FILES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _NAME, _OF_FILES, _OBJECTS = "file_name", "_file_name", "objects"
-_LABELS = ("label", "labels")
+_LABELS = NAMES["tables of datasets"].labels
 _OF_OBJECTS = {"objects.bbox": ("boxes", "boxes"), "objects.categories": ("labels", "labels")}
 """The fields that `objects` become, with their kinds."""
 

@@ -26,8 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import Account, BadSamples, has_label_name
+from packer._account import Account, BadSamples
 from packer._codecs import IMAGE_SUFFIXES, UNLABELED
+from packer._containers.roles import has_label_name
 from packer._sources.base import Column, Files, Source
 from packer._sources.imagefolder import FilesOf, ImageRule, Walk, class_directories
 from packer._sources.labels import Meaning, class_ids, meaning_of, quoted, unusable_labels

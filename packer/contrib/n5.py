@@ -73,11 +73,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import Account, has_label_name, is_label_name
+from packer._account import Account
 from packer._codecs import UNLABELED
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Chosen, ChosenField, Container, Entry, Packed, Piece, PixelLayout, suffix_of
-from packer._containers.roles import are_whole
+from packer._containers.roles import NAMES, are_whole, has_label_name, is_label_name
 from packer._fields import Field, Stored
 from packer._formats.contract import NOTHING, Contents, Frame, Placed
 from packer._formats.foreign import ShardWriter
@@ -610,7 +610,7 @@ def _require_integers(array: Array, count: int) -> None:
         raise array.error(f"its elements are not {count} integers")
 
 
-_LABELS = ("labels", "label", "targets", "y")
+_LABELS = NAMES["n5"].labels
 _STEP = 1 << 16  # labels that are looked at together
 _OF_DATA = {"offsets", "sizes", "names", "name_ends"}
 _OF_NUMBERS, _OF_ROWS = ("scalar", "class"), ("array", "labels", "boxes", "keypoints")
