@@ -223,7 +223,7 @@ def _grid(images: torch.Tensor, matrices: Any) -> torch.Tensor:
     halves = torch.tensor([[0.5 * width], [0.5 * height]], device=images.device)
     scaled = torch.tensor(np.asarray(matrices).reshape(-1, 2, 3), dtype=torch.float32, device=images.device) / halves
     of_column, of_row, shift = scaled[:, None, None].unbind(4)
-    # No product of matrices: what a program allows them (TF32, autocast) would move pixels.
+    # No matrix product: TF32 or autocast, if the program allows them, would move pixels.
     return across[:, None] * of_column + down[:, None, None] * of_row + shift
 
 

@@ -397,7 +397,7 @@ def test_a_gpu_that_is_busy_does_not_wait() -> None:
             for _ in range(kernels):
                 work @ work
         report = profiled.report()
-        torch.cuda.synchronize()  # what the last step queued is not the next pass's
+        torch.cuda.synchronize()  # kernels of the last step would run in the next pass
         return report
 
     pass_with(1)
