@@ -59,7 +59,15 @@ if TYPE_CHECKING:
     from packer._storage.place import Place as Place
     from packer._table import Buffer as Buffer, Names as Names, Row as Row, Sample as Sample, Table as Table
 
-__all__ = ["CONTAINER_GROUP", "FORMAT_GROUP", "ContainerDescriptor", "Descriptor", "Format", "Registry", "plugin_help"]
+__all__ = [
+    "CONTAINER_GROUP",
+    "FORMAT_GROUP",
+    "ContainerDescriptor",
+    "Format",
+    "PluginDescriptor",
+    "Registry",
+    "plugin_help",
+]
 
 CONTAINER_GROUP, FORMAT_GROUP = "packer.containers", "packer.formats"
 """The groups of entry points."""
@@ -90,7 +98,7 @@ def __dir__() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Descriptor:
+class PluginDescriptor:
     """How files of one kind are recognised, and where the classes are that know them.
 
     Attributes
@@ -140,7 +148,7 @@ class Descriptor:
 
 
 @dataclass(frozen=True)
-class ContainerDescriptor(Descriptor):
+class ContainerDescriptor(PluginDescriptor):
     """How a container is recognised before its module is imported.
 
     A file whose name has one of the suffixes, whose name is one of `names`, or whose first bytes match `magic` may be
@@ -199,7 +207,7 @@ _LOOKED_AT = 64  # directories
 
 
 @dataclass(frozen=True)
-class Format(Descriptor):
+class Format(PluginDescriptor):
     """A format of packs.
 
     Attributes
@@ -237,7 +245,7 @@ class Format(Descriptor):
         return reader
 
 
-_D = TypeVar("_D", bound=Descriptor)
+_D = TypeVar("_D", bound=PluginDescriptor)
 
 
 class Registry(Mapping[str, _D], Generic[_D]):
@@ -251,12 +259,12 @@ class Registry(Mapping[str, _D], Generic[_D]):
         The group of entry points.
     type : type
         What each of them leads to.
-    rows : iterable of Descriptor
+    rows : iterable of PluginDescriptor
         packer's own.
 
     Attributes
     ----------
-    own : dict of str to Descriptor
+    own : dict of str to PluginDescriptor
     broken : dict of str to str
         Why an entry point gave no descriptor, by its name.
     """

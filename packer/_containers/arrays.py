@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
 from packer._containers.roles import are_one_hot, are_whole, has_label_name
-from packer._containers.shards import Reading, reading
+from packer._containers.shards import OpenShard, reading
 from packer._fields import Field
 from packer.errors import SourceError, printable
 
@@ -187,7 +187,7 @@ class NpyImages(Container):
                 raise SourceError(f"{file.path}: {dtype} {shape} are no class ids: {what}")
 
 
-def _images(file: Reading) -> tuple[int, PixelLayout, tuple[int, int, int]]:
+def _images(file: OpenShard) -> tuple[int, PixelLayout, tuple[int, int, int]]:
     """Return where images begin, how their pixels lie, and how many they are, their height and width."""
     begin, dtype, shape = _header(file)
     found = pixel_layout(shape) if dtype == np.uint8 else None
@@ -205,7 +205,7 @@ _HEADER = re.compile(
 )
 
 
-def _header(file: Reading) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
+def _header(file: OpenShard) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
     """Return where the elements begin, their dtype and the shape; SourceError where they do not fill the file."""
     magic, major, _ = struct.unpack("<6sBB", file.read(0, 8))
     start = 10 if major == 1 else 12
@@ -418,7 +418,7 @@ class MNIST(Container):
                     yield Entry(f"{stem}/{number:0{digits}d}.png", piece, label, {}, (height, width))
 
 
-def _shape(file: Reading, axes: int) -> tuple[int, ...]:
+def _shape(file: OpenShard, axes: int) -> tuple[int, ...]:
     """Return the lengths of the axes; SourceError where the file does not hold just so many bytes."""
     zero, type, found = struct.unpack(">HBB", file.read(0, 4))
     if zero or type != _BYTES or found != axes:

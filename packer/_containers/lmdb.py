@@ -55,9 +55,9 @@ __all__ = [
     "First",
     "ImageLMDB",
     "LMDBContainer",
+    "LMDBValue",
     "TextRecognition",
     "UnreadLMDB",
-    "Value",
     "failing",
     "first_of",
     "is_lmdb",
@@ -78,7 +78,7 @@ _HEAD = 64
 _MAGIC = MAGIC.to_bytes(4, "little")
 
 
-class Value(NamedTuple):
+class LMDBValue(NamedTuple):
     """A value of an LMDB file.
 
     Attributes
@@ -109,13 +109,13 @@ class First(NamedTuple):
     ----------
     path : Path
     tree : Tree
-    values : list of Value
+    values : list of LMDBValue
         The first ones, in the order of their keys.
     """
 
     path: Path
     tree: Tree
-    values: list[Value]
+    values: list[LMDBValue]
 
 
 class LMDBContainer(Container):
@@ -145,7 +145,7 @@ class LMDBContainer(Container):
         with self.opened(unit) as file, failing(file.path):
             tree = Tree(file)
             tree.require_plain()
-            for value in self.ordered(Path(file.path), Value(unit, file, b"", 0, 0), tree):
+            for value in self.ordered(Path(file.path), LMDBValue(unit, file, b"", 0, 0), tree):
                 try:
                     entry = self.entry(value)
                 except ValueError as error:
@@ -153,14 +153,14 @@ class LMDBContainer(Container):
                 if entry is not None:
                     yield entry
 
-    def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
+    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
         """Yield the values of the samples of one file in their order: by default all, in the order of the keys."""
         unit, file = blank.unit, blank.file
         for key, offset, size in tree.walk():
-            yield Value(unit, file, key, offset, size)
+            yield LMDBValue(unit, file, key, offset, size)
 
     @abc.abstractmethod
-    def entry(self, value: Value) -> Entry | None:
+    def entry(self, value: LMDBValue) -> Entry | None:
         """Return the sample that a value is; None where it is left out; ValueError where it is none."""
 
 
@@ -207,7 +207,7 @@ def first_of(path: Path) -> Iterator[First]:
         tree = Tree(file)
         tree.require_plain()
         found = itertools.islice(tree.walk(), _FEW)
-        yield First(path, tree, [Value(0, file, key, offset, size) for key, offset, size in found])
+        yield First(path, tree, [LMDBValue(0, file, key, offset, size) for key, offset, size in found])
 
 
 @contextlib.contextmanager
@@ -252,14 +252,14 @@ class ImageLMDB(LMDBContainer):
         no_keys(cls.kind, keys)
         return cls.of_files(paths)
 
-    def entry(self, value: Value) -> Entry | None:
+    def entry(self, value: LMDBValue) -> Entry | None:
         suffix = suffix_of(value.head(_IMAGE_HEAD))
         if not suffix:
             self._leave_out(value)
             return None
         return Entry(image_name(text_of(value.key), suffix), Piece(value.unit, value.offset, value.size))
 
-    def _leave_out(self, value: Value) -> None:
+    def _leave_out(self, value: LMDBValue) -> None:
         """Say of a key that its value is a text or a number beside the images; ValueError where it may be an image."""
         key, data = text_of(value.key), value.head()
         if value.key in COUNTS:
@@ -312,7 +312,7 @@ class LSUN(ImageLMDB):
             raise SourceError(f"{printable(paths[0].parent.parent)}: a class has several directories, or one has none")
         return cls.of_files(paths, classes=classes or None)
 
-    def entry(self, value: Value) -> Entry | None:
+    def entry(self, value: LMDBValue) -> Entry | None:
         entry = super().entry(value)
         match = _DIRECTORY.fullmatch(Path(value.file.path).parent.name)
         if entry is None or self.classes is None or match is None:
@@ -343,7 +343,7 @@ class TextRecognition(LMDBContainer):
         no_keys(cls.kind, keys)
         return cls.of_files(paths, fields=(_TEXT,), why_unlabeled="their labels are texts: the field text")
 
-    def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
+    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
         self.tree, file = tree, blank.file
         place = tree.find(_COUNT)
         said = file.read(place[0], min(place[1], _DIGITS + 1)).strip() if place is not None else b""
@@ -360,9 +360,9 @@ class TextRecognition(LMDBContainer):
         for number in range(1, count + 1):
             key = b"image-%09d" % number
             offset, size = tree.find(key) or (0, 0)  # where it is missing, it has no image
-            yield Value(blank.unit, file, key, offset, size)
+            yield LMDBValue(blank.unit, file, key, offset, size)
 
-    def entry(self, value: Value) -> Entry:
+    def entry(self, value: LMDBValue) -> Entry:
         suffix = suffix_of(value.head(_TEXT_HEAD))
         if not suffix:
             raise ValueError("it has no image")
@@ -394,7 +394,7 @@ class UnreadLMDB(LMDBContainer):
                 "to such an LMDB, with the tool that made it"
             )
 
-    def entry(self, value: Value) -> Entry:
+    def entry(self, value: LMDBValue) -> Entry:
         raise AssertionError("an LMDB file that nobody reads is not opened")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from packer._account import Account
 from packer._containers.blocks import PIECE
 from packer._containers.contract import MOST_THINGS, Budget, Chosen, Entry, Piece, field_name, image_name, suffix_of
-from packer._containers.lmdb import COUNTS, DATA, First, LMDBContainer, Value, failing, shown_key, text_of
+from packer._containers.lmdb import COUNTS, DATA, First, LMDBContainer, LMDBValue, failing, shown_key, text_of
 from packer._containers.roles import NAMES, add_candidates
 from packer._containers.safe_pickle import Array, Blob, is_pickle, unpickled
 from packer._fields import DTYPES, Field, Stored
@@ -29,7 +29,7 @@ from packer._storage.packfile import PackFile
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, printable
 
-__all__ = ["Members", "PickledLMDB", "image_of", "members_of"]
+__all__ = ["PickleRoles", "PickledLMDB", "image_of", "members_of"]
 
 _ROLES = NAMES["pickled lmdb"]
 _PLACE = "1"  # of the label in a tuple
@@ -40,7 +40,7 @@ _SHOWN = 100  # characters of a key, and keys, in a message
 
 
 @dataclass
-class Members:
+class PickleRoles:
     """Which members of a value are what.
 
     Attributes
@@ -66,7 +66,7 @@ class Members:
     all_taken: bool
 
     @classmethod
-    def of(cls, found: Sequence[Mapping[str, Any]], keys: Mapping[str, str], path: Path) -> Members:
+    def of(cls, found: Sequence[Mapping[str, Any]], keys: Mapping[str, str], path: Path) -> PickleRoles:
         """Choose members by what some samples have, or as a person said.
 
         Raises
@@ -328,7 +328,7 @@ class PickledLMDB(LMDBContainer):
     """Samples in the order of ``__keys__``; else of the numbers that the keys are, or of the keys."""
 
     kind = "pickled lmdb"
-    members: Members
+    members: PickleRoles
     names: Mapping[bytes, str]
 
     @classmethod
@@ -353,12 +353,12 @@ class PickledLMDB(LMDBContainer):
                 order = _Order(file, tree, cls.read)
                 for number in sorted({0, order.count // 2, max(0, order.count - 1)}):
                     found.append(cls._sample(order.value(0, number)))
-        members = Members.of(found, keys, paths[0])
+        members = PickleRoles.of(found, keys, paths[0])
         container = cls.of_files(paths, fields=members.fields, label_type=members.label_type, account=members.account)
         container.members = members
         return container
 
-    def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
+    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
         order = _Order(blank.file, tree, self.read)
         samples = sum(1 for key, _, _ in tree.walk() if key not in COUNTS)
         self.account.left_out("key", f"{text_of(_KEYS)} does not list them", count=samples - order.count)
@@ -366,7 +366,7 @@ class PickledLMDB(LMDBContainer):
         for number in range(order.count):
             yield order.value(blank.unit, number)
 
-    def entry(self, value: Value) -> Entry:
+    def entry(self, value: LMDBValue) -> Entry:
         members = members_of(self.read(value))
         found = self.members.image_in(members)
         budget = Budget(value.size)
@@ -378,7 +378,7 @@ class PickledLMDB(LMDBContainer):
         return Entry(name, image, label, self.members.values_in(members, value.unit, value.file, budget))
 
     @classmethod
-    def read(cls, value: Value, most: int = MOST_THINGS) -> Any:
+    def read(cls, value: LMDBValue, most: int = MOST_THINGS) -> Any:
         """Return the content of a value, of at most so many things; ValueError where it is no pickle."""
         head = value.head(PIECE)
         if is_pickle(head):
@@ -389,7 +389,7 @@ class PickledLMDB(LMDBContainer):
         )
 
     @classmethod
-    def _sample(cls, value: Value) -> dict[str, Any]:
+    def _sample(cls, value: LMDBValue) -> dict[str, Any]:
         try:
             return members_of(cls.read(value))
         except ValueError as error:
@@ -404,7 +404,7 @@ class _Order:
     count : int
     """
 
-    def __init__(self, file: PackFile, tree: Tree, read: Callable[[Value, int], Any]) -> None:
+    def __init__(self, file: PackFile, tree: Tree, read: Callable[[LMDBValue, int], Any]) -> None:
         self._file, self._tree, self._read = file, tree, read
         held = tree.find(_KEYS)
         self._keys = None if held is None else self._listed(*held)
@@ -420,19 +420,19 @@ class _Order:
                 self._keys = [key for key, _, _ in tree.walk() if key not in COUNTS]
                 self.count = len(self._keys)
 
-    def value(self, unit: int, number: int) -> Value:
+    def value(self, unit: int, number: int) -> LMDBValue:
         """Return the value of a sample."""
         key = self._layout % number if self._keys is None else self._keys[number]
         found = self._tree.find(key)
         if found is None:
             raise SourceError(f"{printable(self._file.path)}: {shown_key(key)}: is not there, as sample {number}")
-        return Value(unit, self._file, key, *found)
+        return LMDBValue(unit, self._file, key, *found)
 
     def _listed(self, offset: int, size: int) -> list[bytes]:
         """Return the keys that ``__keys__`` lists."""
         most = min(_MOST_KEYS, 8 * max(self._tree.entries, 1) + 1000)
         try:
-            listed = self._read(Value(0, self._file, _KEYS, offset, size), most)
+            listed = self._read(LMDBValue(0, self._file, _KEYS, offset, size), most)
         except ValueError as error:
             raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: {printable(error)}") from error
         listed = listed if isinstance(listed, (list, tuple)) else [None]

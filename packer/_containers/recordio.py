@@ -204,7 +204,7 @@ _LABELS = Field("labels", "array", "float32", 1)
 _KEYS = {"label": ("class", "float"), "labels": ("all",)}
 
 
-class Record(NamedTuple):
+class MXNetRecord(NamedTuple):
     """A record: where it begins, and its labels and its image.
 
     Attributes
@@ -289,7 +289,7 @@ class RecordIO(Container):
             if keys is not None:
                 keys.end()
 
-    def _entry(self, record: Record, name: str) -> Entry:
+    def _entry(self, record: MXNetRecord, name: str) -> Entry:
         label = record.labels[0]
         if self.label_type == "class":
             if not _is_class(label):
@@ -319,7 +319,7 @@ def _is_class(label: float) -> bool:
     return math.isnan(label) or label.is_integer()
 
 
-def _records(file: PackFile, unit: int) -> Iterator[Record]:
+def _records(file: PackFile, unit: int) -> Iterator[MXNetRecord]:
     """Yield the records of a file."""
     window, offset = BlockReader(file), 0
     while offset < file.size:
@@ -327,12 +327,12 @@ def _records(file: PackFile, unit: int) -> Iterator[Record]:
         if kind == _FIRST:
             data, end = _joined(file, window, offset)
             flag, labels, start = _labels(file, offset, data, 0, len(data))
-            yield Record(offset, labels, data[start:], data[start : start + _HEAD], flag)
+            yield MXNetRecord(offset, labels, data[start:], data[start : start + _HEAD], flag)
         elif kind == _WHOLE:
             p = window.at(begin, min(size, _AHEAD))
             flag, labels, start = _labels(file, offset, window.data, p, size)
             head = window.read(begin + start, min(_HEAD, size - start))
-            yield Record(offset, labels, Piece(unit, begin + start, size - start), head, flag)
+            yield MXNetRecord(offset, labels, Piece(unit, begin + start, size - start), head, flag)
         else:
             raise _damaged(file, offset, "a record does not begin with its first part")
         offset = end

@@ -18,7 +18,7 @@ from packer._containers.blocks import BlockReader
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError, printable
 
-__all__ = ["BLOCK", "Member", "Members", "begins_tar"]
+__all__ = ["BLOCK", "TarMember", "TarWalk", "begins_tar"]
 
 BLOCK = 512
 """Bytes of a header, of which members and archives are multiples."""
@@ -37,7 +37,7 @@ _OF_A_MEMBER = re.compile(rb" (?:path|size|GNU\.sparse\.)")
 _RECORD = re.compile(rb"([1-9][0-9]{0,7}) ")
 
 
-class Member(NamedTuple):
+class TarMember(NamedTuple):
     """A regular file in a tar.
 
     Attributes
@@ -63,7 +63,7 @@ def begins_tar(head: bytes) -> bool:
     return len(head) >= BLOCK and head[0] != 0 and _is_header(head[:BLOCK], _HEADER.unpack_from(head)[2])
 
 
-class Members:
+class TarWalk:
     """Walks through the regular files in a tar.
 
     Parameters
@@ -89,7 +89,7 @@ class Members:
         self.remarks: list[str] = []
         self.doubt = ""
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[TarMember]:
         """Yield the members, in their order.
 
         Raises
@@ -125,7 +125,7 @@ class Members:
                     self._require_whole(position, size, shown)
                 self._expects_member = False
                 if shown[-1:] != "/":  # which version 7 has after the names of directories
-                    yield Member(shown, offset, size, position, self._archive)
+                    yield TarMember(shown, offset, size, position, self._archive)
             else:
                 size = self._special(kind, position, size, header)
             position = offset + size + -size % BLOCK

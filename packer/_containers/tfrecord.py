@@ -72,10 +72,10 @@ from packer.errors import SourceError, printable
 __all__ = [
     "TYPES",
     "Boxes",
-    "Column",
+    "FeatureColumn",
+    "FeatureRoles",
+    "FeatureValues",
     "Look",
-    "Roles",
-    "Seen",
     "TFRecord",
     "choose",
     "field_of",
@@ -99,7 +99,7 @@ _TEXTS = 1 << 24  # bytes of a list of texts
 
 
 @dataclass
-class Seen:
+class FeatureValues:
     """What the lists of a feature had in the samples that were looked at.
 
     Attributes
@@ -148,18 +148,18 @@ class Look:
 
     Attributes
     ----------
-    seen : dict of str to Seen
+    seen : dict of str to FeatureValues
         By key.
     """
 
     def __init__(self) -> None:
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, FeatureValues] = {}
 
     def add(self, window: BlockReader, begin: int, end: int) -> None:
         """Look at the Example that lies in some bytes of a file; MessageError where there is none."""
         for encoded, type_, start, stop in feature_lists(window, begin, end):
             key = text_of(encoded, start)
-            seen = self.seen.setdefault(key, Seen(several=is_of_objects(key)))
+            seen = self.seen.setdefault(key, FeatureValues(several=is_of_objects(key)))
             if NOTHING not in (type_, seen.type) and type_ != seen.type:
                 raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[seen.type]}")
             if len(self.seen) > _MOST_KEYS:
@@ -167,7 +167,7 @@ class Look:
             seen.type = seen.type or type_
             self._add_values(seen, window, type_, start, stop)
 
-    def _add_values(self, seen: Seen, window: BlockReader, type_: int, begin: int, end: int) -> None:
+    def _add_values(self, seen: FeatureValues, window: BlockReader, type_: int, begin: int, end: int) -> None:
         count = 1
         alone: list[int | float | str] = []
         if type_ == BYTES:
@@ -216,7 +216,7 @@ def _is_text(head: bytes, size: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Column:
+class FeatureColumn:
     """How a feature's value is read.
 
     Attributes
@@ -234,39 +234,39 @@ class Column:
     read: Read
 
     @classmethod
-    def label(cls, seen: Seen) -> Column:
+    def label(cls, seen: FeatureValues) -> FeatureColumn:
         """Return how a label is read: an int, a float, or the name of a class; of a list the place of the 1."""
         if seen.most > 1 and seen.type != BYTES:
             return cls("label", seen.type, _place_in_ints if seen.type == INTS else _place_in_floats)
         return cls("label", seen.type, {BYTES: _string, FLOATS: _float, INTS: _int}[seen.type])
 
     @classmethod
-    def whole_label(cls) -> Column:
+    def whole_label(cls) -> FeatureColumn:
         """Return how a class id is read that is a float."""
         return cls("label", FLOATS, _whole)
 
     @classmethod
-    def text(cls, slot: str) -> Column:
+    def text(cls, slot: str) -> FeatureColumn:
         """Return how a text is read, as text."""
         return cls(slot, BYTES, _string)
 
     @classmethod
-    def image(cls) -> Column:
+    def image(cls) -> FeatureColumn:
         """Return how the image is found."""
         return cls("image", BYTES, _piece)
 
     @classmethod
-    def edges(cls, slot: str) -> Column:
+    def edges(cls, slot: str) -> FeatureColumn:
         """Return how floats are read, as such."""
         return cls(slot, FLOATS, _floats)
 
     @classmethod
-    def whole(cls, slot: str) -> Column:
+    def whole(cls, slot: str) -> FeatureColumn:
         """Return how one int is read."""
         return cls(slot, INTS, _int)
 
     @classmethod
-    def field(cls, field: Field, seen: Seen) -> Column:
+    def field(cls, field: Field, seen: FeatureValues) -> FeatureColumn:
         """Return how the value of a field is read; ValueError where the feature has none of the field's kind."""
         readers = _READERS[seen.type] | (_OF_SEVERAL if seen.type == BYTES and seen.several else {})
         if field.kind not in readers:
@@ -275,14 +275,14 @@ class Column:
 
 
 def field_of(
-    key: str, seen: Seen, taken: set[str], said: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
+    key: str, seen: FeatureValues, taken: set[str], said: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
 ) -> Field:
     """Return the field that a feature becomes.
 
     Parameters
     ----------
     key : str
-    seen : Seen
+    seen : FeatureValues
     taken : set of str
         Names of other fields, to which the new one's is added.
     said : (str, str), optional
@@ -309,7 +309,7 @@ def field_of(
     return Field(name, kind, classes=tuple(classes) if kind in ("class", "labels") else ())
 
 
-def _kind_of(seen: Seen, has_classes: bool) -> str:
+def _kind_of(seen: FeatureValues, has_classes: bool) -> str:
     if seen.type == BYTES:
         if seen.text:
             return "json" if seen.several else "text"
@@ -455,12 +455,12 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class Roles:
+class FeatureRoles:
     """What is made of the features of each sample.
 
     Attributes
     ----------
-    columns : dict of bytes to tuple of Column
+    columns : dict of bytes to tuple of FeatureColumn
         By key.
     fields : tuple of Field
     label_type : str
@@ -474,7 +474,7 @@ class Roles:
         Why samples without a label have none.
     """
 
-    columns: Mapping[bytes, tuple[Column, ...]]
+    columns: Mapping[bytes, tuple[FeatureColumn, ...]]
     fields: tuple[Field, ...]
     label_type: str = "class"
     classes: Sequence[str] | None = None
@@ -484,12 +484,14 @@ class Roles:
     why_unlabeled: str = "they have no label"
 
 
-def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes, account: Account) -> Roles:
+def choose(
+    seen: Mapping[str, FeatureValues], keys: Mapping[str, str], classes: Classes, account: Account
+) -> FeatureRoles:
     """Choose what the features become.
 
     Parameters
     ----------
-    seen : mapping of str to Seen
+    seen : mapping of str to FeatureValues
         What the first samples have, by key.
     keys : mapping
         See `Container.open`.
@@ -510,11 +512,11 @@ def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes, 
 
 
 class _Chooser:
-    def __init__(self, seen: Mapping[str, Seen], classes: Classes, account: Account) -> None:
+    def __init__(self, seen: Mapping[str, FeatureValues], classes: Classes, account: Account) -> None:
         self._seen, self._classes_of, self._account = seen, classes, account
         self._why_unlabeled = "they have no feature that is a label"
         self._whole = False  # whether labels are class ids, though they are floats
-        self._columns: dict[bytes, list[Column]] = {}
+        self._columns: dict[bytes, list[FeatureColumn]] = {}
         self._fields: list[Field] = []
         self._taken: set[str] = set()
         self._label: str | None = None
@@ -526,10 +528,10 @@ class _Chooser:
         """Make a field of all that is neither image nor label nor name."""
         seen = self._seen
         image = self._image()
-        self._put(image, Column.image())
+        self._put(image, FeatureColumn.image())
         name = next((key for key in _ROLES.names if key in seen and seen[key].text and not seen[key].several), None)
         if name is not None and seen[name].type == BYTES:
-            self._put(name, Column.text("name"))
+            self._put(name, FeatureColumn.text("name"))
         self._take_label([key for key in seen if key.encode() not in self._columns and not is_of_objects(key)])
         if all(self._is(f"{_BOXES}/{edge}", FLOATS) for edge in _EDGES):
             if self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS):
@@ -561,10 +563,10 @@ class _Chooser:
         elif several:
             self._why_unlabeled = f"they have several labels, which are the field {printable(several[0])}"
 
-    def _label_column(self, key: str) -> Column:
+    def _label_column(self, key: str) -> FeatureColumn:
         seen = self._seen[key]
         self._whole = key.rpartition("/")[2].lower() in _IDS and seen.type == FLOATS and seen.most == 1 and seen.are_ids
-        return Column.whole_label() if self._whole else Column.label(seen)
+        return FeatureColumn.whole_label() if self._whole else FeatureColumn.label(seen)
 
     def named(self, chosen: Chosen) -> _Chooser:
         """Take what a person names."""
@@ -581,14 +583,14 @@ class _Chooser:
         self._account.left_out("feature", "--key does not name them", left, chosen=True)
         return self
 
-    def roles(self) -> Roles:
+    def roles(self) -> FeatureRoles:
         """Return what was chosen."""
-        of_label = self._seen[self._label] if self._label is not None else Seen()
+        of_label = self._seen[self._label] if self._label is not None else FeatureValues()
         if self._label == _ROLES.labels[0] and of_label.type == INTS:
             names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
             if (key := next(names, None)) is not None:
-                self._put(key, Column.text(" class"))
-        return Roles(
+                self._put(key, FeatureColumn.text(" class"))
+        return FeatureRoles(
             {key: tuple(columns) for key, columns in self._columns.items()},
             tuple(self._fields),
             "float" if of_label.type == FLOATS and of_label.most == 1 and not self._whole else "class",
@@ -624,9 +626,9 @@ class _Chooser:
         if name in ("image", "name") and seen.type != BYTES:
             raise SourceError(f"feature {printable(key)} is no {name}: it has no bytes")
         if name == "image":
-            self._put(key, Column.image())
+            self._put(key, FeatureColumn.image())
         elif name == "name":
-            self._put(key, Column.text("name"))
+            self._put(key, FeatureColumn.text("name"))
         elif name == "label":
             self._label = key
             self._put(key, self._label_column(key))
@@ -637,7 +639,7 @@ class _Chooser:
         seen = self._seen[key]
         try:
             made = field_of(key, seen, self._taken, (name, kind), self._classes_of(key) or ())
-            self._put(key, Column.field(made, seen))
+            self._put(key, FeatureColumn.field(made, seen))
         except ValueError as error:
             raise SourceError(f"feature {printable(key)}: {error}") from error
         self._fields.append(made)
@@ -650,13 +652,13 @@ class _Chooser:
         self._taken.add(name)
         self._fields.append(self._boxes.field)
         for slot, edge in zip(slots, _EDGES, strict=True):
-            self._put(f"{group}/{edge}", Column.edges(slot))
+            self._put(f"{group}/{edge}", FeatureColumn.edges(slot))
 
     def _add_size(self) -> None:
         for key, slot in ((_HEIGHT, " height"), (_WIDTH, " width")):
-            self._put(key, Column.whole(slot))
+            self._put(key, FeatureColumn.whole(slot))
 
-    def _put(self, key: str, column: Column) -> None:
+    def _put(self, key: str, column: FeatureColumn) -> None:
         self._columns.setdefault(key.encode(), []).append(column)
 
     def _is(self, key: str, type_: int) -> bool:
@@ -689,7 +691,7 @@ class TFRecord(Container):
     kind = "tfrecord"
     sealed = True
 
-    roles: Roles | None = None
+    roles: FeatureRoles | None = None
 
     @staticmethod
     def checksum(data: Buffer) -> int:

@@ -44,7 +44,7 @@ from packer._storage.safe_open import name_problem
 from packer._table import Buffer
 from packer.errors import PackError, SourceError, printable
 
-__all__ = ["ENCRYPTED", "Member", "Zip", "data_of", "members_of"]
+__all__ = ["ENCRYPTED", "Zip", "ZipMember", "data_of", "members_of"]
 
 ENCRYPTED = 1
 """The flag of a member that is encrypted."""
@@ -67,7 +67,7 @@ _LINK = 0o120000  # the kind of file, among the upper 16 bits of the attributes 
 _UNIX = 3
 
 
-class Member(NamedTuple):
+class ZipMember(NamedTuple):
     """A file in an archive.
 
     Attributes
@@ -105,7 +105,7 @@ class _Directory(NamedTuple):
     shift: int
 
 
-def members_of(file: PackFile) -> Iterator[Member]:
+def members_of(file: PackFile) -> Iterator[ZipMember]:
     """Yield the members of an archive in the order of its directory.
 
     Raises
@@ -127,7 +127,7 @@ def members_of(file: PackFile) -> Iterator[Member]:
         raise _damaged(file, directory.begin, f"{directory.members} members are announced, and {count} are listed")
 
 
-def data_of(file: PackFile, member: Member) -> int:
+def data_of(file: PackFile, member: ZipMember) -> int:
     """Return where the data of a member begin; SourceError where no member with its name is there."""
     raw = member.raw_name or member.name.encode(errors=_ODD)
     try:
@@ -179,7 +179,7 @@ def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
     raise _damaged(file, at, "the record of a large archive's end is not where it should be")
 
 
-def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Directory) -> tuple[Member, int]:
+def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Directory) -> tuple[ZipMember, int]:
     """Return the member whose record begins in a block that lies at byte `at`, and where the next one begins."""
     name_at = begin + _LISTED.size
     if name_at > len(block) or not block.startswith(b"PK\1\2", begin):
@@ -206,7 +206,7 @@ def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Direc
         raise _damaged(file, at + begin, f"{printable(name)} does not lie in the file")
     is_link = host == _UNIX and (attributes >> 16) & 0o170000 == _LINK
     size = packed if size == packed else size  # one number, of which there may be millions
-    return Member(
+    return ZipMember(
         name, method, flags, packed, size, crc32, offset, is_link, b"" if name.encode(errors=_ODD) == raw else raw
     ), end
 
@@ -258,7 +258,7 @@ _OF_OTHERS = (".npz", ".pth", ".pt")  # zip archives too
 class _Archive:
     """The images of one archive, in their order, and what is known of them by their names in it."""
 
-    images: list[Member]
+    images: list[ZipMember]
     skip: int = 0
     """How many characters the names of all images begin with that go."""
     labels: Mapping[str, Any] | None = None
@@ -337,10 +337,10 @@ def _archive(file: PackFile, notes: list[str], account: Account) -> tuple[_Archi
     return _tree(file, images, folders, notes, account)
 
 
-def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[Member], list[str], list[Member]]:
+def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[ZipMember], list[str], list[ZipMember]]:
     """Return the images of an archive, its directories, and its files of labels; say what else there is."""
-    images: dict[str, Member] = {}
-    folders, texts, archives = list[str](), list[Member](), list[str]()
+    images: dict[str, ZipMember] = {}
+    folders, texts, archives = list[str](), list[ZipMember](), list[str]()
     backslashes = False
     for member in members_of(file):
         backslashes |= b"\\" in member.raw_name
@@ -382,14 +382,14 @@ def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
         account.looks_like_labels("file", name, "", f"once the archive is unpacked, --labels {base} takes it")
 
 
-def _is_of_system(file: PackFile, member: Member, base: str) -> bool:
+def _is_of_system(file: PackFile, member: ZipMember, base: str) -> bool:
     """Tell whether a member is what macOS or Windows leaves in directories, and no image whatever its name is."""
     if member.name.startswith(f"{MACOSX}/") and (not base or base.startswith("._")):
         return True
     return is_system_file(base, lambda: _head(file, member))
 
 
-def _head(file: PackFile, member: Member) -> bytes:
+def _head(file: PackFile, member: ZipMember) -> bytes:
     """Return the first bytes of a member; none of one that cannot be read."""
     if member.flags & ENCRYPTED or member.method not in (_STORED, _DEFLATED):
         return b""
@@ -400,7 +400,7 @@ def _head(file: PackFile, member: Member) -> bytes:
         return b""
 
 
-def _only(file: PackFile, texts: Sequence[Member]) -> Member | None:
+def _only(file: PackFile, texts: Sequence[ZipMember]) -> ZipMember | None:
     """Return the one file of labels that lies highest; None without any."""
     texts = sorted(texts, key=lambda member: member.name.count("/"))
     if len(texts) > 1 and texts[0].name.count("/") == texts[1].name.count("/"):
@@ -410,7 +410,7 @@ def _only(file: PackFile, texts: Sequence[Member]) -> Member | None:
 
 
 def _tree(
-    file: PackFile, images: list[Member], folders: Sequence[str], notes: list[str], account: Account
+    file: PackFile, images: list[ZipMember], folders: Sequence[str], notes: list[str], account: Account
 ) -> tuple[_Archive, set[str]]:
     """Return images as ImageFolder lists them, and the classes, of which some may have no image."""
     above = above_classes([member.name.split("/")[:-1] for member in images])
@@ -445,7 +445,7 @@ def _in_tree(name: str) -> str:
     return f"{directory.replace('/', chr(0), 1)}\0{base}" if "/" in directory else f"{directory}\0\0{base}"
 
 
-def _stylegan(file: PackFile, images: list[Member], text: Member) -> _Archive | None:
+def _stylegan(file: PackFile, images: list[ZipMember], text: ZipMember) -> _Archive | None:
     """Return images with the labels of ``dataset.json``; None where it has none, and directories are classes."""
     where = f"{printable(file.path)}, {printable(text.name)}"
     above = text.name[: -len(DATASET_JSON)]
@@ -458,10 +458,10 @@ def _stylegan(file: PackFile, images: list[Member], text: Member) -> _Archive | 
     return _Archive(sorted(images), _shared(images, above), labels)
 
 
-def _swin(file: PackFile, images: list[Member], listed: bytes, where: str, account: Account) -> _Archive:
+def _swin(file: PackFile, images: list[ZipMember], listed: bytes, where: str, account: Account) -> _Archive:
     """Return the images that a map names, in its order."""
     by_name = {member.name: member for member in images}
-    chosen, labels = list[Member](), dict[str, int]()
+    chosen, labels = list[ZipMember](), dict[str, int]()
     for number, line in enumerate(listed.decode("utf-8", "surrogateescape").splitlines(), 1):
         name, tab, label = line.rstrip().partition("\t")
         if not line.strip():
@@ -479,11 +479,11 @@ def _swin(file: PackFile, images: list[Member], listed: bytes, where: str, accou
     return _Archive(chosen, 0, labels)
 
 
-def _shared(images: Sequence[Member], above: str) -> int:
+def _shared(images: Sequence[ZipMember], above: str) -> int:
     return len(above) if all(member.name.startswith(above) for member in images) else 0
 
 
-def _image(file: PackFile, unit: int, member: Member) -> Piece | Packed:
+def _image(file: PackFile, unit: int, member: ZipMember) -> Piece | Packed:
     if member.flags & ENCRYPTED:
         raise _refused(file, member, "is encrypted: unpack the archive")
     piece = Piece(unit, data_of(file, member), member.packed)
@@ -500,11 +500,11 @@ def _image(file: PackFile, unit: int, member: Member) -> Piece | Packed:
     return Packed.whole(piece, _CODECS[member.method], member.size, member.crc32)
 
 
-def _refused(file: PackFile, member: Member, why: str) -> SourceError:
+def _refused(file: PackFile, member: ZipMember, why: str) -> SourceError:
     return SourceError(f"{printable(file.path)}: {printable(member.name)}: {why}")
 
 
-def _text_of(file: PackFile, member: Member) -> bytes:
+def _text_of(file: PackFile, member: ZipMember) -> bytes:
     """Return the bytes of a file of labels in an archive."""
     _few(file, member.name, max(member.size, member.packed))
     piece = _image(file, 0, member)

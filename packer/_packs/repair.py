@@ -23,7 +23,7 @@ from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._packs.verify import Damage, verify
 from packer._sources import Source, pack_source
-from packer._sources.base import Files, ReadBuffer
+from packer._sources.base import FileColumn, ReadBuffer
 from packer._sources.pack import PackSource
 from packer._sources.sidecar_files import FileField
 from packer._storage.files import PatchFile
@@ -261,7 +261,7 @@ class _Origin:
         """Yield what a pack holds of the file beside an image: what is there, and what converting that gives."""
         try:
             (path,) = FileField(field.name, field.kind, field.file).paths([name])
-            files = Files.of(field, self._source.root, [path])
+            files = FileColumn.of(field, self._source.root, [path])
             data, _ = ReadBuffer().read(os.path.join(self._source.root, path))
             stored = files.stored(data)
         except OSError as error:

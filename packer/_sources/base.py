@@ -48,12 +48,12 @@ from packer._table import Ints, Labels, Names, blocks, decode_name, encode_name
 from packer.errors import ImageChangedError, ImageError, SourceError, printable
 
 __all__ = [
-    "Blobs",
+    "BlobColumn",
     "Column",
-    "Files",
-    "InContainer",
-    "Numbers",
+    "FileColumn",
+    "NumberColumn",
     "OtherFiles",
+    "RangeColumn",
     "ReadBuffer",
     "Source",
     "StoredSample",
@@ -211,7 +211,7 @@ _NO_BYTES = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
+class NumberColumn:
     """The values of a scalar or a class.
 
     Attributes
@@ -230,7 +230,7 @@ class Numbers:
     def __len__(self) -> int:
         return len(self.values)
 
-    def taken(self, rows: Rows) -> Numbers:
+    def taken(self, rows: Rows) -> NumberColumn:
         """Return the column of some rows."""
         return replace(self, values=self.values[rows], null=self.null[rows])
 
@@ -245,7 +245,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, eq=False)
-class Blobs:
+class BlobColumn:
     """The values of a field whose values are bytes.
 
     Attributes
@@ -262,7 +262,7 @@ class Blobs:
     sizes: Ints
 
     @classmethod
-    def of(cls, field: Field, values: Iterable[bytes | None]) -> Blobs:
+    def of(cls, field: Field, values: Iterable[bytes | None]) -> BlobColumn:
         """Store values as a pack holds them."""
         blob, sizes = bytearray(), []
         for value in values:
@@ -271,7 +271,7 @@ class Blobs:
         return cls.packed(field, np.frombuffer(blob, np.uint8), np.array(sizes, np.int64))
 
     @classmethod
-    def packed(cls, field: Field, blob: npt.NDArray[np.uint8], sizes: Ints) -> Blobs:
+    def packed(cls, field: Field, blob: npt.NDArray[np.uint8], sizes: Ints) -> BlobColumn:
         """Return the column of values that lie one after the other."""
         ends = np.cumsum(np.maximum(sizes, 0), dtype=np.int64)
         return cls(field, blob, ends - np.maximum(sizes, 0), sizes)
@@ -279,7 +279,7 @@ class Blobs:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def taken(self, rows: Rows) -> Blobs:
+    def taken(self, rows: Rows) -> BlobColumn:
         """Return the column of some rows."""
         return replace(self, starts=self.starts[rows], sizes=self.sizes[rows])
 
@@ -295,7 +295,7 @@ class Blobs:
 
 
 @dataclass(frozen=True, eq=False)
-class Files:
+class FileColumn:
     """The values of a field that lie in files.
 
     Attributes
@@ -303,23 +303,23 @@ class Files:
     field : Field
     root : Path
         What the paths are relative to.
-    paths : Blobs
+    paths : BlobColumn
         A path of each value, with forward slashes.
     """
 
     field: Field
     root: Path
-    paths: Blobs
+    paths: BlobColumn
 
     @classmethod
-    def of(cls, field: Field, root: Path, paths: Iterable[str | None]) -> Files:
+    def of(cls, field: Field, root: Path, paths: Iterable[str | None]) -> FileColumn:
         """Store paths relative to `root`; None where there is no file."""
-        return cls(field, root, Blobs.of(field, (None if path is None else encode_name(path) for path in paths)))
+        return cls(field, root, BlobColumn.of(field, (None if path is None else encode_name(path) for path in paths)))
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def taken(self, rows: Rows) -> Files:
+    def taken(self, rows: Rows) -> FileColumn:
         """Return the column of some rows."""
         return replace(self, paths=self.paths.taken(rows))
 
@@ -354,7 +354,7 @@ class Files:
 
 
 @dataclass(frozen=True, eq=False)
-class InContainer:
+class RangeColumn:
     """The values of a field that lie in files of a container.
 
     Attributes
@@ -374,7 +374,7 @@ class InContainer:
     def __len__(self) -> int:
         return len(self.ranges)
 
-    def taken(self, rows: Rows) -> InContainer:
+    def taken(self, rows: Rows) -> RangeColumn:
         """Return the column of some rows."""
         return replace(self, ranges=self.ranges.taken(rows))
 
@@ -396,7 +396,7 @@ def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8
     return copied[offset : offset + size].tobytes() if file < 0 else files.read(file, offset, size)
 
 
-Column = Numbers | Blobs | Files | InContainer
+Column = NumberColumn | BlobColumn | FileColumn | RangeColumn
 """The values of one field, a row an image."""
 
 
@@ -405,14 +405,14 @@ def joined(column: Column, rows: Ints) -> Column:
     if not (rows < 0).any():
         return column.taken(rows)
     there = column.taken(np.maximum(rows, 0))
-    if isinstance(there, Numbers):
+    if isinstance(there, NumberColumn):
         return replace(there, null=there.null | (rows < 0))
-    if isinstance(there, InContainer):
+    if isinstance(there, RangeColumn):
         sizes = np.where(rows < 0, _NO_BYTES, there.ranges.size)
         return replace(there, ranges=replace(there.ranges, size=sizes))
-    blobs = there.paths if isinstance(there, Files) else there
+    blobs = there.paths if isinstance(there, FileColumn) else there
     blobs = replace(blobs, sizes=np.where(rows < 0, _NO_BYTES, blobs.sizes))
-    return replace(there, paths=blobs) if isinstance(there, Files) else blobs
+    return replace(there, paths=blobs) if isinstance(there, FileColumn) else blobs
 
 
 def npy_array(data: memoryview) -> npt.NDArray[Any]:
@@ -597,7 +597,7 @@ class Source:
     def present_stamps(self) -> Stamps:
         """Return the present stamps of all images, each with the files of its fields; SourceError as `take_stamps`."""
         stamps = take_stamps(self.root, self.names)
-        files = [column for column in self.columns if isinstance(column, Files)]
+        files = [column for column in self.columns if isinstance(column, FileColumn)]
         if not files:
             return stamps
         of_fields = [take_stamps(column.root, column.names()) for column in files]
@@ -621,7 +621,7 @@ class Source:
     @property
     def whole_files(self) -> bool:
         """Whether the stamp of each image is that of a file of its name below `root`, all of which is the image."""
-        return self.stamps is not None and not any(isinstance(column, Files) for column in self.columns)
+        return self.stamps is not None and not any(isinstance(column, FileColumn) for column in self.columns)
 
     @property
     def tree(self) -> Path | None:
@@ -678,7 +678,7 @@ class Source:
         if not self.columns:
             return ()
         values = tuple(self._value(column, index, buffer) for column in self.columns)
-        if any(isinstance(column, Files) for column in self.columns):
+        if any(isinstance(column, FileColumn) for column in self.columns):
             self._require_as_listed(index, self.stamp(index))  # now: a file may have been replaced before it was read
         return values
 
@@ -687,7 +687,7 @@ class Source:
         if self.kind != "coco":
             return None
         (column,) = (column for column in self.columns if column.field.name == "image_info")
-        assert isinstance(column, Blobs)
+        assert isinstance(column, BlobColumn)
         said = column.field.decode(column.get(index))
         height, width = said.get("height"), said.get("width")
         return None if None in (height, width) else (height, width)
@@ -698,7 +698,7 @@ class Source:
 
     def what_changed(self, before: Stamp, now: Stamp) -> str:
         """Say in what the stamps of an image differ."""
-        files = [repr(column.field.name) for column in self.columns if isinstance(column, Files)]
+        files = [repr(column.field.name) for column in self.columns if isinstance(column, FileColumn)]
         if not files or NO_STAMP in (before, now):
             return what_changed(before, now)
         if before[0] != now[0]:
@@ -707,11 +707,11 @@ class Source:
 
     def _stamps_beside(self, index: int) -> Iterator[Stamp]:
         for column in self.columns:
-            if isinstance(column, Files) and (path := column.path(index)) is not None:
+            if isinstance(column, FileColumn) and (path := column.path(index)) is not None:
                 yield stamp_at(path)
 
     def _value(self, column: Column, index: int, buffer: ReadBuffer) -> Stored:
-        if not isinstance(column, Files):
+        if not isinstance(column, FileColumn):
             return column.get(index)
         path = column.path(index)
         if path is None:

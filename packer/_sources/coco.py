@@ -26,7 +26,7 @@ from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.coco import boxes_of, drawn, keypoints_of, segmentation_problem
 from packer._fields.codec import is_text
-from packer._sources.base import Blobs, Column, Numbers, some
+from packer._sources.base import BlobColumn, Column, NumberColumn, some
 from packer._sources.container import DerivedSource
 from packer._sources.imagefolder import ImageRule, Walk
 from packer._sources.table_source import called_otherwise
@@ -399,8 +399,8 @@ def _of_ids(ids: Sequence[Id]) -> Column:
     """Return the column of the ids of images."""
     if any(isinstance(id, str) for id in ids):
         field = Field("image_id", "text")
-        return Blobs.of(field, (str(id).encode() for id in ids))
-    return Numbers(Field("image_id", "scalar", "int64"), np.array(ids, np.int64), np.zeros(len(ids), bool))
+        return BlobColumn.of(field, (str(id).encode() for id in ids))
+    return NumberColumn(Field("image_id", "scalar", "int64"), np.array(ids, np.int64), np.zeros(len(ids), bool))
 
 
 def _of_objects(entries: Annotations, joined: Joined) -> list[tuple[Field, Value]]:
@@ -473,7 +473,7 @@ def _column(
             unusable.setdefault(row, SourceError(f"{shown}: field {field.name!r}{of}: {printable(error)}"))
             return None
 
-    return Blobs.of(field, (stored(row, own) for row, own in enumerate(rows)))
+    return BlobColumn.of(field, (stored(row, own) for row, own in enumerate(rows)))
 
 
 def _numbers(entries: Annotations) -> dict[Id, int]:

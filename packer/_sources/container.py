@@ -22,7 +22,7 @@ from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, Sea
 from packer._containers.roles import LABEL_SUFFIXES, is_label_name
 from packer._fields import Field, Stored
 from packer._images.encode import encode_png
-from packer._sources.base import Column, Files, InContainer, Numbers, ReadBuffer, Source, read_range
+from packer._sources.base import Column, FileColumn, NumberColumn, RangeColumn, ReadBuffer, Source, read_range
 from packer._sources.labels import account_for_labels
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_at, stamp_in
 from packer._table import Buffer, Ints
@@ -188,7 +188,7 @@ class ContainerSource(Source):
         return tuple(self._in_container(index, column) for column in self.columns)
 
     def _in_container(self, index: int, column: Column) -> Stored:
-        assert not isinstance(column, Files)
+        assert not isinstance(column, FileColumn)
         stored = self._checked(index, lambda: column.get(index))
         if reason := column.field.misfit(stored):
             raise ImageError(f"field {column.field.name!r}: {reason}", self.names[index])
@@ -284,9 +284,9 @@ def listed_container(
     columns: list[Column] = []
     for field in container.fields:
         if field.is_blob:
-            columns.append(InContainer(field, files, listing.ranges[field.name], listing.copied))
+            columns.append(RangeColumn(field, files, listing.ranges[field.name], listing.copied))
         else:
-            columns.append(Numbers(field, *listing.numbers[field.name]))
+            columns.append(NumberColumn(field, *listing.numbers[field.name]))
     source = ContainerSource(
         container.kind,
         container.root,

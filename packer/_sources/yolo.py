@@ -25,7 +25,7 @@ from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.codec import is_text, short
 from packer._images.probe import inspect
-from packer._sources.base import Blobs
+from packer._sources.base import BlobColumn
 from packer._sources.container import DerivedSource
 from packer._sources.imagefolder import ImageRule, Walk
 from packer._sources.table_source import called_otherwise
@@ -275,7 +275,7 @@ def yolo_source(
     walk.account.unlabeled("they have no file of labels, and their fields are null", without, chosen=unlabeled)
     polygons = any(any(one is not None for one in described.read(text).polygons) for text in texts if text is not None)
     derived = described.fields(polygons=polygons)
-    column = Blobs.of(Field(_TEXT, "text"), (None if text is None else text.encode("utf-8") for text in texts))
+    column = BlobColumn.of(Field(_TEXT, "text"), (None if text is None else text.encode("utf-8") for text in texts))
     return YoloSource(
         "yolo",
         root,

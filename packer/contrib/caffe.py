@@ -35,7 +35,7 @@ import numpy as np
 
 from packer._containers.blocks import PIECE, RangeReader
 from packer._containers.contract import Entry, Piece, PixelLayout, image_name, no_keys, suffix_of
-from packer._containers.lmdb import First, LMDBContainer, Value, failing, first_of, size_of, text_of
+from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, first_of, size_of, text_of
 from packer._containers.protobuf import varint
 from packer._fields import Field, Stored
 from packer._formats.contract import NOTHING, Contents, Placed
@@ -57,7 +57,7 @@ from packer._storage.safe_open import name_problem
 from packer._table import COLUMNS, Buffer, Sample, Table, encode_name
 from packer.errors import DestinationError, printable
 
-__all__ = ["Box", "Caffe", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
+__all__ = ["Caffe", "CaffeBox", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
 
 _HEAD = 16
 _MOST_BOXES = 1 << 16
@@ -65,7 +65,7 @@ _FARTHEST = 1e6  # of a corner, in images
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
 
 
-class Box(NamedTuple):
+class CaffeBox(NamedTuple):
     """An object of SSD's: the group's label, which instance of it, the corners, and whether it is difficult."""
 
     label: int
@@ -90,7 +90,7 @@ class Datum:
         That of the image which the data are; empty where they begin as none.
     labeled : bool
         Whether the message has a label.
-    boxes : list of Box
+    boxes : list of CaffeBox
     """
 
     channels: int = 0
@@ -102,7 +102,7 @@ class Datum:
     encoded: bool | None = None
     suffix: str = ""
     labeled: bool = False
-    boxes: list[Box] = field(default_factory=list)
+    boxes: list[CaffeBox] = field(default_factory=list)
 
     @property
     def is_encoded(self) -> bool:
@@ -179,7 +179,7 @@ def annotated_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> D
     return datum
 
 
-def _boxes(file: PackFile, offset: int, size: int) -> Iterator[Box]:
+def _boxes(file: PackFile, offset: int, size: int) -> Iterator[CaffeBox]:
     label, annotations = 0, []
     for number, wire, value, length in _fields(RangeReader(file, offset, size)):
         if number == 1 and wire == _VARINT:
@@ -197,7 +197,7 @@ def _boxes(file: PackFile, offset: int, size: int) -> Iterator[Box]:
             yield _box(RangeReader(file, *box), label, instance)
 
 
-def _box(window: RangeReader, label: int, instance: int) -> Box:
+def _box(window: RangeReader, label: int, instance: int) -> CaffeBox:
     corners, difficult = [0.0] * 4, False
     for number, wire, value, _ in _fields(window):
         if number in (1, 2, 3, 4) and wire == _FOUR:
@@ -206,7 +206,7 @@ def _box(window: RangeReader, label: int, instance: int) -> Box:
             difficult = bool(value)
     if not all(abs(corner) <= _FARTHEST for corner in corners):  # NaN is not, either
         raise ValueError(f"a box with the corners {corners}, which are fractions of the image")
-    return Box(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
+    return CaffeBox(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
 
 
 def _fields(window: RangeReader) -> Iterator[tuple[int, int, int, int]]:
@@ -262,7 +262,7 @@ class Caffe(LMDBContainer):
         container.annotated = annotated
         return container
 
-    def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
+    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
         raw = self.pixels is not None  # images whose names lose their suffixes
         paths = (_path_of(key) for key, _, _ in tree.walk())
         hashes = np.fromiter((hash(os.path.splitext(path)[0] if raw else path) for path in paths), np.int64)
@@ -272,7 +272,7 @@ class Caffe(LMDBContainer):
             self.notes.append("paths occur in several keys, so names are the whole keys")
         return super().ordered(path, blank, tree)
 
-    def entry(self, value: Value) -> Entry:
+    def entry(self, value: LMDBValue) -> Entry:
         head = value.head(PIECE)
         if is_annotated(head) != self.annotated:
             raise ValueError("SSD's AnnotatedDatum and Caffe's Datum in one file")
@@ -302,7 +302,7 @@ class Caffe(LMDBContainer):
         return (name if self.whole_keys else os.path.splitext(name)[0]) + ".png"
 
 
-def _read(value: Value, head: bytes) -> Datum:
+def _read(value: LMDBValue, head: bytes) -> Datum:
     read = annotated_of if is_annotated(head) else datum_of
     return read(value.file, value.offset, value.size, head)
 
@@ -314,7 +314,7 @@ def _path_of(key: bytes) -> str:
     return text_of(key) if name_problem(path) else path
 
 
-def _objects(value: Value, datum: Datum) -> dict[str, Stored]:
+def _objects(value: LMDBValue, datum: Datum) -> dict[str, Stored]:
     """Return the values of the fields that the boxes are: corners in pixels, and what belongs to each."""
     boxes = datum.boxes
     if not boxes:
