@@ -14,10 +14,11 @@ import io
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,9 +48,14 @@ from packer._storage.system import available_memory
 from packer._table import Ints, Labels, Names, blocks, decode_name, encode_name
 from packer.errors import ImageChangedError, ImageError, SourceError, printable
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = [
+    "SIZE_FIELDS",
     "BlobColumn",
     "Column",
+    "ComputedFields",
     "FileColumn",
     "NumberColumn",
     "OtherFiles",
@@ -447,6 +453,32 @@ class StoredSample:
     exif: str
 
 
+@dataclass(frozen=True)
+class ComputedFields:
+    """Fields whose values are computed from those of a source's columns when an image is read.
+
+    Attributes
+    ----------
+    fields : tuple of Field
+        The first of the source's `fields`.
+    compute : callable
+        Takes the source, the index of an image, what its columns hold by their names, and a buffer; returns a value of
+        each field. Errors as `Source.values`.
+    """
+
+    fields: tuple[Field, ...]
+    compute: Callable[[Source, int, Mapping[str, Stored], ReadBuffer], Sequence[Stored]]
+
+    def digest(self, sha256: str) -> str:
+        """Return the digest of a list whose columns have the digest `sha256`."""
+        described = json.dumps([field.to_json() for field in self.fields], sort_keys=True)
+        return hashlib.sha256(f"{sha256}{described}".encode()).hexdigest()
+
+
+SIZE_FIELDS = {"coco": "image_info"}
+"""By the kind of a source, the field whose values have height and width of the image."""
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """An ordered list of images with their labels; here, of files.
@@ -481,6 +513,10 @@ class Source:
         Files that may lack images, and samples that cannot be used, as the manifest's `skipped` has them.
     account : Account, optional
         What became of everything that was seen while the images were listed; None where an older packer listed them.
+    computed : ComputedFields, optional
+        Fields that no column has.
+    size_field : str
+        The field whose values have height and width of the image in pixels, as annotations say; empty without one.
     """
 
     kind: str
@@ -498,6 +534,8 @@ class Source:
     about: tuple[Mapping[str, Any], ...] = ()
     doubts: tuple[Mapping[str, str], ...] = ()
     account: Account | None = field(default_factory=Account)
+    computed: ComputedFields | None = None
+    size_field: str = ""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -576,7 +614,7 @@ class Source:
 
     def without_account(self) -> Source:
         """Return the source with an empty account: of parts of a conversion, the first has the account of all."""
-        return replace(self, account=None if self.account is None else Account(), doubts=())
+        return self._with(account=None if self.account is None else Account(), doubts=())
 
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""
@@ -592,7 +630,7 @@ class Source:
 
     def stamped(self) -> Source:
         """Return the source with the stamps of its files: those that it has, or the present ones."""
-        return replace(self, stamps=self.present_stamps()) if self.stamps is None else self
+        return self._with(stamps=self.present_stamps()) if self.stamps is None else self
 
     def present_stamps(self) -> Stamps:
         """Return the present stamps of all images, each with the files of its fields; SourceError as `take_stamps`."""
@@ -680,13 +718,16 @@ class Source:
         values = tuple(self._value(column, index, buffer) for column in self.columns)
         if any(isinstance(column, FileColumn) for column in self.columns):
             self._require_as_listed(index, self.stamp(index))  # now: a file may have been replaced before it was read
-        return values
+        if self.computed is None:
+            return values
+        stored = dict(zip((column.field.name for column in self.columns), values, strict=True))
+        return (*self.computed.compute(self, index, stored, buffer), *values)
 
     def expected_size(self, index: int) -> tuple[int, int] | None:
         """Return height and width in pixels that annotations say of the file of image `index`; None where none do."""
-        if self.kind != "coco":
+        if not self.size_field:
             return None
-        (column,) = (column for column in self.columns if column.field.name == "image_info")
+        (column,) = (column for column in self.columns if column.field.name == self.size_field)
         assert isinstance(column, BlobColumn)
         said = column.field.decode(column.get(index))
         height, width = said.get("height"), said.get("width")
@@ -749,8 +790,20 @@ class Source:
 
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels, classes and the values of fields, for the manifest."""
+        return {"kind": self.kind, "sha256": self._sha256}
+
+    @cached_property
+    def _sha256(self) -> str:
+        """The digest of the list, taken once: of a million images it takes a second."""
         digest = listing_digest(self.classes, self.names, self.labels, self.label_type, self.columns, self.about)
-        return {"kind": self.kind, "sha256": digest}
+        return digest if self.computed is None else self.computed.digest(digest)
+
+    def _with(self, **changes: Any) -> Self:
+        """Return the source with other members, of which its digest takes none."""
+        other = replace(self, **changes)
+        if (known := vars(self).get("_sha256")) is not None:
+            vars(other)["_sha256"] = known
+        return other
 
 
 def spread(count: int, length: int) -> Ints:

@@ -53,6 +53,7 @@ from packer._account import REPORTED, Account
 from packer._codecs import LABEL_TYPES
 from packer._fields import DTYPES, Field
 from packer._sources.base import (
+    SIZE_FIELDS,
     BlobColumn,
     Column,
     FileColumn,
@@ -477,6 +478,7 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         about=tuple(header.get("about", ())),
         doubts=tuple(header.get("doubts", ())),
         account=Account.from_json(header["account"]) if "account" in header else None,
+        size_field=SIZE_FIELDS.get(header["kind"], ""),
         listing=listing,
     )
 
