@@ -1,19 +1,16 @@
-"""Images in an array of NumPy, ``X.npy``: N x H x W x 3, N x 3 x H x W or N x H x W bytes, in C's order.
+"""Images in arrays: NumPy's ``.npy``, the binary files of CIFAR, and the IDX files of MNIST.
 
-Labels are those of ``X_labels.npy`` or, beside ``x.npy`` and ``images.npy``, of ``y.npy`` and ``labels.npy``: N whole
-numbers, also as floats, N x 1, or one-hot N x C. Headers are read by a pattern, and nothing is evaluated.
+``X.npy`` has N x H x W x 3, N x 3 x H x W or N x H x W bytes, in C's order. The labels are in ``X_labels.npy`` or,
+beside ``x.npy`` and ``images.npy``, in ``y.npy`` and ``labels.npy``: N whole numbers, also as floats, N x 1, or one-hot
+N x C. Headers are read by a pattern, and nothing is evaluated.
 
-Arrays of images: how the pixels of one with a shape lie.
+CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record is its class, 1 byte (of CIFAR-100 first
+the coarse class and then the fine one), and 32 x 32 pixels: the red plane, the green and the blue, row after row. Text
+files beside have the names of the classes, a line each.
 
-CIFAR-10 and CIFAR-100 in their binary version (https://www.cs.toronto.edu/~kriz/cifar.html).
-
-A record is its class, 1 byte (of CIFAR-100 first the coarse class and then the fine one), and 32 x 32 pixels: the red
-plane, the green and the blue, row after row. The classes' names are lines of text files beside.
-
-MNIST's IDX files (http://yann.lecun.com/exdb/mnist): also those of Fashion-MNIST, KMNIST, EMNIST.
-
-Layout, big-endian: u16 0, u8 type (8: bytes), u8 axes, for each axis u32 length, and the elements. Images have three
-axes, and pixels are grey; labels have one. ``X-labels-idx1-ubyte`` has the labels of ``X-images-idx3-ubyte``.
+IDX (http://yann.lecun.com/exdb/mnist), also of Fashion-MNIST, KMNIST and EMNIST, big-endian: u16 0, u8 type (8: bytes),
+u8 axes, for each axis u32 length, and the elements. Images have three axes and grey pixels; labels have one axis.
+``X-labels-idx1-ubyte`` has the labels of ``X-images-idx3-ubyte``.
 """
 
 from __future__ import annotations

@@ -1,24 +1,17 @@
-"""Arrow files of images, as `datasets` keeps them: its cache, and what ``save_to_disk`` writes.
+"""Arrow files of images, as Hugging Face's `datasets` keeps them: its cache, and the directories of ``save_to_disk``.
 
 ``state.json`` in a directory lists its files, in order, and ``dataset_info.json`` has the features where the schema
-has none. A batch has, of each column of images, a buffer with the images one after the other, and one with where each
-begins. Where buffers are not compressed, images are read where they lie. pyarrow reads the other columns.
+has none. Images in buffers that are not compressed are read where they lie. pyarrow reads the other columns.
 
-The columns of Arrow's record batches: where images lie, and the values of others.
+Arrow's IPC format (``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow): a message is a mark, the size
+of its description, the description as a FlatBuffer (https://flatbuffers.dev), and its body. A file is a stream between
+a signature and a footer. The arrays of a record batch lie in the order of the schema, a parent before its children.
+Each has a node, its length and the count of missing values, and the buffers of its type: which values are there, where
+each begins, the values.
 
-The arrays of a batch lie in the order of the schema, a parent before its children. Each has a node, its length and how
-many values are missing, and the buffers of its type: which values are there, where each begins, the values. A column
-with a dictionary, as pandas has categories, has the numbers of its values there.
-
-Arrow's IPC format: the messages of a stream or a file, and where the buffers of each record batch lie.
-
-The layout is that of ``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow. A message is a mark, the
-size of what is said of it, that as a flatbuffer, and its body. A file is a stream between a signature and a footer.
-
-A column may have numbers of values that messages of their own have, a dictionary. In a stream, a dictionary holds for
-the batches after it, until another takes its place; a delta adds values to it. In a file it holds for all batches.
-
-FlatBuffers (https://flatbuffers.dev), read as far as Arrow's messages need it: tables, vectors, numbers, texts.
+A column may have numbers of values in a dictionary, a message of its own, as pandas has categories. In a stream, a
+dictionary holds for the batches after it, until another takes its place, and a delta adds values to it. In a file it
+holds for all batches.
 """
 
 from __future__ import annotations

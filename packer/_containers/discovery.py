@@ -1,11 +1,8 @@
-"""What a directory is to those who ask whether it is a container: images that lie in it come first.
+"""Directories that may be containers: images come first, one kind of container, one split.
 
-A directory of images may have a file of another tool beside them, as an archive of it, or numbers about it. It stays a
-directory of images, as ImageFolder takes it.
-
-Files of several splits, such as ``train-*.tar`` and ``val-*.tar``, which nobody wants as one set by accident.
-
-Class directories within an archive, as ImageFolder would list them where the archive is unpacked.
+A directory of images may have a file of another tool in it, such as an archive of the images, or numbers about them.
+It stays a directory of images, as ImageFolder takes it. Files of several splits, such as ``train-*.tar`` and
+``val-*.tar``, are refused, because nobody wants them as one set by accident.
 """
 
 from __future__ import annotations

@@ -1,18 +1,12 @@
-"""HDF5 files of others: images in an array of bytes, or encoded ones as vectors of variable length.
+"""HDF5 files of other tools: images in an array of bytes, or encoded images as vectors of variable length.
 
-Such as BigGAN's (``imgs``, ``labels``) and Fuel's (``encoded_images``, ``targets``, ``filenames``). libhdf5 says where
-an array or its chunks lie, and samples are read there without it. Labels and other datasets of as many rows lie in the
-same group.
-
-Where the rows of a dataset of HDF5 lie in its file, and vectors of variable length in the file's heaps.
+BigGAN's are known (``imgs``, ``labels``), and Fuel's (``encoded_images``, ``targets``, ``filenames``). libhdf5 says
+where an array or its chunks lie, and samples are read there without it. Labels and fields are other datasets of as many
+rows in the same group. Tools keep labels in many shapes: N, N x 1, N x 1 x 1 x 1, 1 x N by MATLAB, one-hot N x C, and
+texts of fixed or of variable length. Each of these is one value an image here.
 
 A vector is u32 length, u64 address of a heap, u32 number in it. A heap is ``GCOL``, u8 1, three bytes, u64 size; and
 for each object u16 number, u16 references, four bytes, u64 size, and the bytes, padded to eight.
-
-The datasets of HDF5 that lie beside images, as columns with a value an image.
-
-Tools keep labels in many shapes: N, N x 1, N x 1 x 1 x 1, 1 x N by MATLAB, one-hot N x C, and texts of fixed or of
-variable length. Each of these is one value an image here.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""The columns of tables as Hugging Face's `datasets` keeps them: which are images, label, name, and what others become.
+"""Tables of Hugging Face's `datasets`: the roles and values of columns, for containers whose samples are rows.
 
 A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema have, below
 ``huggingface``, the features of its columns: which are images, and the names of the classes of which a ClassLabel has
 the numbers, -1 where there is none.
 
-What the containers have in common whose samples are rows of a table.
-
-The values of columns as Python's, some rows at a time: as many as fit into a modest memory.
-
-A few bytes of a column may stand for many values: numbers of a long text in a dictionary, and a list of nulls or of
-empty structures, which have no bytes at all.
+Values are read some rows at a time, as many as fit into a modest memory: a few bytes of a column may stand for many
+values, such as numbers of a long text in a dictionary, or a list of nulls, which have no bytes at all.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """LitData's chunks (https://github.com/Lightning-AI/litData): samples whose parts have types, in ``chunk-*.bin``.
 
 ``index.json`` names the chunks in their order, the type of each part, and how parts make a sample. A chunk has a table
-of offsets (see `offsets`), and the samples. A sample has the sizes of its parts, u32 each, and the parts. Or all
-samples are a table of Arrow (see `litdataarrow`). Parts of a dict are known by their keys; those of a list or a tuple
-by their places.
+of offsets (see `packer._containers.shards`), and the samples. A sample has the sizes of its parts, u32 each, and the
+parts. Parts of a dict are known by their keys; those of a list or a tuple by their numbers.
 
-The rows of LitData's chunks that are a table of Arrow, as it writes them where pyarrow is installed.
-
-Samples that are dicts of bytes, texts and numbers then follow the table of offsets, whose samples are empty, as a file
-of Arrow's IPC format; its size, u32, and a signature end the chunk. See `append_arrow_row_footer` in
+Where pyarrow is installed, LitData writes samples that are dicts of bytes, texts and numbers as a table: a file of
+Arrow's IPC format after the table of offsets, whose samples are empty; its size, u32, and a signature end the chunk.
+See `append_arrow_row_footer` in
 https://github.com/Lightning-AI/litData/blob/main/src/litdata/streaming/item_loader.py.
 """
 

@@ -1,32 +1,19 @@
-"""The tree of an LMDB file: where the value of each key lies, found without liblmdb.
+"""LMDB files of other tools: the base class of their containers, and those whose values are images.
 
-liblmdb maps a file and trusts it: a page that leads out of the file ends the process. And it hands out values, but not
-where in the file they lie, which is what an index needs. So the tree is read here, page by page, with nothing believed.
+A container of LMDB is a file, or a directory with ``data.mdb``. It is recognised by its first entries.
 
-The pages of an LMDB file: their layout, building one, taking one apart.
+`ImageLMDB`: the values are images, each as a file has it, by any keys. BasicSR has such files (keys are names without
+suffix), and StyleGAN's tool takes any.
 
-The names of constants are those of liblmdb's mdb.c, which defines the layout.
+`LSUN` (https://github.com/fyu/lsun): a directory ``CLASS_SPLIT_lmdb`` with ``data.mdb`` for each class. The values are
+images, WebP in the published files, and keys are hashes of them. As torchvision has it, the classes are sorted by their
+names; ``test_lmdb`` has no class.
 
-What containers in LMDB files have in common: files and directories with ``data.mdb``, and their first entries.
+`TextRecognition`: images of words, and the text in each. The key ``num-samples`` has a number as text, N;
+``image-000000001`` to N are images, and ``label-000000001`` to N their texts, in UTF-8. ``create_lmdb_dataset.py`` of
+https://github.com/clovaai/deep-text-recognition-benchmark writes them, and most tools of the field read them.
 
-An LMDB file whose values are images, each as a file has it, by any keys.
-
-BasicSR has such files (keys are names without suffix), StyleGAN's tool takes any, and LSUN is made of them.
-
-LSUN (https://github.com/fyu/lsun): a directory ``CLASS_SPLIT_lmdb`` with ``data.mdb`` for each class.
-
-The values are images, WebP in the files that are given away, and keys are hashes of them. As torchvision has it, the
-classes are sorted by their names; ``test_lmdb`` has no class.
-
-LMDB files of text recognition: images of words, and the text in each.
-
-The key ``num-samples`` has a number as text, N; ``image-000000001`` to N are images, and ``label-000000001`` to N their
-texts, in UTF-8. https://github.com/clovaai/deep-text-recognition-benchmark, create_lmdb_dataset.py, writes them, and
-most tools of the field read them.
-
-LMDB files with values that no other container knows: they are named as what they are, and refused.
-
-Height and width of a JPEG or a PNG, from as few bytes as it takes: fractions of an image become pixels by them.
+`UnreadLMDB`: any other LMDB file, which is named and refused.
 """
 
 from __future__ import annotations

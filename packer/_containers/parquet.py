@@ -1,26 +1,16 @@
 """Parquet files of images, as Hugging Face's `datasets` writes them: a row each sample.
 
-Images that are not compressed are read where they lie. `parquetpages` finds them, without pyarrow,
-which reads the columns of labels and fields.
-
-Parquet files: what the footer says, and where in the pages of a column each of its byte strings lies.
+Images that are not compressed are read where they lie, found without pyarrow. pyarrow reads the columns of labels and
+fields.
 
 The layout is that of apache/parquet-format: ``parquet.thrift`` and ``Encodings.md``. A column that is no list has one
 value a row in every row group, in pages with a header each. A byte string is its length in 4 bytes, and its bytes; or
 a number in a dictionary of such, which is a page of its own. It never crosses a page. A header may have the CRC-32 of
-its page as it lies in the file.
+its page as it lies in the file. Definition levels and the numbers of values in a dictionary are lists of small numbers:
+runs of one number, and groups of eight in few bits each, which ``Encodings.md`` calls RLE/bit-packing hybrid.
 
-Parquet's lists of small numbers: runs of one number, and groups of eight in few bits each.
-
-``Encodings.md`` of apache/parquet-format calls them RLE/bit-packing hybrid. Definition levels and the numbers of
-values in a dictionary are such lists.
-
-Thrift's compact protocol, as far as Parquet needs it: structures are dicts by the numbers of their fields.
-
-The specification is ``doc/specs/thrift-compact-protocol.md`` of Apache Thrift. Only fields that are asked for are kept,
-so that what a stranger's file has besides costs no memory.
-
-Values in Thrift's compact protocol, each its type and its bytes; `thrift` reads them.
+Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift), read as
+dicts by the numbers of fields, and written. Only fields that are asked for are kept, so that the others cost no memory.
 """
 
 from __future__ import annotations

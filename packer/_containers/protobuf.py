@@ -1,4 +1,8 @@
-"""tf.train.Example: the features of a sample as a message of Protocol Buffers, written, and read where it lies.
+"""Messages of Protocol Buffers, found where they lie in a file, and written; and one of them, tf.train.Example.
+
+A field is a varint, which has the field's number above its lowest three bits and the type in these, and then the
+content: a varint, 4 or 8 bytes, or a size and so many bytes. A varint has 7 bits a byte, the lowest first, and the
+uppermost bit of a byte says that more follow. https://protobuf.dev/programming-guides/encoding
 
 ::
 
@@ -8,16 +12,7 @@
 
 A map is a list of messages with a key in field 1 and a value in field 2, in any order. Numbers of a list stand in one
 field, packed, or in one field each.
-
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/example.proto
-
-Messages of Protocol Buffers: the fields in them, written, and found where they lie in a file.
-
-A field is a varint, which has the field's number above its lowest three bits and the type in these, and then the
-content: a varint, 4 or 8 bytes, or a size and so many bytes. A varint has 7 bits a byte, the lowest first, and the
-uppermost bit of a byte says that more follow. https://protobuf.dev/programming-guides/encoding
-
-The structure of a file, read in large blocks where samples are small, and in small ones between large samples.
 """
 
 from __future__ import annotations

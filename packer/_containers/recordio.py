@@ -12,11 +12,10 @@ records of identities, which follow after the images.
 Samples are listed in the order in which they lie, as MXNet's and DALI's iterators read them: the same with an index and
 without one. An index gives each record its key, in text, a line each: key, tab, where the record begins.
 
-What lies beside a file of RecordIO: ``.idx`` with the keys of records, and ``.lst`` with the paths of images.
-
-A line of an index has a key and where the record begins, with a tab between. A line of a list has a key, one or more
-labels, and a path, with tabs between; im2rec makes the file of it, and numbers directories in the order of their names.
-What does not fit the records is an error, lest images have names that belong to others.
+A list, ``.lst``, may lie beside the file too. A line of an index has a key and where the record begins, with a tab
+between. A line of a list has a key, one or more labels, and a path, with tabs between; im2rec makes the file of it, and
+numbers directories in the order of their names. What does not fit the records is an error, lest images have names that
+belong to others.
 """
 
 from __future__ import annotations

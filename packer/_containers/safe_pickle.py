@@ -1,12 +1,8 @@
-"""What a pickle says, read by its opcodes: numbers, texts, bytes, tuples, lists, dicts and NumPy's arrays.
+"""Reading a pickle by its opcodes: numbers, texts, bytes, tuples, lists, dicts and NumPy's arrays.
 
-Nothing is imported and nothing is called. What a pickle asks to be called is looked up among the few things that make
-bytes and arrays; anything else is a ValueError that names it. Bytes are not read but located in the file. The opcodes
-are those of Python's `pickletools`, which describes them.
-
-What was found in a value and not read: bytes, and the elements of arrays, by where in the file they lie.
-
-A range of a file, read from its beginning to its end: what is of no interest is skipped and never read.
+Nothing is imported and nothing is called. A callable that a pickle names is looked up among the few that make bytes and
+arrays; any other is a ValueError that names it. Bytes and the elements of arrays are not read but located in the file.
+The opcodes are those of Python's `pickletools`, which describes them.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""Shards that begin with how many samples they hold and where each begins, as those of MDS and LitData.
+"""Shards that begin with the count of their samples and where each begins, as those of MDS and LitData.
 
 Layout: u32 n; (n + 1) x u32, where each sample begins and where the last ends; the samples. A sample has the sizes of
-those parts that have no fixed one, u32 each, and then its parts.
-
-Reading the structure of a container's files: in large blocks where samples are small, else a few bytes at a time.
-
-Images as MDS and LitData store those of Pillow: width, height and mode, and after them the pixels as they are.
-
-Layout: u32 width, u32 height, u32 bytes of the mode, the mode, the pixels row after row.
-
-Arrays as MDS and LitData store them: with or without their dtype and their shape before the elements.
+those parts that have no fixed one, u32 each, and then its parts. Both tools store an image of Pillow as u32 width, u32
+height, u32 bytes of the mode, the mode, and the pixels row after row; and arrays with or without their dtype and shape
+before the elements.
 """
 
 from __future__ import annotations

@@ -1,20 +1,13 @@
 """TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): records, each of them an Example in most files.
 
 A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the data; and their checksum. A checksum is
-a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared. That of the data is compared by
-whoever reads the image, as the structure alone is read here. Index files of other tools are not used: they tell where
-records begin, which is read here anyway. `packer._containers.tfrecord` says what becomes of an Example's
-features.
+a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared here, that of the data when the image
+is read. Index files of other tools are not used: they tell where records begin, which is read here anyway.
 
-What the features of Examples are: those of the first samples are looked at, and of all samples read likewise.
-
-A feature whose list had one value in all samples that were looked at is one value: a scalar, a text, an image or bytes.
-One whose lists had other lengths, or whose key says that it is of objects, is an array, or a list of texts.
-
-Which features of Examples are the image, the label and the name, and which fields the others become.
-
-The keys of ImageNet's TFRecords, of TensorFlow Datasets, of TensorFlow's Object Detection API and of img2dataset are
-known.
+The first samples tell what the features are, and all samples are read likewise. A feature whose list had one value in
+all of them is one value: a scalar, a text, an image or bytes. One whose lists had other lengths, or whose key says that
+it is of objects, is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of
+TensorFlow's Object Detection API and of img2dataset are known.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 of the file. Indexes of other tools that lie beside a tar (``.idx`` of DALI, those of Energon) are not read: whoever
 trusts none must read every header anyway, and those are all that a tar's own list of members consists of.
 
-Samples in a tar, as webdataset has them: members of one key, which follow each other.
-
 A member's key is its path up to the first dot of the file's name, and its extension, in lower case, is what comes after
 that dot: ``dir/0001.seg.png`` is ``seg.png`` of the sample ``dir/0001``. A key that comes back later, with an image, is
 another sample. See https://github.com/webdataset/webdataset, webdataset/tariterators.py.
@@ -14,17 +12,11 @@ Two things are read that webdataset takes for something else. Members of one sam
 *.jpg *.cls`` writes them. And file names may have dots: where no member of a key has a plain extension, as in
 ``img.v2.jpg`` and ``img.v2.cls``, what comes after the first dot still belongs to the key.
 
-Lists of shards in JSON: wids's index, and timm's ``_info.json``.
+Shards may be named by a list in JSON. wids (once a part of webdataset) has ``{"__kind__": "wids-shard-index-v1",
+"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 10, "filesize": 20480}, ...]}``; timm has ``{"splits":
+{"train": {"filenames": ["a.tar", ...], "shard_lengths": [10, ...]}}}``. Neither says where in a shard a sample lies.
 
-wids (once a part of webdataset) has ``{"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [{"url":
-"a.tar", "nsamples": 10, "filesize": 20480}, ...]}``; timm has ``{"splits": {"train": {"filenames": ["a.tar", ...],
-"shard_lengths": [10, ...]}}}``. Neither says where in a shard a sample lies.
-
-What each member of a tar's samples is: the image, the label, or a field; by its extension, as webdataset has it.
-
-Values of fields in small files of their own: ASCII numbers, ``.npy``, JSON.
-
-Labels in members of tars: texts and numbers, ``.npy``, and members of JSON.
+Members are labels and fields by their extensions, as webdataset has it: ASCII numbers, texts, ``.npy``, JSON.
 """
 
 from __future__ import annotations

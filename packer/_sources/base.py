@@ -1,10 +1,8 @@
-"""An ordered list of image files with their labels, and reading them.
+"""The source: an ordered list of images with labels and fields, here of files; and reading them.
 
-The files of a tree that were not looked at, because their suffixes are none of an image: how many, and which.
-
-Reading the files of a source, many into one piece of memory.
-
-The values of fields, a column a field: in memory, or in files that are read when they are asked for.
+The values of fields are columns, a column a field: numbers or bytes in memory, files of their own, or ranges of a
+container's files. `OtherFiles` counts the files of a tree whose suffixes are none of an image, and `ReadBuffer` is the
+memory that files are read into.
 """
 
 from __future__ import annotations

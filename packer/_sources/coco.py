@@ -1,12 +1,9 @@
 """Images with annotations in COCO's format: boxes, categories, segmentations, keypoints and captions as fields.
 
-The fields of images with annotations in COCO's format: which member of an annotation becomes which field.
-
-A field of objects has a row an annotation, in the order of the files. It is null for images of which the files with
-objects say nothing, and empty where they say that there is no object. Ids that are texts get numbers, from 1 on in the
-order of the files, and are kept in ``members``; images keep theirs.
-
-Files of annotations in COCO's format: read, compared with themselves, and several of the same images joined.
+Several files of the same images are joined, and each is compared with itself and the others. A field of objects has a
+row an annotation, in the order of the files. It is null for images of which the files with objects say nothing, and
+empty where they say that there is no object. Ids that are texts get numbers, from 1 on in the order of the files, and
+are kept in ``members``; images keep theirs.
 """
 
 from __future__ import annotations

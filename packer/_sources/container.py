@@ -1,7 +1,4 @@
-"""Containers as a source: the samples in files of other tools.
-
-Sources some of whose values are computed when they are asked for, from others and from the image.
-"""
+"""Containers as a source: the samples in files of other tools."""
 
 from __future__ import annotations
 

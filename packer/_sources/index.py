@@ -1,11 +1,7 @@
-"""An index of a source: where its images and the values of its fields lie, and what a table says of them.
+"""Making an index of a source: where its images and the values of its fields lie, and their sizes and checksums.
 
-What a table says of images, found from their bytes: height and width, and the checksum.
-
-C reads the images of a block at once, and no more of each than that needs. Python decides what the images are that C
-finds unusual.
-
-Where the images of a source lie, and the values of its fields, counted as an index counts them.
+C reads the images of a block at once, and no more of each than its height, width and checksum need. Python decides
+about the images that C finds unusual.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""What the labels of a list mean, which are texts there: class ids, names of classes, or numbers without classes.
+"""Labels that are texts in a list: class ids, names of classes, or numbers without classes; and lists of classes.
 
-A number is never replaced by another number without a word. Where all labels are whole numbers, they are the ids. Where
-it cannot be known what is meant, the person is asked, by an error that says what to say.
-
-A list of classes: the id of each, and classes that it lacks.
-
-Fields of a source with the class ids of a pack's fields, so that one id means one class in both.
-
-Files of images that may hold ids: said, as an image is smoothed by a crop, and a mask is not.
+A number is never replaced by another number without a note. Where all labels are whole numbers, they are the ids. Where
+the meaning cannot be known, an error asks the user for the option that says it. `with_given_classes` gives labels and
+fields the ids of another pack, so that one id means one class in both.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ labels      an int64 an image, or a float64, as the JSON says
 name ends   an int64 an image
 checksums   a uint32 for every 4096 images: the CRC-32C of their labels, then of their ends, then of their names
 names       bytes; labels, ends and names are as in `Source`
-fields      where there are any; see `packer._sources.scan_list`
+fields      where there are any; see below
 
 Numbers are little-endian. A stamp has a checksum of its own because it may be replaced by `MENDABLE`. The images of a
 part are compared with the checksums of their blocks, so that a task reads no more of the list than it needs.
@@ -19,20 +19,13 @@ others of version 4. Lists of version 3 have class ids for labels, and say nothi
 Lists of version 2 have no checksums either, and two int64 a stamp. Their labels and names are compared with the digest
 in the JSON, all of them whichever part is wanted; their stamps cannot be compared with anything.
 
-The header of the list of a source: magic, length and CRC-32C of the JSON, and the JSON.
-
-The values of fields in the list of a source, after the names; `packer._sources.scan_list` has the rest of the list.
-
-For every field, each column beginning at a multiple of 8 bytes:
+Fields, each column beginning at a multiple of 8 bytes:
 
 a scalar or a class     its values, in the field's dtype or int64; then a byte a value, 1 where there is none
 bytes, or files         an int64 a value, where it begins; an int64, its size, -1 where there is none; then all values,
                         which are paths where the values are files
 
-Then a uint32 for every 4096 images: the CRC-32C of their values, field by field, as `Column.content` gives these.
-
-Names that occur twice, found without holding every name.
-"""
+Then a uint32 for every 4096 images: the CRC-32C of their values, field by field, as `Column.content` gives these."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""A table in a file that names images, with labels and fields, instead of directories.
-
-A table in a file that names images by their URLs, or by paths below a URL, with labels and fields.
-
-The names that a table has for files which are called otherwise on the disk.
+"""Tables in files that name images by their paths or URLs, with labels and fields, instead of directories.
 
 Tables are written on other systems than the files: with backslashes, another Unicode form, other case, the directories
-of another machine, or ids in place of names. Where exactly one file fits a name, the name means it. Anything else is
-left to whoever reads the file.
+of another machine, or ids in place of names. Where exactly one file fits a name, the name means it. Otherwise the name
+stays as it is, and reading it is an error.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Tables in files: CSV, one JSON object a line, and Parquet, some thousand rows at a time.
+"""Tables in files: CSV, one JSON object a line, and Parquet, some thousand rows at a time; and their columns as fields.
 
-Columns of tables that become fields: what a person says of them, and their cells as values.
-
-What the cells of a column are, where nobody says it: numbers, texts or JSON, without rounding any.
-
-The text of files that people and their tools write: UTF-8, with a byte order mark or without; or UTF-16 with one.
-
-Excel and Windows Notepad write such marks, and Excel's "Unicode text" is UTF-16.
+Where the user does not say what a column is, its cells tell: numbers, texts or JSON, without rounding any. Text is
+UTF-8, with a byte order mark or without, or UTF-16 with one: Excel and Windows Notepad write such marks, and Excel's
+"Unicode text" is UTF-16.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Boxes keep the numbers of the files, as torchvision's ``VOCDetection`` does. In VOC's own files these count pixels from
 1, and xmax and ymax are the last pixel inside.
-
-One file of annotations in Pascal VOC's format.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Images with labels in YOLO's layout: a ``data.yaml``, and in ``labels`` a file for each file in ``images``.
 
-One file of labels in YOLO's format: a line an object, numbers as shares of the image's width and height.
-
-A line is ``class x y width height``, where x and y are the centre of the box; the same with keypoints after them; or
-``class x y x y x y ...``, a polygon.
+A line of a file of labels is an object: ``class x y width height``, where x and y are the centre of the box; the same
+with keypoints after them; or ``class x y x y x y ...``, a polygon. Positions are shares of width and height.
 """
 
 from __future__ import annotations
