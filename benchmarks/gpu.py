@@ -31,7 +31,7 @@ from typing import Any
 from peers import RESIZE, recipes
 from report import machine
 
-from packer._measuring.bench import Side
+from packer._measuring.harness import ChildProcess
 from packer._storage.system import available_cpus
 
 WINDOWS = 3
@@ -315,7 +315,7 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """Measure row after row until the time is over; yield the result of each."""
     with contextlib.ExitStack() as stack:
-        processes: dict[str, Side] = {}
+        processes: dict[str, ChildProcess] = {}
         for number, row in enumerate(rows):
             left = deadline - time.monotonic()
             if left < LEAST:
@@ -323,18 +323,20 @@ def measured(
             process = processes.get(row.module)
             if process is None or (process.reason is not None and not is_absent(process)):
                 # After an error of the device nothing goes on in its process.
-                process = processes[row.module] = Side(Process, row.module, options.device)
+                process = processes[row.module] = ChildProcess(Process, row.module, options.device)
                 stack.callback(process.close)
             window = min(max(left / (len(rows) - number) / (WINDOWS + 3), SHORTEST), options.window)
             yield result_of(row, process, packs[row.data], window, options)
 
 
-def is_absent(process: Side) -> bool:
+def is_absent(process: ChildProcess) -> bool:
     """Tell whether a process has no loader, because it is not installed here."""
     return process.reason is not None and process.reason.startswith("not installed")
 
 
-def result_of(row: Row, process: Side, pack: Path, window: float, options: argparse.Namespace) -> dict[str, Any]:
+def result_of(
+    row: Row, process: ChildProcess, pack: Path, window: float, options: argparse.Namespace
+) -> dict[str, Any]:
     """Open the loader of a row, measure it after a warm-up, and close it."""
     times = -(-options.epoch // options.images)
     given = {**row.options, "batch": options.batch}

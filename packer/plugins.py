@@ -42,9 +42,9 @@ if TYPE_CHECKING:
         NOTHING as NOTHING,
         Contents as Contents,
         Frame as Frame,
+        Locations as Locations,
         PackAccess as PackAccess,
         Placed as Placed,
-        Places as Places,
         Writer as Writer,
     )
     from packer._formats.foreign import (
@@ -75,7 +75,7 @@ CONTAINER_GROUP, FORMAT_GROUP = "packer.containers", "packer.formats"
 _CONTRACTS = {
     "packer._containers.contract": ("Container", "Entry", "Named", "Packed", "Piece", "PixelLayout"),
     "packer._fields": ("Field",),
-    "packer._formats.contract": ("NOTHING", "Contents", "Frame", "PackAccess", "Placed", "Places", "Writer"),
+    "packer._formats.contract": ("NOTHING", "Contents", "Frame", "PackAccess", "Locations", "Placed", "Writer"),
     "packer._formats.foreign": ("ForeignWriter", "FramedReader", "ShardWriter"),
     "packer._formats.reader": ("Reader", "table_from"),
     "packer._manifest": ("Manifest",),

@@ -126,7 +126,7 @@ _PLUGIN = re.compile(rb"packer:([a-z0-9][a-z0-9_.-]{0,40})\n")
 
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
-    """Return the format that a pack's name asks for; DestinationError, with `advice`, where there is none."""
+    """Return the format that a pack's name asks for; DestinationError, with `advice`, if there is none."""
     path = user_path(path)
     suffix = path.suffix.lower()
     for row in FORMATS.values():
@@ -202,7 +202,7 @@ def _missing(place: Place, format: str) -> MissingDependencyError:
 
 
 def _what_it_is(place: Place) -> str:
-    """Say what a directory is that is no pack, and what to do with it."""
+    """Return what a directory that is no pack seems to be, and what to do with it."""
     name = os.path.join(place.given, "").rstrip("/" + os.sep)
     try:
         held = place.names()
@@ -246,7 +246,7 @@ def open_pack(
     check : {"always", "never"}
         The same as `Reader` takes.
     cache_dir, cache_size, timeout
-        How a pack at a URL is read; see `open_dataset`.
+        Settings for a pack at a URL; see `open_dataset`.
     """
     choose_reading([path], cache_dir, cache_size, timeout)
     place = path if isinstance(path, Place) else place_of(os.path.expanduser(path))

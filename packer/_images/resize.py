@@ -1,9 +1,7 @@
-"""Resizing: which size an image gets, and how it gets there.
+"""Resizing: the size that an image gets, by the five modes of `--resize-mode`, and the resizing itself.
 
-Anti-aliased, as Pillow and torchvision resize: torch's kernel for uint8 gives Pillow's result to within one
-level, seldom two, at a fraction of the time. packer's own C gives what torch's gives, sooner.
-
-Which size an image gets: the five modes of `--resize-mode`. Arithmetic only; `resize` does the work.
+Anti-aliased, as by Pillow and torchvision: torch's kernel for uint8 gives Pillow's result to within one level, seldom
+two, at a fraction of the time. packer's own C gives torch's result faster.
 """
 
 from __future__ import annotations
@@ -14,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import INTERPOLATIONS, MAX_PIXELS, RESIZE_MODES
 from packer._images import native
-from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, Box, require_affordable
+from packer._images.geometry import Box, require_affordable
 from packer._images.pillow import require_pixels
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["INTERPOLATIONS", "MODES", "ResizeSpec", "require_kernel", "resize", "resize_batch", "resize_numbers"]
+__all__ = ["ResizeSpec", "require_kernel", "resize", "resize_batch", "resize_numbers"]
 
 _BY_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
 
@@ -103,12 +102,9 @@ def resize_batch(
     return kernel.out(images, size, False, down, across, out=out)  # type: ignore[no-any-return]
 
 
-MODES = ("short", "long", "exact", "crop", "pad")
-
-
 @dataclass(frozen=True)
 class ResizeSpec:
-    """How to resize.
+    """Settings of a resize.
 
     Attributes
     ----------
@@ -135,8 +131,8 @@ class ResizeSpec:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ValueError(f"the size is 1 or more, not {self.size}")
-        if self.mode not in MODES:
-            raise ValueError(f"the mode is one of {MODES}, not {self.mode!r}")
+        if self.mode not in RESIZE_MODES:
+            raise ValueError(f"the mode is one of {RESIZE_MODES}, not {self.mode!r}")
         if self.interpolation not in INTERPOLATIONS:
             raise ValueError(f"the interpolation is one of {INTERPOLATIONS}, not {self.interpolation!r}")
 
@@ -165,7 +161,7 @@ class ResizeSpec:
         return (self.size, self.size) if self.mode == "pad" else (scaled_height, scaled_width)
 
     def require_affordable(self, height: int, width: int) -> None:
-        """Raise ImageTooLargeError where resizing an image of this size would give, or need, far too many pixels."""
+        """Raise ImageTooLargeError if resizing an image of this size would give, or need, far too many pixels."""
         scaled = self.scaled(height, width)
         require_affordable(Box.of((0, 0, height, width), scaled))
         require_pixels(*self.final(height, width), MAX_PIXELS)

@@ -1,17 +1,8 @@
-"""Levels and colours of the pixels of a batch, each image by its own factor.
+"""The operations of augmentation on batches of tensors, on any device: see packer.augment.
 
-Every function takes (N, 3, height, width) uint8 images and (N,) records of OPERATION, and returns such images. The
-roundings come in the order of torchvision's functions for uint8 tensors.
-
-Pixels made of their neighbours, in a batch; see `packer._images.torch_ops`.
-
-Operations on a batch in place: which images get which of them.
-
-Pixels that move, and rectangles that are erased, in a batch; see `packer._images.torch_ops`.
-
-The operations of augmentation on batches of tensors, on any device: see packer.augment.
-
-They are for batches that lie on a GPU, and for where packer's C was not compiled.
+They are for batches on a GPU, and for a packer without its own C. Every function takes (N, 3, height, width) uint8
+images and (N,) records of OPERATION, and returns such images. The roundings come in the order of torchvision's
+functions for uint8 tensors.
 """
 
 from __future__ import annotations

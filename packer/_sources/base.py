@@ -44,7 +44,7 @@ from packer._storage.stamps import (
 )
 from packer._storage.system import available_memory
 from packer._table import Ints, Labels, Names, blocks, decode_name, encode_name
-from packer.errors import ImageChangedError, ImageError, SourceError, printable
+from packer.errors import ImageChangedError, ImageError, SourceError, option, printable, recorded
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -121,7 +121,10 @@ class OtherFiles:
         listed = ", ".join(f"{printable(suffix)} {number:,}" for suffix, number in ordered[:_SHOWN])
         more = f", … ({len(ordered)} suffixes)" if len(ordered) > _SHOWN else ""
         files = "1 file of another type was" if len(self) == 1 else f"{len(self):,} files of other types were"
-        advice = ". --any-image takes the images among them; --extensions says which suffixes count"
+        advice = (
+            f". {option('any_image', True)} takes the images among them; {option('extensions')} says "
+            "which suffixes count"
+        )
         return f"{files} not looked at: {listed}{more}{advice if self._may_be_images() else ''}"
 
     def report(self) -> Iterator[Mapping[str, Any]]:
@@ -534,6 +537,9 @@ class Source:
     account: Account | None = field(default_factory=Account)
     computed: ComputedFields | None = None
     size_field: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notes", list(map(recorded, self.notes)))  # which stay when the source is listed
 
     def __len__(self) -> int:
         return len(self.names)

@@ -25,12 +25,12 @@ from packer._sources.labels import class_ids, unknown_classes
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file, may_be_system_file
 from packer._storage.packfile import LARGEST_READ
 from packer._storage.remote.client import Version, get, head
-from packer._storage.remote.folders import listed_in_parallel
+from packer._storage.remote.folders import list_in_parallel
 from packer._storage.remote.urls import join, shown, user_path
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
 from packer._table import Ints, Names
-from packer.errors import ImageError, RemoteError, SourceError, printable
+from packer.errors import ImageError, RemoteError, SourceError, option, printable
 
 __all__ = ["AT_ONCE", "ObjectSource", "prefix_source", "stamp_of_version", "versions_of"]
 
@@ -197,7 +197,7 @@ def prefix_source(
     if not versions:
         raise SourceError(
             f"{shown(base)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}. Images are expected "
-            f"as {shown(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say --unlabeled."
+            f"as {shown(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say {option('unlabeled', True)}."
         )
     names = sorted(versions) if unlabeled else sorted(versions, key=_place)
     _tell_of_hidden(names, account, unlabeled=unlabeled)
@@ -258,7 +258,7 @@ def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) 
 def _listed(base: str) -> Iterator[tuple[str, Version]]:
     """Yield names and versions of what lies below a URL; SourceError where a name is none of a sample."""
     try:
-        listed = listed_in_parallel(base)
+        listed = list_in_parallel(base)
     except RemoteError as error:
         raise SourceError(str(error)) from error
     for name, version in listed:
@@ -282,5 +282,5 @@ def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> N
     if len(splits) > 1 or (splits and len(splits) == len(folders)):
         raise SourceError(
             f"{shown(base)} holds splits ({', '.join(splits)}), not classes. Convert each by itself, from "
-            f"{shown(join(base, splits[0]))}, and the others with --classes-from the first one's pack."
+            f"{shown(join(base, splits[0]))}, and the others with {option('classes_from')} the first one's pack."
         )

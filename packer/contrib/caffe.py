@@ -44,7 +44,7 @@ from packer._formats.foreign import (
     COPIED_FROM,
     MAX_SHARD_SIZE,
     ForeignWriter,
-    Listed,
+    ShardEntry,
     end_of,
     framing_checksum,
     one_file,
@@ -55,7 +55,7 @@ from packer._storage.lmdb_tree import MOST_KEY, Tree
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer._table import COLUMNS, Buffer, Sample, Table, encode_name
-from packer.errors import DestinationError, printable
+from packer.errors import DestinationError, option, printable
 
 __all__ = ["Caffe", "CaffeBox", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
 
@@ -351,13 +351,15 @@ class CaffeWriter(ForeignWriter):
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self.check_options(options)
         if contents.codec == "raw":
-            raise DestinationError("Caffe has pixels plane after plane, and packer does not. Choose --codec png")
+            raise DestinationError(
+                f"Caffe has pixels plane after plane, and packer does not. Choose {option('codec', 'png')}"
+            )
         if contents.label_type == "float":
             raise DestinationError("a label of Caffe's is an int32, and these are floats. Choose another format.")
         super().__init__(path, MAX_SHARD_SIZE, written, contents)
         self._tree, self._count = TreeWriter(path.parent), 0
         self._images = Spool(path.parent)  # where each lies
-        self._complete: list[Listed] | None = None
+        self._complete: list[ShardEntry] | None = None
         self._resume(written)
         self._open_copies({_DATA})
 
@@ -384,13 +386,13 @@ class CaffeWriter(ForeignWriter):
         self._tree.sync()
         super().sync()
 
-    def complete(self) -> list[Listed]:
+    def complete(self) -> list[ShardEntry]:
         if self._complete is None:
             size, images = self._tree.finish(), self._images.array("<i8").reshape(-1, 2)
             images = images[np.argsort(images[:, 0], kind="stable")]  # the nodes of a leaf fill it from its end
             with PackFile(self._path, _DATA) as file:
                 framing = framing_checksum(file, [(begin, end) for begin, end in images.tolist()])
-            self._complete = [Listed(_DATA, size, framing, self._count)]
+            self._complete = [ShardEntry(_DATA, size, framing, self._count)]
         return self._complete
 
     def close(self) -> None:

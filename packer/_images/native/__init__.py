@@ -1,7 +1,7 @@
 """Images read, decoded, resized and padded in C, without Python's lock: see packer/_images/native.
 
-packer's own decoder knows nearly all JPEGs, and gives libjpeg-turbo's pixels, and of CMYK those that Pillow makes of
-these; and PNGs, of which it gives Pillow's. It decodes no more than the window depends on: it skips tiles that are not
+packer's own decoder knows nearly all JPEGs, and gives libjpeg-turbo's pixels, and Pillow's conversion of them for CMYK;
+and PNGs, of which it gives Pillow's pixels. It decodes no more than the window depends on: it skips tiles that are not
 touched, and ends below the rectangle. Unusual and damaged images are left to other decoders.
 """
 
@@ -20,6 +20,7 @@ from packer._storage.packfile import LOCATION, MEMORY
 from packer._table import Buffer, Ints
 
 __all__ = [
+    "LEVELS",
     "PREFERRED",
     "TASK",
     "WHOLE_JPEGS",
@@ -30,11 +31,11 @@ __all__ = [
     "decode",
     "decode_grey",
     "decode_into",
+    "decode_one",
     "encode_jpeg",
     "in_memory",
     "look_up",
     "resize",
-    "task_of",
     "tasks",
 ]
 
@@ -48,7 +49,7 @@ crop, and Pillow takes 2.5 times as long for a PNG."""
 
 WHOLE_JPEGS = bool(VECTORS)
 """Whether packer's C is the fastest way to whole sequential JPEGs as well: there are AVX2 or NEON, which it uses.
-libjpeg-turbo knows more kinds of vectors, and leaves out more where there are none: measured on x86-64 without AVX2, it
+libjpeg-turbo knows more kinds of vectors, and leaves out more if there are none: measured on x86-64 without AVX2, it
 takes 0.65 of the time, and on 64-bit RISC-V 0.5 of the instructions."""
 
 WRITES_JPEGS = VECTORS in ("AVX2", "AVX-512")
@@ -61,14 +62,14 @@ of (out_height, out_width, 3) uint8, or of as many numbers where levels become t
 
 
 class CodedNumbers(NamedTuple):
-    """What `packer._images.numbers.Numbers` says, for C.
+    """`packer._images.numbers.Numbers`, for C.
 
     Attributes
     ----------
     constants : contiguous float32 array
         A factor of levels; what is taken off, and divided by, for each colour; and the shares of a mixture, if any.
     type : int
-        The place in `packer._images.numbers.TYPES`.
+        The index in `packer._images.numbers.TYPES`.
     planes : bool
     """
 
@@ -78,6 +79,9 @@ class CodedNumbers(NamedTuple):
 
 
 _NO_NUMBERS = CodedNumbers(np.zeros(0, np.float32), 0, False)
+LEVELS = 0, 0, 0, False
+"""The result of `become_in_c` where levels stay levels."""
+
 
 if _native is not None and (
     TASK.names != tuple(_native.TASK_FIELDS.split()) or OPERATION.names != tuple(_native.OPERATION_FIELDS.split())
@@ -117,11 +121,37 @@ def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Rec
     return locations
 
 
-def task_of(data: Buffer, size: tuple[int, int], box: Box, address: int) -> Records:
-    """Return the task of one image in memory, which must stay there; a (1,) array of TASK."""
+def decode_one(  # noqa: PLR0917
+    data: Buffer,
+    size: tuple[int, int],
+    box: Box,
+    address: int,
+    raw: bool = False,
+    operations: Operations | None = None,
+) -> bool:
+    """Decode a rectangle of one image in memory, as `decode_into`, in a fifth of the time.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The image, or with `raw` its pixels.
+    size : (height, width)
+        That of the whole image.
+    box : Box
+    address : int
+        The address of the result's memory.
+    operations : (1, M) array of OPERATION, optional
+
+    Returns
+    -------
+    bool
+        Whether the image was decoded; otherwise it is left to other decoders.
+    """
     image = np.frombuffer(data, np.uint8)
-    location = (MEMORY, image.ctypes.data, image.size, 0, *size, 0, 0, 0, 0, 0)
-    return np.array([(*location, *box, address)], TASK)  # as `tasks` makes of `in_memory`, in a fifth of the time
+    location = MEMORY, image.ctypes.data, image.size, raw, *size, 0, 0, 0, 0, 0
+    task = np.array((*location, *box, address), np.int64)
+    changes, each = (0, 0) if operations is None else (operations.ctypes.data, operations.shape[1])
+    return not _native.decode_into(task.ctypes.data, 1, changes, each, *LEVELS)
 
 
 def decode_into(
@@ -139,11 +169,11 @@ def decode_into(
     tasks : (N,) array of TASK
         Addresses in them are believed.
     operations : (N, M) array of OPERATION, optional
-        What is done to each result, one after the other.
+        The operations on each result, one after the other.
     table : (3, 256) float32 array, optional
         The number that each level of red, green and blue becomes.
     numbers : CodedNumbers, optional
-        What the levels become, where there is no table.
+        The function of the levels, if there is no table.
 
     Returns
     -------
@@ -218,17 +248,18 @@ def decode(
     scaled : (height, width), optional
         The size that the image is resized to, anti-aliased and bilinear; by default it is not resized.
     out : contiguous (height, width, 3) uint8 array, optional
-        Where the pixels go.
+        The output for the pixels.
 
     Returns
     -------
     (height, width, 3) uint8 array or None
-        RGB. None where the image is left to other decoders.
+        RGB. None if the image is left to other decoders.
     """
     if out is None:
         out = np.empty((*(scaled or (height, width)), 3), np.uint8)
-    box = Box.of((0, 0, height, width), (out.shape[0], out.shape[1]))
-    return None if decode_into(task_of(data, (height, width), box, out.ctypes.data)) else out
+    new_height, new_width, _ = out.shape
+    box = Box(0, 0, height, width, new_height, new_width, 0, 0, new_height, new_width)
+    return out if decode_one(data, (height, width), box, out.ctypes.data) else None
 
 
 def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:
@@ -244,7 +275,7 @@ def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:
     Returns
     -------
     (height, width, 1) uint8 array or None
-        None where the image is left to other decoders; also an image in colour.
+        None if the image is left to other decoders; also an image in colour.
     """
     out = np.empty((height, width, 1), np.uint8)
     return out if _native.decode_grey(bytes(data), height, width, out.ctypes.data) else None
@@ -288,7 +319,7 @@ def resize(pixels: Pixels, box: Box, address: int) -> bool:
     Returns
     -------
     bool
-        Whether the window was written. False where a side has more than 2**20 pixels.
+        Whether the window was written. False if a side has more than 2**20 pixels.
 
     Raises
     ------
@@ -321,7 +352,7 @@ def look_up(
     planes : bool
         Whether the numbers of one colour lie together in memory, or those of a pixel.
     out : contiguous (3, height, width) or (N, 3, height, width) float32 array, optional
-        Where the numbers are written, colour by colour.
+        The output for the numbers, colour by colour.
 
     Returns
     -------

@@ -1,24 +1,26 @@
-"""Crops and operations chosen in C, and the random numbers that they are chosen by, without Python's lock."""
+"""Crops and operations chosen in C, with the random numbers that they are drawn from, without Python's lock."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from packer._images.extension import _native
-from packer._images.geometry import CROP, Crops
+from packer._images.geometry import CROP, Box, Crops
 from packer._images.operations import OPERATION, Operations
 from packer._table import Ints
 
-__all__ = ["ANY", "KINDS", "RULE", "RULES", "STEP", "choose", "choose_drawn", "decide", "uniforms"]
+__all__ = ["ANY", "KINDS", "RULE", "RULES", "STEP", "choose", "choose_drawn", "decide", "require_uniform", "uniforms"]
 
 KINDS = (
     *("resized", "resized by side", "center cut", "random cut", "random resized cut", "mirrored", "padded"),
     "random cut of v1",
 )
-"""What a step can do; `STEP` has the place in this tuple. The classes in packer.crops say what each is."""
+"""The kinds of steps; `STEP` has the index in this tuple. The classes in packer.crops document each."""
 
 STEP = np.dtype(
     [
@@ -31,7 +33,7 @@ STEP = np.dtype(
 """One step of a rule.
 
 ``kind``, ``randoms``, ``chosen``
-    A place in `KINDS`; how many random numbers an image needs, and how many are chosen by them.
+    An index into `KINDS`; how many random numbers an image needs, and how many are chosen by them.
 ``height``, ``width``, ``interpolation``, ``padding``, ``fill``
     Size and kind of the result, as in `packer._images.geometry.CROP`. The height of "resized by side" is that of
     the shorter side; height and width of "padded" are those that a smaller result gets.
@@ -44,7 +46,7 @@ STEP = np.dtype(
 """
 
 RULES = ("of table", "erasing")
-"""What a rule for operations can do; `RULE` has the place in this tuple. Each decides on one operation."""
+"""The kinds of rules for operations; `RULE` has the index in this tuple. Each decides on one operation."""
 
 ANY = -1
 """The strength of an operation, where a random number decides on it."""
@@ -58,7 +60,7 @@ RULE = np.dtype(
 """One rule of `decide`.
 
 ``kind``, ``randoms``
-    A place in `RULES`; how many random numbers an image needs.
+    An index into `RULES`; how many random numbers an image needs.
 ``table``, ``operations``, ``strengths``, ``strength``
     "of table" has them: the address of an (operations, strengths, 2) array of `OPERATION`, of both signs; and the place
     of the strength, or `ANY`.
@@ -89,6 +91,14 @@ def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> npt.NDArray[
     return numbers
 
 
+def require_uniform(random: npt.NDArray[np.float64], shape: tuple[int, ...]) -> None:
+    """Raise ValueError where a caller's random numbers have another shape, or are not in [0, 1)."""
+    if random.shape != shape:
+        raise ValueError(f"random has the shape {shape}, not {random.shape}")
+    if random.size and not (random.min() >= 0 and random.max() < 1):  # C believes it: they become places in tables
+        raise ValueError("random has numbers from 0 to before 1, and others were given")
+
+
 def _signed(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
@@ -109,7 +119,7 @@ def choose(
     Returns
     -------
     (N,) array of CROP, or None
-        None where an image is too small for a step, too large, or empty: Python chooses, and says so.
+        None if an image is too small for a step, too large, or empty: Python chooses, and says so.
     """
     crops = np.empty(len(heights), CROP)
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
@@ -117,6 +127,37 @@ def choose(
     sizes = heights.ctypes.data, widths.ctypes.data, len(heights)
     done = _native.choose(steps.ctypes.data, len(steps), *sizes, numbers.ctypes.data, stride, chosen, crops.ctypes.data)
     return crops if done else None
+
+
+class _OneImage(threading.local):
+    """The memory through which C chooses the crop of one image; a thread uses it again and again."""
+
+    def __init__(self) -> None:
+        self.size, self.crop = np.empty(2, np.int64), np.empty(CROP.itemsize // 8, np.int64)
+        self.numbers = np.empty(0)
+        self.at = self.size.ctypes.data, self.size.ctypes.data + 8
+        self.crop_at, self.numbers_at = self.crop.ctypes.data, 0
+
+    def hold(self, numbers: Sequence[float]) -> None:
+        if len(numbers) > len(self.numbers):
+            self.numbers = np.empty(len(numbers))
+            self.numbers_at = self.numbers.ctypes.data
+        self.numbers[: len(numbers)] = numbers
+
+
+_one = _OneImage()
+
+
+def choose_one(
+    steps: npt.NDArray[Any], height: int, width: int, numbers: Sequence[float], *, chosen: bool = False
+) -> Box | None:
+    """Choose the crop of one image, as `choose`; an array of one takes several times as long."""
+    one = _one
+    one.size[:] = height, width
+    one.hold(numbers)
+    sizes = *one.at, 1
+    done = _native.choose(steps.ctypes.data, len(steps), *sizes, one.numbers_at, len(numbers), chosen, one.crop_at)
+    return Box(*one.crop.tolist()) if done else None
 
 
 def choose_drawn(  # noqa: PLR0917
@@ -133,9 +174,9 @@ def choose_drawn(  # noqa: PLR0917
         What each of the next L numbers of a generator is if it is of a kind: of 32 bits; and then what each "random
         resized cut" draws, a share of the area and a ratio, and each "mirrored", a number in [0, 1).
     crops : (N,) array of CROP
-        Where the crops are written.
+        The output for the crops.
     done : int
-        How many images have their crop already.
+        Number of images that have their crop already.
 
     Returns
     -------
@@ -146,8 +187,8 @@ def choose_drawn(  # noqa: PLR0917
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
     counts = np.array([done, 0])
     sizes = heights.ctypes.data, widths.ctypes.data, len(heights)
-    places = numbers.ctypes.data, numbers.shape[1], counts.ctypes.data, crops.ctypes.data
-    if not _native.choose_drawn(steps.ctypes.data, len(steps), *sizes, *places):
+    draws = numbers.ctypes.data, numbers.shape[1], counts.ctypes.data, crops.ctypes.data
+    if not _native.choose_drawn(steps.ctypes.data, len(steps), *sizes, *draws):
         return None
     images, used = counts.tolist()
     return images, used
@@ -168,8 +209,8 @@ def decide(rules: npt.NDArray[Any], height: int, width: int, numbers: npt.NDArra
     """
     made = np.empty((len(numbers), len(rules)), OPERATION)
     numbers, stride = _rows(numbers)
-    place = numbers.ctypes.data, stride
-    _native.decide(rules.ctypes.data, len(rules), height, width, len(numbers), *place, made.ctypes.data)
+    draws = numbers.ctypes.data, stride
+    _native.decide(rules.ctypes.data, len(rules), height, width, len(numbers), *draws, made.ctypes.data)
     return made
 
 
