@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._formats.contract import NOTHING, Contents, Placed, Writer
+from packer._formats.contract import NOTHING, Contents, Locations, Placed, Writer
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, Spool
