@@ -176,20 +176,21 @@ class ContainerDescriptor(PluginDescriptor):
 
     def check(self) -> None:
         super().check()
-        self.fits_name([])
+        self.fits_name("")
 
     def fits_file(self, path: Path, head: bytes) -> bool:
         """Tell whether a file may be of this container, by its name and its first bytes."""
-        return self.fits_name([path.name]) or self.begins(head)
+        return self.fits_name(path.name) or self.begins(head)
 
-    def fits_directory(self, path: Path, names: Collection[str]) -> bool:
-        """Tell whether a directory that has entries of these names may be of this container."""
-        first = sorted(names)[:_LOOKED_AT] if self.below else []
-        return self.fits_name(names) or any(os.path.isfile(path / name / file) for name in first for file in self.below)
+    def fits_name(self, names: str) -> bool:
+        """Tell whether one of some names, a line each, has one of the suffixes, or is one of `names`."""
+        return self._pattern.search(names) is not None
 
-    def fits_name(self, names: Collection[str]) -> bool:
-        """Tell whether one of some names has one of the suffixes, or is one of `names`."""
-        return self._pattern.search("\n".join(names)) is not None  # a line is a name, or a part of one
+    def fits_below(self, path: Path, names: Collection[str]) -> bool:
+        """Tell whether one of the first directories in a directory with entries of these names has a file `below`."""
+        if not self.below:
+            return False
+        return any(os.path.isfile(path / name / file) for name in sorted(names)[:_LOOKED_AT] for file in self.below)
 
     def container(self) -> type[Container]:
         """Import and return the class; MissingDependencyError where that fails."""

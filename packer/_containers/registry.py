@@ -133,8 +133,8 @@ def container_of_file(path: Path) -> type[Container] | None:
     Errors as `ContainerDescriptor.container` and `Container.recognise_file`.
     """
     head = head_of(path)
-    for row in _in_order([path.name]):
-        if row.fits_file(path, head) and _answer(row, lambda kind: kind.recognise_file(path, head)):
+    for row in _fitting(path.name, lambda row: row.fits_file(path, head)):
+        if _answer(row, lambda kind: kind.recognise_file(path, head)):
             return row.container()
     return None
 
@@ -147,26 +147,27 @@ def containers_of_directory(
     Errors as `ContainerDescriptor.container` and `Container.recognise_directory`; unless `strict`, whatever refuses the
     directory is left out.
     """
-    for row in _in_order(names):
-        if row.fits_directory(path, names):
-            try:
-                files = _answer(row, lambda kind: kind.recognise_directory(path, names))
-            except (SourceError, MissingDependencyError):
-                if strict:
-                    raise
-                continue
-            if files:
-                yield row.container(), files
+    lines = "\n".join(names)
+    for row in _fitting(lines, lambda row: row.fits_name(lines) or row.fits_below(path, names)):
+        try:
+            files = _answer(row, lambda kind: kind.recognise_directory(path, names))
+        except (SourceError, MissingDependencyError):
+            if strict:
+                raise
+            continue
+        if files:
+            yield row.container(), files
 
 
-def _in_order(names: Collection[str]) -> Iterator[ContainerDescriptor]:
-    """Yield the containers in the order in which they are asked about a file, or a directory with these names."""
-    own = CONTAINERS.own.values()
-    by_name = any(row.fits_name(names) for row in own)
-    first = [] if by_name else [row for row in CONTAINERS.plugins.values() if row.fits_name(names)]
+def _fitting(names: str, fits: Callable[[ContainerDescriptor], bool]) -> Iterator[ContainerDescriptor]:
+    """Yield the containers that fit, in the order in which they are asked; `names` has a name a line."""
+    own = list(filter(fits, CONTAINERS.own.values()))
+    first = []
+    if not any(row.fits_name(names) for row in own):
+        first = [row for row in CONTAINERS.plugins.values() if row.fits_name(names)]
     yield from first
     yield from (row for row in own if not row.last)
-    yield from (row for row in CONTAINERS.plugins.values() if row not in first)
+    yield from (row for row in CONTAINERS.plugins.values() if row not in first and fits(row))
     yield from (row for row in own if row.last)
 
 
