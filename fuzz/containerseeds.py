@@ -274,21 +274,24 @@ def _images(root: Path) -> list[Seed]:
 
 
 def _pickled(root: Path) -> list[Seed]:
-    golden, serialized = test_pickledlmdb.golden, test_pickledlmdb.serialized
     sample = {"img": SMALL, "cat": 3, "name": "x", "sents": ["a"], "box": np.arange(3.0), "weight": 1.5}
     keys = [b"%d" % number for number in range(12)]
-    seeds = [
-        _lmdb(root, "serialized", [serialized((SMALL, 1), old=False), serialized((SMALL, 1), old=True)]),
-        _lmdb(root, "arrow", map(golden, ("tuple", "array", "collated")), [(b"__keys__", pickle.dumps(keys[:3]))]),
-        _lmdb(root, "arrow-dicts", [golden("dict")] * 2),
-        _lmdb(root, "python2", [test_pickledlmdb.python2((SMALL, 3))] * 12),
-        *_golden(root, "pickled"),
-    ]
+    seeds = [_lmdb(root, "python2", [test_pickledlmdb.python2((SMALL, 3))] * 12), *_golden(root, "pickled")]
     for protocol in range(6):
         listed = [(b"__keys__", pickle.dumps(keys, protocol)), (b"__len__", pickle.dumps(12, protocol))]
         seeds.append(_lmdb(root, f"pairs-{protocol}", [pickle.dumps((SMALL, 3), protocol)] * 12, listed))
         seeds.append(_lmdb(root, f"dicts-{protocol}", [pickle.dumps(sample, protocol)] * 4))
     return seeds
+
+
+def _serialized(root: Path) -> list[Seed]:
+    golden, serialized = test_pickledlmdb.golden, test_pickledlmdb.serialized
+    keys = [b"0", b"1", b"2"]
+    return [
+        _lmdb(root, "serialized", [serialized((SMALL, 1), old=False), serialized((SMALL, 1), old=True)]),
+        _lmdb(root, "arrow", map(golden, ("tuple", "array", "collated")), [(b"__keys__", pickle.dumps(keys))]),
+        _lmdb(root, "arrow-dicts", [golden("dict")] * 2),
+    ]
 
 
 def _pysodtoolbox(root: Path) -> list[Seed]:
@@ -344,6 +347,7 @@ SEEDS: dict[str, Callable[[Path], list[Seed]]] = {
     "images": _images,
     "text-recognition": _text_recognition,
     "pickled": _pickled,
+    "serialized": _serialized,
     "pysodtoolbox": _pysodtoolbox,
     "n5": _n5,
     "npy": _npy,

@@ -22,7 +22,7 @@ from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._packs.verify import Damage, verify
 from packer._sources import Source, pack_source
-from packer._sources.base import Files, ReadBuffer
+from packer._sources.base import FileColumn, ReadBuffer
 from packer._sources.pack import PackSource
 from packer._sources.sidecar_files import FileField
 from packer._storage.files import PatchFile
@@ -222,7 +222,7 @@ class _Origin:
         """Yield candidates for a value from the file beside an image: its content, and the result of converting it."""
         try:
             (path,) = FileField(field.name, field.kind, field.file).paths([name])
-            files = Files.of(field, self._source.root, [path])
+            files = FileColumn.of(field, self._source.root, [path])
             data, _ = ReadBuffer().read(os.path.join(self._source.root, path))
             stored = files.stored(data)
         except OSError as error:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from packer._account import Account
-from packer._containers.roles import add_candidates, label_key, one_hot, whole
+from packer._containers.roles import RoleNames, add_candidates, one_hot, whole
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from packer._containers.roles import add_candidates, label_key, one_hot, whole
     ],
 )
 def test_the_label_is_known_by_its_name(keys: list[str], known: tuple[str, ...], expected: str | None) -> None:
-    assert label_key(keys, known) == expected
+    assert RoleNames(labels=tuple(known)).label_among(keys) == expected
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import lmdb
 import pytest
 
 import packer
-from packer._containers.lmdb import Tree
+from packer._storage.lmdb_tree import Tree
 from packer._storage.packfile import PackFile
 from packer.errors import CorruptPackError, PackerError
 from tests.containers.lmdbs import entries_of, write_lmdb

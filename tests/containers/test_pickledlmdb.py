@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 import packer
-from packer._containers.arrow_serialize import deserialized, is_serialized
 from packer._containers.safe_pickle import Blob, unpickled
 from packer._formats import open_pack
 from packer._packs.verify import verify
 from packer._storage.packfile import PackFile
+from packer.contrib.arrow_serialize import deserialized, is_serialized
 from packer.errors import SourceError
 from tests.containers.lmdbs import masks, photos, write_lmdb
 from tests.making import packer as command

@@ -178,16 +178,18 @@ def _die() -> None:
 def with_fields(source: Source) -> Source:
     """Return the source with values of fields of several kinds, some large, some missing."""
     from packer._fields import Field
-    from packer._sources.base import Blobs, Numbers
+    from packer._sources.base import BlobColumn, NumberColumn
 
     count = range(len(source))
     return source.having(
-        Numbers(
+        NumberColumn(
             Field("age", "scalar", "float32"), np.arange(len(count), dtype="<f4") / 3, np.arange(len(count)) % 4 == 1
         ),
-        Blobs.of(Field("raw", "bytes"), (None if i % 5 == 0 else bytes([i]) * (700 * (i % 30)) for i in count)),
-        Numbers(Field("kind", "class", classes=("a", "b")), np.arange(len(count)) % 2, np.arange(len(count)) % 3 == 0),
-        Blobs.of(Field("caption", "text"), (b"ab" * (i % 3) for i in count)),
+        BlobColumn.of(Field("raw", "bytes"), (None if i % 5 == 0 else bytes([i]) * (700 * (i % 30)) for i in count)),
+        NumberColumn(
+            Field("kind", "class", classes=("a", "b")), np.arange(len(count)) % 2, np.arange(len(count)) % 3 == 0
+        ),
+        BlobColumn.of(Field("caption", "text"), (b"ab" * (i % 3) for i in count)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Values that ``pyarrow.serialize`` wrote, which pyarrow has no more: read without it.
+"""LMDB files whose values ``pyarrow.serialize`` wrote, which pyarrow has no more: read without it.
 
 16 bytes say how many tensors and buffers come after the rest. Then come two messages of Arrow's IPC format, a schema
 and a batch of one row, whose one column is a dense union: of numbers, of texts, of bytes, and of lists of such unions.
@@ -15,12 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from packer._containers.arrow import Table, int_at
+from packer._containers.arrow import FlatTable, int_at
 from packer._containers.contract import MOST_THINGS, Budget
+from packer._containers.lmdb import COUNTS, First, LMDBValue
+from packer._containers.pickle_lmdb import PickledLMDB
 from packer._containers.safe_pickle import HELD, Array, Blob, array_of
 from packer._storage.packfile import PackFile
 
-__all__ = ["deserialized", "is_serialized"]
+__all__ = ["SerializedLMDB", "deserialized", "is_serialized"]
 
 _HEADER = 16
 _MOST_METADATA = 1 << 20
@@ -34,6 +36,20 @@ _FIXED = {(_INT, 8): "<b", (_INT, 16): "<h", (_INT, 32): "<i", (_INT, 64): "<q",
 _TENSOR, _ARRAY, _BUFFER = "14", "15", "16"  # PythonType: numbers that count what comes after the batch
 _ALIGNED = 64
 _DTYPES = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f2", "f4", "f8"}
+
+
+class SerializedLMDB(PickledLMDB):
+    """LMDB files as of pickles, whose values or some of them pyarrow serialized; manifests call both by one name."""
+
+    @classmethod
+    def is_of(cls, first: First) -> bool:
+        return any(is_serialized(value.head()) for value in first.values if value.key not in COUNTS)
+
+    @classmethod
+    def read(cls, value: LMDBValue, most: int = MOST_THINGS) -> Any:
+        if is_serialized(value.head()):
+            return deserialized(value.file, value.offset, value.size, most)
+        return super().read(value, most)
 
 
 def is_serialized(head: bytes) -> bool:
@@ -122,7 +138,7 @@ class _Record:
             raise ValueError("a damaged value of pyarrow")
         column = (_schema if len(described.data) <= _MOST_CACHED else _schema.__wrapped__)(described.data)
         data, after, version, body = self._message(described.end)
-        message = Table(data, int_at(data, "<I", 0))
+        message = FlatTable(data, int_at(data, "<I", 0))
         if message.number(1, "<B") != _BATCH or not 0 <= body <= self._end - after:
             raise ValueError("a damaged value of pyarrow")
         batch = message.table(2)
@@ -147,7 +163,7 @@ class _Record:
         if length > _MOST_METADATA:
             raise ValueError("a damaged value of pyarrow")
         data, end = self._bytes(at + 4, length), at + 4 + length
-        message = Table(data, int_at(data, "<I", 0))
+        message = FlatTable(data, int_at(data, "<I", 0))
         return _Message(data, end + -(end - self._begin) % 8, message.number(0, "<h"), message.number(3, "<q"))
 
     def _place(self, of: _Type, lengths: Iterator[int], ranges: Iterator[tuple[int, int]], batch: _Batch) -> None:
@@ -216,7 +232,7 @@ class _Record:
         while len(self._arrays) <= number:
             self._arrays.append(self._next_array())
         data, start, body = self._arrays[number]
-        message = Table(data, int_at(data, "<I", 0))
+        message = FlatTable(data, int_at(data, "<I", 0))
         if message.number(1, "<B") != _TENSOR_MESSAGE:
             raise ValueError("a damaged value of pyarrow")
         return self._tensor(message.table(2), start, body)
@@ -230,7 +246,7 @@ class _Record:
             raise ValueError("a damaged value of pyarrow")
         return data, start, body
 
-    def _tensor(self, header: Table, start: int, body: int) -> Array:
+    def _tensor(self, header: FlatTable, start: int, body: int) -> Array:
         kind, of = header.number(0, "<B"), header.table(1)
         width = of.number(0, "<i" if kind == _INT else "<h")
         dtype = f"{'i' if of.number(1, '<B') else 'u'}{width // 8}" if kind == _INT else f"f{2 << width}"
@@ -279,7 +295,7 @@ class _Record:
 @functools.lru_cache(16)
 def _schema(data: bytes) -> _Type:
     """Return the type of the one column of a schema, given as a message: all samples of a file have few."""
-    message = Table(data, int_at(data, "<I", 0))
+    message = FlatTable(data, int_at(data, "<I", 0))
     if message.number(1, "<B") != _SCHEMA:
         raise ValueError("a damaged value of pyarrow")
     columns = [_type_of(one, itertools.count()) for one in itertools.islice(message.table(2).tables(1), 2)]
@@ -288,7 +304,7 @@ def _schema(data: bytes) -> _Type:
     return columns[0]
 
 
-def _type_of(described: Table, numbers: Iterator[int]) -> _Type:
+def _type_of(described: FlatTable, numbers: Iterator[int]) -> _Type:
     """Return the type that a field of a schema describes, and those below it."""
     number, kind, width, codes = next(numbers), described.number(2, "<B"), 0, []
     if number == _MOST_TYPES:
