@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from packer._images import jpeg as jpeg_header, native
 from packer._images.decode import DECODERS, apply_orientation, decode, fast_decoder, installed_decoders
 from packer.errors import ImageError, ImageTooLargeError
-from tests.images.drawn import (
+from tests.images.samples import (
     SIZES,
     SUBSAMPLINGS,
     VARIANTS,

@@ -19,7 +19,7 @@ from packer._images import decode, native, png
 from packer._images.depth import decode_to_8_bit
 from packer._images.probe import inspect
 from packer.errors import ImageError
-from tests.images.drawn import encoded, photo, png_chunk
+from tests.images.samples import encoded, photo, png_chunk
 from tests.images.tiffs import GREY, RGB, noise, tiff
 
 Numbers = npt.NDArray[Any]

@@ -15,7 +15,7 @@ from PIL import Image
 from packer._images import encode, native, opencv
 from packer._images.encode import encode_tiled, jpeg_encoder
 from packer._images.jpeg_tiles import annotate, read_tiles
-from tests.images.drawn import encoded, photo
+from tests.images.samples import encoded, photo
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")
 

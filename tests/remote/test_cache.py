@@ -18,7 +18,7 @@ from packer._storage.remote import blocks, cache
 from packer._storage.remote.cache import BLOCK, CacheNotice, Stretch
 from packer.testing.samples import draw_imagefolder
 from tests.making import content, packer_many
-from tests.remote.served import Served
+from tests.remote.fileserver import Served
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from packer.errors import CorruptPackError, DestinationError, OptionError, Packe
 from packer.testing.samples import draw_imagefolder
 from tests.golden import FIELDED
 from tests.making import SUFFIXES, packer_many
-from tests.remote.served import Served
+from tests.remote.fileserver import Served
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PACKS = sorted(path for path in GOLDEN.glob("schema-*/*.*") if path.suffix != ".json")

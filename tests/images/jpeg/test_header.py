@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from packer._images.jpeg import JPEGHeader, end_of_image, read_header
-from tests.images.drawn import (
+from tests.images.samples import (
     SIZES,
     SUBSAMPLINGS,
     VARIANTS,

@@ -24,7 +24,7 @@ from packer._images.extension import _native
 from packer._images.jpeg import segments as jpeg_segments
 from packer._images.jpeg_tiles import read_tiles, transcode
 from packer.errors import NotTileableError
-from tests.images.drawn import (
+from tests.images.samples import (
     SIZES,
     SUBSAMPLINGS,
     VARIANTS,
