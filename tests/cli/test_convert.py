@@ -24,14 +24,13 @@ from packer._images.encode import encode
 from packer._sources import imagefolder_source
 from packer.errors import printable
 from packer.testing.samples import draw_imagefolder
+from tests.conftest import Trees
 from tests.making import command, content, packer, packer_many, solid
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("tree")
-    draw_imagefolder(root, classes=3, per_class=6, size=(48, 64))
-    return root
+def tree(trees: Trees) -> Path:
+    return trees(classes=3, per_class=6, size=(48, 64))
 
 
 def run(*arguments: object, **options: Any) -> str:

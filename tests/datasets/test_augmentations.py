@@ -12,14 +12,11 @@ import pytest
 import torch
 
 from packer import Loader, RandomResizedCrop, augment, open_dataset
-from packer._conversion.convert import convert
-from packer._conversion.recipe import Recipe
 from packer._images.extension import _native
 from packer._images.operations import OPERATION
-from packer._sources import imagefolder_source
 from packer.samplers._random import uniforms
-from packer.testing.samples import draw_imagefolder
 from tests.augment.operation import operated
+from tests.conftest import NUMBERED
 
 pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler at the installation")
 
@@ -29,16 +26,7 @@ RECIPE = [
     augment.RandomApply([augment.ColorJitter(0.4, hue=0.1)]),
     augment.RandomErasing(),
 ]
-COUNT = 48
-CODECS = {"lmdb": Recipe(), "h5": Recipe("raw"), "pth": Recipe("webp")}  # what C decodes, copies and leaves to Python
-
-
-@pytest.fixture(scope="module", params=[*CODECS])
-def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("augmented")
-    draw_imagefolder(root / "tree", classes=COUNT, per_class=1, size=(40, 48))  # the label tells which sample it is
-    convert(imagefolder_source(root / "tree"), root / f"pack.{request.param}", recipe=CODECS[request.param])
-    return root / f"pack.{request.param}"
+COUNT = NUMBERED
 
 
 def images_of(loader: Any) -> dict[int, torch.Tensor]:

@@ -19,7 +19,8 @@ from packer.augment._boxes import moved_boxes, moved_keypoints
 from packer.crops._boxes import Moved
 from packer.testing.samples import torchvision
 from tests.augment.operation import operated, operation
-from tests.fieldpack import COUNT, packed
+from tests.conftest import FieldPacks
+from tests.fieldpack import COUNT
 
 torchvision()
 
@@ -35,8 +36,8 @@ COLOURS = [augment.ColorJitter(0.4, 0.4), augment.RandomErasing(1), augment.Rand
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return packed(tmp_path_factory.mktemp("moved") / "pack.lmdb")
+def pack(field_packs: FieldPacks) -> Path:
+    return field_packs(".lmdb")
 
 
 def sizes_of(count: int) -> Any:

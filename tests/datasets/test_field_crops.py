@@ -14,7 +14,8 @@ import packer
 from packer import CenterCrop, Compose, Pad, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, open_dataset
 from packer._images.geometry import CROP, Box
 from packer.testing.samples import torchvision
-from tests.fieldpack import COUNT, packed, sample
+from tests.conftest import FieldPacks
+from tests.fieldpack import COUNT, sample
 
 torchvision()
 
@@ -33,8 +34,8 @@ CROPS = [
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return packed(tmp_path_factory.mktemp("cropped") / "pack.pth")
+def pack(field_packs: FieldPacks) -> Path:
+    return field_packs(".pth")
 
 
 def cut(dataset: Any, number: int) -> Box:

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 import packer
 from packer import ImageError, open_dataset
 from packer.testing.samples import torchvision
+from tests.conftest import FieldPacks
 from tests.fieldpack import COUNT, KINDS, packed, sample, size_of
 from tests.making import SUFFIXES
 
@@ -25,8 +26,8 @@ torchvision()
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return packed(tmp_path_factory.mktemp("fields") / "pack.lmdb")
+def pack(field_packs: FieldPacks) -> Path:
+    return field_packs(".lmdb")
 
 
 def take_all(items: list[Any]) -> list[Any]:

@@ -23,14 +23,13 @@ from torchvision.transforms import PILToTensor
 import packer
 from packer import Loader, open_dataset, stage
 from packer.testing.samples import draw_imagefolder
+from tests.conftest import Trees
 from tests.sources.test_index import bag
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("images") / "photos"
-    draw_imagefolder(root, classes=3, per_class=4, size=(60, 80))
-    return root
+def tree(trees: Trees) -> Path:
+    return trees(classes=3, per_class=4, size=(60, 80))
 
 
 def pixels(dataset: object) -> list[tuple[bytes, int]]:
@@ -137,7 +136,7 @@ def test_an_index_of_other_files_is_neither_used_nor_removed(tree: Path, tmp_pat
     other, kept, pack = tmp_path / "other", tmp_path / "kept.index", tmp_path / "mine.wds"
     draw_imagefolder(other, classes=3, per_class=4, size=(60, 80), seed=5)
     open_dataset(tree, index=kept).close()
-    with pytest.raises(packer.SourceError, match=r"kept\.index: is the index of files in .*photos"):
+    with pytest.raises(packer.SourceError, match=r"kept\.index: is the index of files in .*trees"):
         open_dataset(other, index=kept)
     packer.convert(tree, pack)
     copied = stage(kept, tmp_path / "fast")

@@ -38,16 +38,14 @@ from packer._sources import imagefolder_source
 from packer._storage.locks import try_lock
 from packer._table import Sample
 from packer.errors import DestinationError, NotAPackError, PackError
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Trees
 from tests.loader.rank import stage_and_look
 from tests.making import SUFFIXES, without_root_powers, write_pack
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("staging") / "tree"
-    draw_imagefolder(root, classes=2, per_class=4, size=(40, 48))
-    return root
+def tree(trees: Trees) -> Path:
+    return trees(classes=2, per_class=4, size=(40, 48))
 
 
 @pytest.fixture(params=["lmdb", "h5", "pth"])

@@ -12,14 +12,10 @@ import torch
 
 import packer
 from packer import CenterCrop, Loader, Pad, RandomResizedCrop, View, augment, open_dataset
-from packer._conversion.convert import convert
-from packer._conversion.recipe import Recipe
 from packer._datasets.batch_decoder import _BETWEEN_VIEWS
 from packer._images.extension import _native
-from packer._sources import imagefolder_source
 from packer.errors import CorruptPackError
-from packer.testing.samples import draw_imagefolder
-from tests.fieldpack import packed
+from tests.conftest import NUMBERED, FieldPacks
 
 pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler at the installation")
 
@@ -29,16 +25,7 @@ VIEWS = [
     View([RandomResizedCrop(32, scale=(0.4, 1)), Pad(1)], [*JITTER, augment.RandomSolarize(128, 0.5)]),
     *[View(RandomResizedCrop(16, scale=(0.05, 0.4)))] * 3,
 ]
-COUNT = 20
-CODECS = {"lmdb": Recipe(), "h5": Recipe("raw"), "pth": Recipe("webp")}  # what C decodes, copies and leaves to Python
-
-
-@pytest.fixture(scope="module", params=[*CODECS])
-def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("views")
-    draw_imagefolder(root / "tree", classes=COUNT, per_class=1, size=(40, 48))  # the label tells which sample it is
-    convert(imagefolder_source(root / "tree"), root / f"pack.{request.param}", recipe=CODECS[request.param])
-    return root / f"pack.{request.param}"
+COUNT = NUMBERED
 
 
 def images_of(dataset: Any) -> list[tuple[torch.Tensor, ...]]:
@@ -198,19 +185,16 @@ def test_a_damaged_sample_is_an_error_or_replaced(pack: Path, tmp_path: Path) ->
     assert same([tuple(view[0] for view in views), tuple(view[4] for view in views)], [good[0], good[4]])
 
 
-@pytest.fixture(scope="module")
-def fielded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return packed(tmp_path_factory.mktemp("fielded") / "pack.lmdb")
-
-
-def test_fields_that_no_crop_changes_go_with_views(fielded: Path) -> None:
+def test_fields_that_no_crop_changes_go_with_views(field_packs: FieldPacks) -> None:
     names = ("image", "label", "index", "name", "caption", "embedding", "seen")
-    dataset = open_dataset(fielded, fields=names, views=VIEWS, seed=1)
-    plain = open_dataset(fielded, views=VIEWS, seed=1)
+    dataset = open_dataset(field_packs(".lmdb"), fields=names, views=VIEWS, seed=1)
+    plain = open_dataset(field_packs(".lmdb"), views=VIEWS, seed=1)
     item = dataset[3]
     assert same([item["image"]], [plain[3][0]])
     assert (item["caption"], item["name"], item["index"]) == ("sample 3", "03.png", 3)
-    items = open_dataset(fielded, fields=names, views=VIEWS, seed=1, output="tensor", transform=torch.nn.Identity())
+    items = open_dataset(
+        field_packs(".lmdb"), fields=names, views=VIEWS, seed=1, output="tensor", transform=torch.nn.Identity()
+    )
     for source, options in ((dataset, {}), (dataset, {"processes": 1}), (items, {})):
         source.set_epoch(0)
         batch = next(iter(Loader(source, 5, **options)))
@@ -220,15 +204,15 @@ def test_fields_that_no_crop_changes_go_with_views(fielded: Path) -> None:
         assert batch["caption"][3] == "sample 3"
 
 
-def test_views_of_different_sizes_are_items_and_no_batch(fielded: Path) -> None:
-    dataset = open_dataset(fielded, views=[VIEWS[0], View(packer.Resize(20))], seed=1)
+def test_views_of_different_sizes_are_items_and_no_batch(field_packs: FieldPacks) -> None:
+    dataset = open_dataset(field_packs(".lmdb"), views=[VIEWS[0], View(packer.Resize(20))], seed=1)
     assert [tuple(view.shape) for view in dataset[0][0]] == [(3, 32, 32), (3, 20, 30)]
     assert dataset[4][0][1].shape == (3, 20, 25)
     with pytest.raises(ValueError, match="different shapes"):
         list(Loader(dataset, 5))
 
 
-def test_what_views_cannot_do_is_refused(pack: Path, fielded: Path) -> None:
+def test_what_views_cannot_do_is_refused(pack: Path, field_packs: FieldPacks) -> None:
     for views in (VIEWS[0], [], [VIEWS[0].crop], "ab"):
         with pytest.raises(TypeError, match="views is a list of views"):
             open_dataset(pack, views=views)  # type: ignore[arg-type]
@@ -253,7 +237,7 @@ def test_what_views_cannot_do_is_refused(pack: Path, fielded: Path) -> None:
             setattr(dataset, name, value)
     for fields in (("image", "mask"), ("image", "boxes"), "all"):
         with pytest.raises(ValueError, match="several images of a sample"):
-            open_dataset(fielded, fields=fields, views=VIEWS)
+            open_dataset(field_packs(".lmdb"), fields=fields, views=VIEWS)
 
 
 def test_what_a_loader_does_to_one_image_of_each_is_refused_of_views(pack: Path) -> None:

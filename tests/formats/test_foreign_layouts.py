@@ -19,7 +19,7 @@ from packer._packs.verify import verify
 from packer._sources import Source, imagefolder_source
 from packer.errors import DestinationError, OptionError
 from packer.testing.conformance import flip
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Trees
 from tests.faults.crashes import with_fields
 from tests.making import content
 
@@ -45,10 +45,8 @@ layouts = pytest.mark.parametrize("format", LAYOUTS)
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("layouts") / "tree"
-    draw_imagefolder(root, classes=3, per_class=4, size=(40, 50))
-    return root
+def tree(trees: Trees) -> Path:
+    return trees(classes=3, per_class=4, size=(40, 50))
 
 
 @pytest.fixture(scope="module")

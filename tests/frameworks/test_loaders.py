@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DistributedSampler
 
 import packer
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 
 COUNT = 10
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
@@ -25,12 +25,8 @@ pytestmark = pytest.mark.filterwarnings("default")  # of frameworks, which warn 
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a pack whose images have one class each, so that a label names its image."""
-    root = tmp_path_factory.mktemp("loaders")
-    draw_imagefolder(root / "tree", classes=COUNT, per_class=1, size=(24, 32))
-    packer.convert(root / "tree", root / "train.lmdb")
-    return root / "train.lmdb"
+def pack(trees: Trees, packs: Packs) -> Path:
+    return packs(trees(classes=COUNT, per_class=1, size=(24, 32)))
 
 
 @pytest.fixture(params=["DataLoader", "Loader"])

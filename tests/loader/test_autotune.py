@@ -13,24 +13,13 @@ import pytest
 import torch
 
 from packer import Loader, open_dataset
-from packer._conversion.convert import convert
 from packer._loader import autotune
 from packer._loader.autotune import Race, thread_counts
-from packer._sources import imagefolder_source
 from packer._storage.system import available_cpus
 from packer.crops import RandomResizedCrop
 from packer.samplers import WeightedSampler
-from packer.testing.samples import draw_imagefolder
 
 SIZE, BATCH, LENGTH = 40, 2, 603
-
-
-@pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("choice")
-    draw_imagefolder(root / "tree", classes=SIZE, per_class=1, size=(24, 32))  # the label tells which sample it is
-    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
-    return root / "pack.lmdb"
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ from packer import DataLoader, open_dataset
 from packer.errors import CorruptPackError, WorkerError
 from packer.samplers import BalancedSampler, ShuffleSampler, WeightedSampler
 from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 
 COUNT = 23
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -32,11 +33,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  #
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("dataloader")
-    draw_imagefolder(root / "tree", classes=1, per_class=COUNT, size=(40, 50))
-    packer.convert(root / "tree", root / "pack.lmdb")
-    return root / "pack.lmdb"
+def pack(trees: Trees, packs: Packs) -> Path:
+    return packs(trees(classes=1, per_class=COUNT, size=(40, 50)))
 
 
 @pytest.fixture(scope="module")

@@ -9,23 +9,13 @@ import pytest
 import torch
 
 from packer import Loader, RandomResizedCrop, augment, open_dataset
-from packer._conversion.convert import convert
 from packer._images.extension import _native
-from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import NUMBERED
 
 CROP = RandomResizedCrop(32, flip=0.5)
 RECIPE = [augment.TrivialAugmentWide(), augment.RandomErasing(1)]
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=[needs_cuda, pytest.mark.cuda])]
-
-
-@pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("on-device")
-    draw_imagefolder(root / "tree", classes=4, per_class=5, size=(40, 48))
-    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
-    return root / "pack.lmdb"
 
 
 def batches(pack: Path, device: str, augment_on: str, views: bool = False, **options: Any) -> list[Any]:
@@ -58,7 +48,7 @@ def test_the_device_makes_the_pixels_of_the_threads_or_levels_beside_them(pack: 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_numbers_and_mixtures_come_after_augmentation(pack: Path, device: str) -> None:
-    normalize, mix = ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)), augment.MixUp(num_classes=4)
+    normalize, mix = ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)), augment.MixUp(num_classes=NUMBERED)
     options: dict[str, Any] = {"normalize": normalize, "mix": mix, "seed": 2}
     expected = batches(pack, device, "threads", **options)
     found = batches(pack, device, "device", **options)

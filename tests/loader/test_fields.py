@@ -19,6 +19,7 @@ from packer._formats import FORMATS
 from packer._loader.prefetch import map_tensors
 from packer._table import Sample
 from packer.testing.samples import FIELDS as FIELDS_OF_PACKS, write_pack
+from tests.conftest import FieldPacks
 from tests.fieldpack import CLASSES, COUNT, KINDS, packed, sample
 
 FIELDS = (
@@ -45,8 +46,8 @@ SETTINGS: Any = {
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return packed(tmp_path_factory.mktemp("batches") / "pack.h5")
+def pack(field_packs: FieldPacks) -> Path:
+    return field_packs(".h5")
 
 
 def cloned(batch: dict[str, Any]) -> dict[str, Any]:

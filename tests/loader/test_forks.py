@@ -10,10 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from packer._conversion.convert import convert
-from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
-
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
 
 SCRIPT = """
@@ -95,14 +91,6 @@ if __name__ == "__main__":
     print(same(passed(loader), expected), flush=True)
     print(before <= {child.pid for child in psutil.Process().children()}, flush=True)  # the same processes
 """
-
-
-@pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("forks")
-    draw_imagefolder(root / "tree", classes=30, per_class=1, size=(40, 48))
-    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
-    return root / "pack.lmdb"
 
 
 ON_CUDA = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]

@@ -25,16 +25,14 @@ from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError
 from packer.samplers import BlockShuffleSampler, SequentialSampler, ShuffleSampler
 from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 
 CROP = RandomResizedCrop(32, flip=0.5)
 
 
 @pytest.fixture(scope="module", params=["keep", "raw"])
-def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("loader")
-    draw_imagefolder(root / "tree", classes=4, per_class=13, size=(60, 80))
-    convert(imagefolder_source(root / "tree"), root / "pack.lmdb", recipe=Recipe(request.param))
-    return root / "pack.lmdb"
+def pack(request: pytest.FixtureRequest, trees: Trees, packs: Packs) -> Path:
+    return packs(trees(classes=4, per_class=13, size=(60, 80)), recipe=Recipe(request.param))
 
 
 def batches(loader: Any) -> list[tuple[torch.Tensor, list[int]]]:

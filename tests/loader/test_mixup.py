@@ -10,14 +10,12 @@ import pytest
 import torch
 
 from packer import Loader, RandomResizedCrop, View, augment, open_dataset
-from packer._conversion.convert import convert
 from packer._datasets.preparation import drawing_from
 from packer._images.numbers import Mixture
 from packer._loader.batch import How
 from packer._loader.prefetch import Normalizer, Unfinished
-from packer._sources import imagefolder_source
 from packer.augment._mixup import mixed_images, mixed_labels
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 
 pytest.importorskip("packer.testing.samples").torchvision()
 from torchvision.transforms import v2  # noqa: E402
@@ -31,11 +29,8 @@ JITTER = v2.Compose([v2.RandomPhotometricDistort(p=0.9), v2.RandomApply([v2.Gaus
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("mixed")
-    draw_imagefolder(root / "tree", classes=COUNT, per_class=1, size=(40, 48))
-    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
-    return root / "pack.lmdb"
+def pack(trees: Trees, packs: Packs) -> Path:
+    return packs(trees(classes=COUNT, per_class=1, size=(40, 48)))
 
 
 def opened(pack: Path, **settings: Any) -> Any:

@@ -32,6 +32,7 @@ from packer._sources import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
 from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 from tests.making import SUFFIXES
 
 CROP = RandomResizedCrop(32, flip=0.5)
@@ -39,20 +40,17 @@ BATCH = 7
 
 
 @pytest.fixture(scope="module")
-def packs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("workers")
-    draw_imagefolder(root / "tree", classes=4, per_class=13, size=(60, 80))
-    paths = {format: root / f"pack{suffix}" for format, suffix in SUFFIXES.items()}
-    for path in paths.values():
-        convert(imagefolder_source(root / "tree"), path)
-    convert(imagefolder_source(root / "tree"), root / "raw.lmdb", recipe=Recipe("raw"))
-    return {**paths, "raw": root / "raw.lmdb"}
+def photo_packs(trees: Trees, packs: Packs) -> dict[str, Path]:
+    tree = trees(classes=4, per_class=13, size=(60, 80))
+    return {**{format: packs(tree, format) for format in SUFFIXES}, "raw": packs(tree, recipe=Recipe("raw"))}
 
 
 @pytest.fixture(scope="module")
-def loader(packs: dict[str, Path]) -> Loader:
+def loader(photo_packs: dict[str, Path]) -> Loader:
     """Return a loader whose two processes all tests of the module use: starting them takes seconds."""
-    return Loader(open_dataset(packs["lmdb"], crop=CROP, seed=0), BATCH, shuffle=True, seed=0, threads=3, processes=2)
+    return Loader(
+        open_dataset(photo_packs["lmdb"], crop=CROP, seed=0), BATCH, shuffle=True, seed=0, threads=3, processes=2
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -89,8 +87,8 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("pack", [*SUFFIXES, "raw"])
-def test_batches_are_those_of_threads(packs: dict[str, Path], loader: Loader, pack: str) -> None:
-    loader.dataset = open_dataset(packs[pack], crop=CROP, seed=0)
+def test_batches_are_those_of_threads(photo_packs: dict[str, Path], loader: Loader, pack: str) -> None:
+    loader.dataset = open_dataset(photo_packs[pack], crop=CROP, seed=0)
     expected = Loader(loader.dataset, BATCH, shuffle=True, seed=0, threads=1)
     for _ in range(2):
         assert same(batches(loader), batches(expected))
@@ -98,11 +96,11 @@ def test_batches_are_those_of_threads(packs: dict[str, Path], loader: Loader, pa
 
 @pytest.mark.parametrize(("processes", "memfd"), [(1, False), (3, True)])
 def test_their_number_changes_nothing(
-    packs: dict[str, Path], processes: int, memfd: bool, monkeypatch: pytest.MonkeyPatch
+    photo_packs: dict[str, Path], processes: int, memfd: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not memfd:  # as on a system that is not Linux
         monkeypatch.delattr(os, "memfd_create", raising=False)
-    dataset = open_dataset(packs["lmdb"], crop=CROP, seed=0)
+    dataset = open_dataset(photo_packs["lmdb"], crop=CROP, seed=0)
     loader = Loader(dataset, 10, shuffle=True, seed=0, threads=2, processes=processes, prefetch=0)
     assert same(batches(loader), batches(Loader(dataset, 10, shuffle=True, seed=0)))
     assert len(workers()) >= processes
@@ -149,7 +147,7 @@ def test_batches_that_are_kept_do_not_change(loader: Loader) -> None:
     assert torch.equal(view, pixels)
 
 
-def test_resuming(packs: dict[str, Path], loader: Loader) -> None:
+def test_resuming(photo_packs: dict[str, Path], loader: Loader) -> None:
     expected = batches(loader)
     loader.set_epoch(0)
     iterator = iter(loader)
@@ -157,7 +155,7 @@ def test_resuming(packs: dict[str, Path], loader: Loader) -> None:
         next(iterator)
     state = pickle.loads(pickle.dumps(loader.state_dict()))
     iterator.close()
-    threads = Loader(open_dataset(packs["lmdb"], crop=CROP, seed=0), BATCH, shuffle=True, seed=0)
+    threads = Loader(open_dataset(photo_packs["lmdb"], crop=CROP, seed=0), BATCH, shuffle=True, seed=0)
     for resumed in (threads, loader):
         resumed.load_state_dict(state)
         assert same(batches(resumed), expected[3:])
@@ -167,10 +165,10 @@ def shrink(image: Any) -> torch.Tensor:
     return torch.from_numpy(np.array(image.resize((20, 10)))).permute(2, 0, 1)
 
 
-def test_items_that_are_made_and_collated(packs: dict[str, Path], loader: Loader) -> None:
-    loader.dataset, loader.transform = open_dataset(packs["hdf5"], output="pil"), shrink
+def test_items_that_are_made_and_collated(photo_packs: dict[str, Path], loader: Loader) -> None:
+    loader.dataset, loader.transform = open_dataset(photo_packs["hdf5"], output="pil"), shrink
     assert same(batches(loader), batches(Loader(loader.dataset, BATCH, shuffle=True, seed=0, transform=shrink)))
-    loader.dataset, loader.transform, loader.collate_fn = open_dataset(packs["pth"], crop=Compose([])), None, list
+    loader.dataset, loader.transform, loader.collate_fn = open_dataset(photo_packs["pth"], crop=Compose([])), None, list
     loader.set_epoch(0)
     expected = Loader(loader.dataset, BATCH, shuffle=True, seed=0, collate_fn=list)
     for items, others in zip(loader, expected, strict=True):
@@ -214,16 +212,16 @@ class Unreadable:
     ],
 )
 def test_errors_of_transforms_arrive(
-    packs: dict[str, Path], loader: Loader, transform: Any, error: Any, text: str
+    photo_packs: dict[str, Path], loader: Loader, transform: Any, error: Any, text: str
 ) -> None:
-    loader.dataset, loader.transform = open_dataset(packs["lmdb"], output="numpy"), transform
+    loader.dataset, loader.transform = open_dataset(photo_packs["lmdb"], output="numpy"), transform
     with pytest.raises(error, match=text):
         batches(loader)
-    loader.dataset, loader.transform = open_dataset(packs["lmdb"], crop=CROP, seed=0), None
+    loader.dataset, loader.transform = open_dataset(photo_packs["lmdb"], crop=CROP, seed=0), None
     assert len(batches(loader)) == 8
 
 
-def test_a_dataset_that_cannot_be_handed_over(packs: dict[str, Path], loader: Loader) -> None:
+def test_a_dataset_that_cannot_be_handed_over(photo_packs: dict[str, Path], loader: Loader) -> None:
     for name in ("transform", "batch_transform"):
         setattr(loader, name, lambda image: image)
         with pytest.raises(TypeError, match=f"pickles the {name}.*or leave out processes="):
@@ -286,12 +284,12 @@ def test_abandoned_epochs_leave_nothing_behind(loader: Loader) -> None:
     assert shared() <= named
 
 
-def test_a_loader_that_is_no_longer_held_leaves_nothing_behind(packs: dict[str, Path], loader: Loader) -> None:
+def test_a_loader_that_is_no_longer_held_leaves_nothing_behind(photo_packs: dict[str, Path], loader: Loader) -> None:
     process = psutil.Process()
     batches(loader)
     gc.collect()
     before = threading.active_count(), process.num_fds(), len(process.children())
-    other = Loader(open_dataset(packs["lmdb"], crop=CROP, seed=0), BATCH, threads=1, processes=1)
+    other = Loader(open_dataset(photo_packs["lmdb"], crop=CROP, seed=0), BATCH, threads=1, processes=1)
     iterator = iter(other)
     images, _ = next(iterator)
     pixels = images.clone()
@@ -326,11 +324,11 @@ if __name__ == "__main__":
 """
 
 
-def test_nothing_is_left_when_the_program_ends(packs: dict[str, Path], tmp_path: Path) -> None:
+def test_nothing_is_left_when_the_program_ends(photo_packs: dict[str, Path], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     with contextlib.ExitStack() as stack:
-        programs = {how: start(script, packs["lmdb"], how, stack) for how in ("exit", "interrupt", "kill")}
+        programs = {how: start(script, photo_packs["lmdb"], how, stack) for how in ("exit", "interrupt", "kill")}
         for how, program in programs.items():
             assert program.stdin is not None
             assert program.stdout is not None
@@ -394,10 +392,10 @@ def start(script: Path, pack: Path, how: str, stack: contextlib.ExitStack) -> su
     return program
 
 
-def test_a_script_without_a_main_block_is_told_so(packs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_script_without_a_main_block_is_told_so(photo_packs: dict[str, Path], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace('__name__ == "__main__"', "True"))
-    line = [sys.executable, script, packs["lmdb"], "exit"]
+    line = [sys.executable, script, photo_packs["lmdb"], "exit"]
     result = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert "WorkerError: a worker process of the Loader" in result.stderr
@@ -422,8 +420,8 @@ def test_a_slot_is_free_when_no_view_is_left() -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("device", ["cuda", None])
-def test_page_locked_batches(packs: dict[str, Path], device: str | None) -> None:
-    dataset = open_dataset(packs["lmdb"], crop=CROP, seed=0)
+def test_page_locked_batches(photo_packs: dict[str, Path], device: str | None) -> None:
+    dataset = open_dataset(photo_packs["lmdb"], crop=CROP, seed=0)
     loader = Loader(dataset, 10, shuffle=True, seed=0, threads=2, processes=2, device=device, pin_memory=True)
     expected = batches(Loader(dataset, 10, shuffle=True, seed=0))
     made = [(images, labels.tolist()) for images, labels in loader]
@@ -433,6 +431,6 @@ def test_page_locked_batches(packs: dict[str, Path], device: str | None) -> None
         assert labels == more
 
 
-def test_bad_arguments(packs: dict[str, Path]) -> None:
+def test_bad_arguments(photo_packs: dict[str, Path]) -> None:
     with pytest.raises(ValueError, match="processes"):
-        Loader(open_dataset(packs["lmdb"], crop=CROP, seed=0), 4, processes=-1)
+        Loader(open_dataset(photo_packs["lmdb"], crop=CROP, seed=0), 4, processes=-1)

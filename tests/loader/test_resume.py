@@ -14,25 +14,14 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from torch.utils.data import DistributedSampler, WeightedRandomSampler
 
 from packer import open_dataset
-from packer._conversion.convert import convert
 from packer._loader.loader import Loader
 from packer._loader.prefetch import BackgroundPrefetcher, CUDAPrefetcher
-from packer._sources import imagefolder_source
 from packer.augment import CutMix, RandomErasing
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
-from packer.testing.samples import draw_imagefolder
 
 CROP = RandomResizedCrop(16, flip=0.5)
 SIZE = 40
-
-
-@pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("resuming")
-    draw_imagefolder(root / "tree", classes=SIZE, per_class=1, size=(40, 48))  # the label tells which sample it is
-    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
-    return root / "pack.lmdb"
 
 
 def batches(loader: Any) -> list[tuple[torch.Tensor, list[int]]]:

@@ -13,20 +13,9 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from packer import Loader, RandomResizedCrop, open_dataset
-from packer._conversion.convert import convert
-from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
 
 SIZE = 40
 CROP = RandomResizedCrop(16, flip=0.5)
-
-
-@pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("random")
-    draw_imagefolder(root / "tree", classes=4, per_class=SIZE // 4, size=(60, 80))
-    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
-    return root / "pack.lmdb"
 
 
 class Numbered(torch.utils.data.Dataset[Any]):

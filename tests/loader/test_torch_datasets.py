@@ -10,25 +10,18 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
 
 from packer import CenterCrop, Loader, RandomResizedCrop, ShuffleSampler, open_dataset
-from packer._conversion.convert import convert
-from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 
 
 @pytest.fixture(scope="module")
-def packs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    root = tmp_path_factory.mktemp("joined")
-    made = []
-    for number, suffix in enumerate((".lmdb", ".h5")):
-        draw_imagefolder(root / f"tree{number}", classes=3, per_class=5, size=(40, 50), seed=number)
-        made.append(root / f"pack{number}{suffix}")
-        convert(imagefolder_source(root / f"tree{number}"), made[-1])
-    return made[0], made[1]
+def two_packs(trees: Trees, packs: Packs) -> tuple[Path, Path]:
+    first, second = (trees(classes=3, per_class=5, size=(40, 50), seed=seed) for seed in range(2))
+    return packs(first), packs(second, "hdf5")
 
 
-def joined(packs: tuple[Path, Path], **settings: Any) -> list[Any]:
+def joined(two_packs: tuple[Path, Path], **settings: Any) -> list[Any]:
     """Return what torch makes of two datasets in some ways, each in the other."""
-    one, other = (open_dataset(path, **settings) for path in packs)
+    one, other = (open_dataset(path, **settings) for path in two_packs)
     train, _ = random_split(one, [10, 5], torch.Generator().manual_seed(0))
     both = ConcatDataset([one, other])
     return [
@@ -57,34 +50,34 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("number", range(7))
 @pytest.mark.parametrize("settings", [{"crop": CenterCrop(16)}, {"crop": CenterCrop(16), "transform": torch.clone}])
-def test_a_loader_gives_the_items(number: int, settings: dict[str, Any], packs: tuple[Path, Path]) -> None:
-    dataset = joined(packs, output="tensor", **settings)[number]
+def test_a_loader_gives_the_items(number: int, settings: dict[str, Any], two_packs: tuple[Path, Path]) -> None:
+    dataset = joined(two_packs, output="tensor", **settings)[number]
     expected = items(DataLoader(dataset, 4))
     assert len(Loader(dataset, 4)) == -(-len(dataset) // 4)
     assert same(items(Loader(dataset, 4)), expected)
 
 
-def test_processes_read_joined_datasets(packs: tuple[Path, Path]) -> None:
-    dataset = joined(packs, crop=CenterCrop(16))[5]
+def test_processes_read_joined_datasets(two_packs: tuple[Path, Path]) -> None:
+    dataset = joined(two_packs, crop=CenterCrop(16))[5]
     with Loader(dataset, 8, threads=2, processes=2) as loader:
         assert same(items(loader), items(DataLoader(dataset, 8)))
 
 
-def test_samples_keep_the_crops_that_they_have_in_the_whole(packs: tuple[Path, Path]) -> None:
-    dataset = open_dataset(packs[0], crop=RandomResizedCrop(16), seed=3)
+def test_samples_keep_the_crops_that_they_have_in_the_whole(two_packs: tuple[Path, Path]) -> None:
+    dataset = open_dataset(two_packs[0], crop=RandomResizedCrop(16), seed=3)
     whole, part = items(Loader(dataset, 15)), items(Loader(Subset(dataset, [3, 1, 14]), 3))
     assert same(part, [whole[3], whole[1], whole[14]])
 
 
-def test_datasets_that_are_joined_get_crops_of_their_own(packs: tuple[Path, Path]) -> None:
-    dataset = ConcatDataset([open_dataset(packs[0], crop=RandomResizedCrop(16)) for _ in range(2)])
+def test_datasets_that_are_joined_get_crops_of_their_own(two_packs: tuple[Path, Path]) -> None:
+    dataset = ConcatDataset([open_dataset(two_packs[0], crop=RandomResizedCrop(16)) for _ in range(2)])
     images = [image for image, _ in items(Loader(dataset, 10, seed=1))]
     assert not any(torch.equal(one, other) for one, other in zip(images[:15], images[15:], strict=True))
 
 
-def test_resuming_a_part(packs: tuple[Path, Path]) -> None:
+def test_resuming_a_part(two_packs: tuple[Path, Path]) -> None:
     def loader(number: int = 1) -> Loader:
-        return Loader(joined(packs, crop=RandomResizedCrop(16))[number], 2, shuffle=True)
+        return Loader(joined(two_packs, crop=RandomResizedCrop(16))[number], 2, shuffle=True)
 
     begun = loader()
     iterator = iter(begun)
@@ -95,11 +88,11 @@ def test_resuming_a_part(packs: tuple[Path, Path]) -> None:
     resumed.load_state_dict(state)
     assert same(items(resumed), rest)
     with pytest.raises(ValueError, match="the state is of another run: its pack is"):
-        Loader(open_dataset(packs[0], crop=RandomResizedCrop(16))[:10], 2, shuffle=True).load_state_dict(state)
+        Loader(open_dataset(two_packs[0], crop=RandomResizedCrop(16))[:10], 2, shuffle=True).load_state_dict(state)
 
 
-def test_a_state_of_another_pack_or_batch_size_is_refused(packs: tuple[Path, Path]) -> None:
-    first, second = (open_dataset(path, crop=CenterCrop(16)) for path in packs)
+def test_a_state_of_another_pack_or_batch_size_is_refused(two_packs: tuple[Path, Path]) -> None:
+    first, second = (open_dataset(path, crop=CenterCrop(16)) for path in two_packs)
     state = Loader(first, 4, shuffle=True).state_dict()
     loader = Loader(second, 4, shuffle=True)
     before = loader.state_dict()
@@ -113,11 +106,11 @@ def test_a_state_of_another_pack_or_batch_size_is_refused(packs: tuple[Path, Pat
     assert list(other.sampler) == list(ShuffleSampler(15, seed=state["sampler"]["seed"]))
 
 
-def test_a_pack_in_another_format_continues(packs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_pack_in_another_format_continues(two_packs: tuple[Path, Path], tmp_path: Path) -> None:
     import packer
 
-    packer.convert(packs[0], tmp_path / "pack.pth")
-    state = Loader(open_dataset(packs[0]), 4, shuffle=True).state_dict()
+    packer.convert(two_packs[0], tmp_path / "pack.pth")
+    state = Loader(open_dataset(two_packs[0]), 4, shuffle=True).state_dict()
     Loader(open_dataset(tmp_path / "pack.pth"), 4, shuffle=True).load_state_dict(state)
 
 
@@ -130,8 +123,8 @@ class Own(Subset[Any]):
         return [self[index] for index in indices]
 
 
-def test_what_a_loader_would_pass_over_is_refused(packs: tuple[Path, Path]) -> None:
-    dataset = open_dataset(packs[0], crop=CenterCrop(16))
+def test_what_a_loader_would_pass_over_is_refused(two_packs: tuple[Path, Path]) -> None:
+    dataset = open_dataset(two_packs[0], crop=CenterCrop(16))
     with pytest.raises(TypeError, match=r"Own has a __getitem__ of its own.*DataLoader"):
         Loader(Own(dataset, [1]), 4)
     with pytest.raises(TypeError, match=r"or a Subset or ConcatDataset of such.*DataLoader reads any"):
@@ -148,6 +141,6 @@ def test_what_a_loader_would_pass_over_is_refused(packs: tuple[Path, Path]) -> N
         ("batchsize", "no argument 'batchsize'$"),
     ],
 )
-def test_arguments_of_dataloader_are_answered(argument: str, word: str, packs: tuple[Path, Path]) -> None:
+def test_arguments_of_dataloader_are_answered(argument: str, word: str, two_packs: tuple[Path, Path]) -> None:
     with pytest.raises(TypeError, match=word):
-        Loader(open_dataset(packs[0]), 4, **{argument: 2})  # type: ignore[arg-type]
+        Loader(open_dataset(two_packs[0]), 4, **{argument: 2})  # type: ignore[arg-type]

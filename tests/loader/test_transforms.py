@@ -17,19 +17,8 @@ import torch
 from torch.utils.data import ConcatDataset, RandomSampler
 
 from packer import Loader, RandomResizedCrop, open_dataset
-from packer._conversion.convert import convert
-from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
 
-SIZE = 24
-
-
-@pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("drawing")
-    draw_imagefolder(root / "tree", classes=3, per_class=SIZE // 3, size=(40, 50))
-    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
-    return root / "pack.lmdb"
+SIZE = 40
 
 
 def drawn(image: torch.Tensor) -> torch.Tensor:

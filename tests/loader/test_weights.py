@@ -18,11 +18,8 @@ from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import packer
 from packer import Loader, RandomResizedCrop, SequentialSampler, ShuffleSampler, open_dataset
-from packer._conversion.convert import convert
-from packer._sources import imagefolder_source
 from packer.samplers import BalancedSampler, MixSampler, OrderSampler, SubsetSampler, WeightedSampler
 from packer.samplers._weighted import Interleaving
-from packer.testing.samples import draw_imagefolder
 
 LENGTHS = (50, 700, 3)
 TARGETS = np.array([0] * 40 + [2] * 7 + [-1] * 5 + [1] * 12)
@@ -331,15 +328,7 @@ def test_a_mix_shows_its_settings() -> None:
     )
 
 
-SIZE = 20
-
-
-@pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("drawn")
-    draw_imagefolder(root / "tree", classes=SIZE, per_class=1, size=(40, 48))  # the label tells which sample it is
-    convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
-    return root / "pack.lmdb"
+SIZE = 40
 
 
 LOADED: dict[str, Callable[..., OrderSampler]] = {
@@ -382,7 +371,7 @@ def test_a_sampler_of_other_samples_is_refused(pack: Path) -> None:
     for sampler in (mixed(), WeightedSampler([1, 2], 20), BalancedSampler([1] * 19, length=20), SubsetSampler([20])):
         with pytest.raises(ValueError, match="and the dataset has 20"):
             Loader(open_dataset(pack), 4, sampler=sampler)
-    Loader(open_dataset(pack), 4, sampler=WeightedSampler([1] * 20, 7))
+    Loader(open_dataset(pack), 4, sampler=WeightedSampler([1] * SIZE, 7))
 
 
 def test_the_samplers_are_in_a_package_of_their_own() -> None:

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-import packer
 from packer import Loader, RandomResizedCrop, open_dataset
 from packer._storage.remote import client
 from packer._storage.remote.cache import BLOCK
 from packer._storage.remote.client import SMALL
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 from tests.remote.fileserver import Served
 from tests.storage.remote.objects import Asked
 
@@ -27,17 +26,13 @@ FIRST = 64 << 10
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tree")
-    draw_imagefolder(directory, classes=2, per_class=40, size=(150, 200))
-    return directory
+def tree(trees: Trees) -> Path:
+    return trees(classes=2, per_class=40, size=(150, 200))
 
 
-@pytest.fixture(scope="module", params=[".lmdb", ".h5", ".pth"])
-def pack(tree: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("packs") / f"photos{request.param}"
-    packer.convert(tree, path)
-    return path
+@pytest.fixture(scope="module", params=["lmdb", "hdf5", "pth"])
+def pack(request: pytest.FixtureRequest, tree: Path, packs: Packs) -> Path:
+    return packs(tree, request.param)
 
 
 @pytest.fixture(params=["disk", "memory"])
