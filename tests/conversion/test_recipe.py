@@ -17,6 +17,7 @@ from packer._images.resize import MODES, ResizeSpec
 from packer.errors import ImageError, ImageTooLargeError
 from tests.conftest import odd_images
 from tests.images.samples import encoded, jpeg, oriented, photo, pillow_pixels
+from tests.pairs import pairwise
 
 PHOTO = photo(37, 53)
 ODD = odd_images()
@@ -38,9 +39,7 @@ def pixels_of(data: bytes, name: str, recipe: Recipe) -> npt.NDArray[np.uint8]:
     return pixels
 
 
-@pytest.mark.parametrize("audit", ["structure", "decode"])
-@pytest.mark.parametrize("exif", ["ignore", "apply"])
-@pytest.mark.parametrize("name", ODD)
+@pairwise(name=ODD, exif=["ignore", "apply"], audit=["structure", "decode"])
 def test_keep_never_changes_bytes(name: str, exif: str, audit: str) -> None:
     prepared = prepare(memoryview(ODD[name]), name, Recipe(exif=exif, audit=audit))
     assert bytes(prepared.data) == ODD[name]

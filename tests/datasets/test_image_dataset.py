@@ -31,6 +31,7 @@ from packer._sources import imagefolder_source
 from packer.crops import RandomResizedCrop, Resize
 from packer.errors import CorruptPackError, ImageError, NotAPackError
 from packer.testing.samples import torchvision
+from tests.pairs import pairwise
 
 DATASETS = {"lmdb": LMDBImageDataset, "hdf5": HDF5ImageDataset, "pth": PthImageDataset}
 START_METHODS = [
@@ -237,8 +238,7 @@ def test_indices(name: str, packs: Packs, photo_tree: Path) -> None:
     assert len(list(dataset)) == 15  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("indices", [range(2, 12, 3), [5, 1, 1, 14], [-1, 0], []])
-@pytest.mark.parametrize("output", OUTPUTS)
+@pairwise(output=OUTPUTS, indices=[range(2, 12, 3), [5, 1, 1, 14], [-1, 0], []], name=DATASETS)
 def test_many_are_as_one_by_one(output: str, indices: list[int], name: str, packs: Packs, photo_tree: Path) -> None:
     dataset = open_dataset(packs(photo_tree, name), output=output)
     expected = [dataset[index] for index in indices]
@@ -273,8 +273,7 @@ def test_images_are_writable_and_their_own(codec: str, name: str, packs: Packs, 
     assert before.flags.c_contiguous
 
 
-@pytest.mark.parametrize("codec", ["keep", "raw"])
-@pytest.mark.parametrize("output", ["tensor", "numpy", "pil"])
+@pairwise(codec=["keep", "raw"], output=["tensor", "numpy", "pil"], name=DATASETS)
 def test_read_region(codec: str, output: str, name: str, packs: Packs, odd_tree: Path) -> None:
     dataset = DATASETS[name](packs(odd_tree, name, encoding(codec)), output=output)
     for index in range(len(dataset)):
@@ -305,8 +304,7 @@ def test_tensors_are_channels_last(packs: Packs, photo_tree: Path) -> None:
     assert image[None].is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize("codec", ["png", "raw"])
+@pairwise(codec=["png", "raw"], output=OUTPUTS, name=DATASETS)
 def test_lossless_codecs(codec: str, output: str, name: str, packs: Packs, odd_tree: Path) -> None:
     dataset = open_dataset(packs(odd_tree, name, encoding(codec)), output=output)
     for index, (image, label) in enumerate(image_folder(odd_tree)):
@@ -330,8 +328,7 @@ def test_resized(codec: str, name: str, packs: Packs, photo_tree: Path) -> None:
         assert (difference.max() if codec in ("png", "bmp", "raw") else difference.mean()) <= allowed
 
 
-@pytest.mark.parametrize("codec", ["keep", "png", "raw"])
-@pytest.mark.parametrize("output", ["tensor", "numpy", "pil"])
+@pairwise(codec=["keep", "png", "raw"], output=["tensor", "numpy", "pil"], name=DATASETS)
 def test_exif_applied(output: str, codec: str, name: str, packs: Packs, odd_tree: Path) -> None:
     dataset = open_dataset(packs(odd_tree, name, encoding(codec, exif="apply")), output=output)
     table = dataset.reader.table

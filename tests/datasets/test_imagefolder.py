@@ -30,6 +30,7 @@ from packer import LMDBImageDataset, open_dataset
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
 from packer.testing.samples import torchvision
+from tests.pairs import pairwise
 
 torchvision()
 from torchvision import datasets, transforms as v1  # noqa: E402
@@ -204,9 +205,11 @@ LIST: dict[str, Callable[[Any, Any], Any]] = {
 """What scripts do with the lists that ImageFolder has; nothing that changes a list."""
 
 
-@pytest.mark.parametrize("how", LIST)
-@pytest.mark.parametrize("attribute", ["targets", "samples", "imgs", "classes"])
-@pytest.mark.parametrize("kind", ["a pack", "a selection", "two packs", "other labels"])
+@pairwise(
+    kind=["a pack", "a selection", "two packs", "other labels"],
+    attribute=["targets", "samples", "imgs", "classes"],
+    how=LIST,
+)
 def test_attributes_do_what_imagefolders_lists_do(kind: str, attribute: str, how: str, pack: Path, tree: Path) -> None:
     folder, dataset = datasets.ImageFolder(tree), open_dataset(pack)
     samples = relative(folder.samples, tree)

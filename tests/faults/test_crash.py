@@ -125,12 +125,12 @@ def test_killed_at_random_moments(
     """One conversion after the other is killed and continued until each is complete."""
     settings: dict[str, Any] = {"format": format, "options": {"shard_size": 1_000_000} if format == "pth" else {}}
     path, expected = fast_tmp / f"pack{SUFFIXES[format]}", {}
-    for codec in ("keep", "png", "raw"):
+    for codec in ("keep", "png"):
         crash_server.run(many, path, codec=codec, **settings)
         expected[codec] = content(path)
         remove(path)
     chance, kills, codecs = random.Random(format), 0, itertools.cycle(expected)
-    while kills < 10 * sweep:
+    while kills < 4 * sweep:
         codec = next(codecs)
         while not path.exists() or os.path.exists(f"{path}.partial"):
             seconds = chance.uniform(0.01, 0.15)

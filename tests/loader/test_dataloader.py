@@ -24,6 +24,7 @@ from packer.errors import CorruptPackError, WorkerError
 from packer.samplers import BalancedSampler, ShuffleSampler, WeightedSampler
 from packer.testing.samples import draw_imagefolder
 from tests.conftest import Packs, Trees
+from tests.pairs import pairwise
 
 COUNT = 23
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -581,9 +582,7 @@ SAMPLERS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("done", [0, 1, 3])
-@pytest.mark.parametrize("name", SAMPLERS)
+@pairwise(name=SAMPLERS, done=[0, 1, 3], workers=[0, 2])
 def test_a_pass_goes_on_at_the_very_next_sample(training: Any, name: str, done: int, workers: int) -> None:
     def loader(workers: int) -> Any:
         arguments = SAMPLERS[name]()

@@ -19,6 +19,7 @@ from tests.images.samples import (
     pillow_pixels,
     tiff_orientation,
 )
+from tests.pairs import pairwise
 
 
 def header_of(data: bytes) -> JPEGHeader:
@@ -27,9 +28,7 @@ def header_of(data: bytes) -> JPEGHeader:
     return header
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
+@pairwise(subsampling=SUBSAMPLINGS, variant=VARIANTS, size=SIZES)
 def test_header_is_what_pillow_reads(subsampling: str, variant: str, size: tuple[int, int]) -> None:
     data = jpeg(subsampling, variant, size)
     header = header_of(data)

@@ -36,6 +36,7 @@ from tests.images.samples import (
     pillow_pixels,
     segment,
 )
+from tests.pairs import pairwise
 
 pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler when packer is installed")
 
@@ -119,9 +120,7 @@ def check(data: bytes) -> bytes:
     return tiled
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
+@pairwise(subsampling=SUBSAMPLINGS, variant=VARIANTS, size=SIZES)
 def test_pixels_stay(subsampling: str, variant: str, size: tuple[int, int]) -> None:
     check(jpeg(subsampling, variant, size))
 
