@@ -38,7 +38,7 @@ def test_info_says_what_is_kept_and_clear_removes_it(photo_packs: list[Path], se
     kept, urls = tmp_path / "kept", [served.url(path) for path in photo_packs]
     expected = [read(f"{url}?sig=hidden", kept) for url in urls]
     for path in kept.glob("*/*"):
-        os.utime(path, (86_400, 86_400) if "two" in (path.parent / "about.json").read_text() else None)
+        os.utime(path, (86_400, 86_400) if ".pth" in (path.parent / "about.json").read_text() else None)
     info, *_ = packer_many([["cache", "info", kept, "--json"]])
     told = json.loads(info.stdout)
     assert (told["directory"], told["limit"]) == (str(kept), 10**9)
