@@ -23,7 +23,7 @@ from typing import Any
 
 from report import machine, table, write_json
 
-from packer._measuring.machine import Load
+from packer._measuring.harness import Load
 
 OPTIONS = ("", "--resize 256", "--resize 256 --tiles", "--resize 256 --codec raw", "--resize 256 --codec png")
 SIZE, TIME, MOST_SECONDS = 0.05, 0.25, 15

@@ -31,11 +31,11 @@ from typing import Any
 from peers import RESIZE, recipes
 from report import machine
 
-from packer._measuring.bench import Side
+from packer._measuring.harness import ChildProcess
 from packer._storage.system import available_cpus
 
 WINDOWS = 3
-SHORTEST, LONGEST = 0.3, 1.5  # seconds of a window
+SHORTEST, LONGEST = 0.3, 1.5  # seconds of a window, by default
 LEAST = 2.0  # seconds that a row needs to be begun
 EPOCH = 16384  # images, at least: each sample comes as often
 BATCH = 256
@@ -59,7 +59,7 @@ class Row:
     Attributes
     ----------
     loader, data, numbers, workers : str
-        What the table says of it: who reads, which images, what becomes of them, and by how many.
+        Cells of the table: the loader, its images, the type of its batches, its threads or processes.
     threads : int
     module : str
         The module of `peers` that reads, and `options` for its `open_loader`.
@@ -112,6 +112,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, nargs="+", help="numbers of threads; by default 1, 2, 4, 8 and 16")
     parser.add_argument("--batch", type=int, default=BATCH, help="images of a batch (%(default)s)")
     parser.add_argument("--epoch", type=int, default=EPOCH, help="images of an epoch, at least (%(default)s)")
+    parser.add_argument("--window", type=float, default=LONGEST, help="seconds of a window at most (%(default)s)")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="measure rows whose name has one of these texts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured to FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table to FILE")
@@ -198,16 +199,16 @@ def normalised() -> dict[str, Any]:
     return {"normalize": (recipes.MEAN, recipes.STD), "dtype": torch.float16}
 
 
-def counted(count: int, what: str) -> str:
-    plural = "es" if what.endswith("s") else "s"
-    return f"{count} {what}{'' if count == 1 else plural}"
+def counted(count: int, noun: str) -> str:
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{count} {noun}{'' if count == 1 else plural}"
 
 
 # Images.
 
 
 def converted(photos: Path | None, work: Path, most: int) -> dict[str, Path]:
-    """Write the packs of the photos, and return them by what the table calls them."""
+    """Write the packs of the photos, and return them by their names in the table."""
     from packer import convert
 
     if photos is None:
@@ -259,7 +260,7 @@ def tree_of(pack: Path, times: int) -> Path:
 
 
 class Process:
-    """What runs in the process of a module of `peers`: one loader after the other, and windows of their epochs."""
+    """A process in which a module of `peers` opens one loader after the other; batches are read in windows."""
 
     def __init__(self, module: str, device: str) -> None:
         from packer.testing.samples import torchvision
@@ -312,9 +313,9 @@ def synchronize(device: str) -> None:
 def measured(
     rows: Sequence[Row], packs: dict[str, Path], options: argparse.Namespace, deadline: float
 ) -> Iterator[dict[str, Any]]:
-    """Measure row after row until the time is over; yield what was found of each."""
+    """Measure row after row until the time is over; yield the result of each."""
     with contextlib.ExitStack() as stack:
-        processes: dict[str, Side] = {}
+        processes: dict[str, ChildProcess] = {}
         for number, row in enumerate(rows):
             left = deadline - time.monotonic()
             if left < LEAST:
@@ -322,18 +323,20 @@ def measured(
             process = processes.get(row.module)
             if process is None or (process.reason is not None and not is_absent(process)):
                 # After an error of the device nothing goes on in its process.
-                process = processes[row.module] = Side(Process, row.module, options.device)
+                process = processes[row.module] = ChildProcess(Process, row.module, options.device)
                 stack.callback(process.close)
-            window = min(max(left / (len(rows) - number) / (WINDOWS + 3), SHORTEST), LONGEST)
+            window = min(max(left / (len(rows) - number) / (WINDOWS + 3), SHORTEST), options.window)
             yield result_of(row, process, packs[row.data], window, options)
 
 
-def is_absent(process: Side) -> bool:
+def is_absent(process: ChildProcess) -> bool:
     """Tell whether a process has no loader, because it is not installed here."""
     return process.reason is not None and process.reason.startswith("not installed")
 
 
-def result_of(row: Row, process: Side, pack: Path, window: float, options: argparse.Namespace) -> dict[str, Any]:
+def result_of(
+    row: Row, process: ChildProcess, pack: Path, window: float, options: argparse.Namespace
+) -> dict[str, Any]:
     """Open the loader of a row, measure it after a warm-up, and close it."""
     times = -(-options.epoch // options.images)
     given = {**row.options, "batch": options.batch}
@@ -385,7 +388,7 @@ def line_of(result: dict[str, Any]) -> str:
 
 
 def write(options: argparse.Namespace, report: dict[str, Any]) -> None:
-    """Write the files that were asked for, after every row: whoever ends this program has what was measured."""
+    """Write the report to its files. Called after every row, so that a program that is ended loses none."""
     report["table"] = markdown(report)
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

@@ -34,8 +34,7 @@ from typing import Any
 from peers import BATCH, OUTPUT, RESIZE, samples
 from sections import LIMIT, LOADER, SECTIONS, Section, Side
 
-from packer._measuring import bench as sides
-from packer._measuring.bench import Measurement, in_turn, ratio
+from packer._measuring.harness import ChildProcess, Measurement, ratio, rounds
 from packer._measuring.machine import processor
 
 LOCK_GOAL = 40
@@ -176,7 +175,7 @@ class Runner:
     def __init__(self, side: Side) -> None:
         self.side = side
         self.epochs: list[Measurement] = []
-        self._process = sides.Side(Peer, side, traces=True)
+        self._process = ChildProcess(Peer, side, traces=True)
 
     @property
     def reason(self) -> str | None:
@@ -308,9 +307,9 @@ def _measure(sides: list[Side], packs: dict[str, Any], crop: str, options: argpa
                 runner.reason = runner.reason or pack
             runner.call("open", pack, crop, options.threads)
             runner.epoch(0, options)
-        for number in range(1, options.epochs + 1):
-            for place in in_turn(len(runners), number):
-                runners[place].epoch(number, options)
+        for number, order in enumerate(rounds(len(runners), options.epochs), 1):
+            for position in order:
+                runners[position].epoch(number, options)
     finally:
         for runner in runners:
             runner.close()

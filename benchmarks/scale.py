@@ -349,7 +349,7 @@ def _sparse_table(path: Path, rows: int, types: Mapping[str, str]) -> int:
     """Write a table of which one row is there; return how many bytes the names have."""
     import numpy as np
 
-    from packer._formats.parts import TABLE_FILE, column_places
+    from packer._formats.parts import TABLE_FILE, column_offsets
     from packer._table import checksum
 
     name, data = f"class/{_ROW}.jpg".encode(), bytes(100)
@@ -362,7 +362,7 @@ def _sparse_table(path: Path, rows: int, types: Mapping[str, str]) -> int:
         "width": 10,
         "crc32c": checksum(data, _ROW % 1000, 10, 10, name),
     }
-    places = column_places(rows, types)
+    places = column_offsets(rows, types)
     with open(path / TABLE_FILE, "wb") as file:
         file.truncate(places["names"] + rows * len(name))
         for column, value in row.items():

@@ -23,7 +23,7 @@ from report import machine, table, write_json
 
 import packer
 from packer._loader.autotune import thread_counts
-from packer._measuring.bench import in_turn, ratio
+from packer._measuring.harness import ratio, rounds
 from packer._measuring.tune import ORDERS, LoaderSettings, loader_with, measure
 from packer._storage.system import available_cpus
 
@@ -97,15 +97,13 @@ def _grid(processes: bool) -> list[LoaderSettings]:
     return [LoaderSettings(*one) for one in made if one[0] >= one[1]]
 
 
-def _measured(
-    dataset: Any, batch: int, settings: list[LoaderSettings], rounds: int
-) -> dict[LoaderSettings, list[float]]:
+def _measured(dataset: Any, batch: int, settings: list[LoaderSettings], most: int) -> dict[LoaderSettings, list[float]]:
     """Measure seconds a batch, in turn; processes are started before and live for one measurement."""
     costs: dict[LoaderSettings, list[float]] = {one: [] for one in settings}
-    for number in range(rounds):
-        for place in in_turn(len(settings), number * max(1, len(settings) // rounds)):
-            with loader_with(dataset, batch, settings[place]) as loader:
-                costs[settings[place]].append(measure(loader))
+    for order in rounds(len(settings), most, step=max(1, len(settings) // most)):
+        for position in order:
+            with loader_with(dataset, batch, settings[position]) as loader:
+                costs[settings[position]].append(measure(loader))
     return costs
 
 

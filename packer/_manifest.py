@@ -1,4 +1,4 @@
-"""What is known of a whole pack, stored in it as JSON."""
+"""The manifest: the properties of a whole pack, stored in it as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEMA = 2
 """The newest version of the manifest and of the table. This packer reads all, and writes the oldest that will do."""
 
 TILED = "tiled"
-"""What the manifest's findings call samples that are tiled JPEGs."""
+"""The finding of samples that are tiled JPEGs."""
 
 
 _SEAL = b',"crc32c":"'
@@ -37,7 +37,7 @@ _SEAL_LENGTH = len(_SEAL) + 8 + len(b'"}')
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is known of a whole pack, stored in it as JSON.
+    """The properties of a whole pack.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Manifest:
     label_type : str
         One of `packer._codecs.LABEL_TYPES`. Schema 1 has the type ``class`` only, without unlabeled samples.
     fields : tuple of Field
-        What a sample has beside image and label. Schema 1 has none.
+        The fields beside image and label. Schema 1 has none.
     codec : str
         One of `packer._codecs.CODECS`: what the data of the samples are.
     settings : dict
@@ -59,20 +59,20 @@ class Manifest:
         What annotations say of no sample, such as the licenses of images: of each file that was converted ``file``, its
         name, and its ``members``.
     source : dict
-        What the samples came from: its kind and a digest of its names and labels.
+        The source of the samples: its kind and a digest of its names and labels.
     skipped : list of dict
         ``{"name", "reason"}`` of every file that was left out.
     findings : dict
-        What the audit counted during the conversion.
+        The findings that were counted during the conversion.
     account : list of dict, optional
-        What became of everything that the source showed, as `packer._account.Account` says it; None where it was not
+        What became of everything that the source showed, as `packer._account.Account` says it; None if it was not
         recorded, as in packs of older versions.
     versions : dict
         Versions of the libraries that made the bytes.
     columns : dict
         CRC-32C of each column of the table.
     layout : dict
-        What the format needs to find its data.
+        The format's own properties, which its reader needs.
     schema : int
     more : dict
         Members that this packer does not know, which say nothing that it needs.
@@ -181,7 +181,7 @@ class Manifest:
             fields=first.fields,
             codec=first.codec,
             settings=settings,
-            about=[entry for place, entry in enumerate(about) if entry not in about[:place]],
+            about=[entry for number, entry in enumerate(about) if entry not in about[:number]],
             skipped=[entry for manifest in manifests for entry in manifest.skipped],
             findings=dict(sorted(findings.items())),
             versions={package: " and ".join(sorted(numbers)) for package, numbers in versions.items()},
@@ -190,12 +190,12 @@ class Manifest:
         )
 
     def recorded_account(self) -> Account | None:
-        """Return what became of everything that the source showed; None where it was not recorded."""
+        """Return what became of everything that the source showed; None if it was not recorded."""
         return None if self.account is None else Account.from_json(self.account)
 
     @property
     def exif(self) -> str:
-        """What becomes of an EXIF orientation in the samples: ``"apply"`` or ``"ignore"``."""
+        """The treatment of EXIF orientations in the samples: ``"apply"`` or ``"ignore"``."""
         return str(self.settings.get("exif", "ignore")) if self.codec == "keep" else "ignore"
 
     @property
@@ -205,7 +205,7 @@ class Manifest:
 
     @property
     def parts(self) -> Sequence[Any]:
-        """What `layout` lists of a pack's parts; nothing where the pack has none."""
+        """The parts in `layout`; nothing if the pack has none."""
         parts = self.layout.get("parts")
         return parts if isinstance(parts, list) else ()
 
@@ -217,7 +217,7 @@ class Manifest:
         return np.asarray((label >= (0 if self.schema == 1 else UNLABELED)) & (label < len(self.classes)))
 
     def misfit(self, label: int | float) -> str:
-        """Say what is wrong with a number that may be no label in this pack."""
+        """Return why a number is no label of this pack."""
         what = f"one of the {len(self.classes)} classes" if self.label_type == "class" else "a finite number"
         return f"label {label} is not {what}"
 
@@ -243,7 +243,7 @@ class Manifest:
             raise ValueError(f"two fields have one name, or there are more than {MOST_FIELDS}")
         if not all(type(entry.get("file")) is str and type(entry.get("members")) is dict for entry in self.about):
             raise ValueError("about: of the wrong type")
-        self.recorded_account()  # ValueError where it is none
+        self.recorded_account()  # ValueError if it is none
         entries = [value for entry in self.skipped for value in (entry["name"], entry["reason"])]
         texts = [*self.classes, *self.versions.values(), *entries]
         texts += [text for one in self.fields for text in (*one.classes, one.file)]

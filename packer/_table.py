@@ -1,15 +1,8 @@
-"""What a pack holds beside its manifest: samples, and a table with one row a sample. No I/O.
+"""The table of a pack, with one row a sample, and samples themselves. No I/O but that of `Vector`.
 
-The table is kept as one array a column, so that a pack of millions of samples never becomes millions of Python
-objects. The columns of an open pack are read when they are first asked for. `formats.md` specifies the columns.
-
-Samples, and the table with one row a sample.
-
-Names of samples, in two arrays instead of one Python string each.
-
-Long vectors piece by piece, and their checksums.
-
-A vector in a file, which becomes memory of this process, and of its forks, when it is first needed.
+The table is kept as one array a column, so that a pack of millions of samples never becomes millions of Python objects,
+and names are two arrays. A `Vector` is a column in a file, which becomes memory of this process, and of its forks, when
+it is first needed. `formats.md` specifies the columns.
 """
 
 from __future__ import annotations
@@ -64,7 +57,7 @@ _READ = b"\1"
 
 
 class _Bytes(Protocol):
-    """An open file; every method raises PackError where that was cut short."""
+    """An open file; every method raises PackError if that was cut short."""
 
     def read(self, offset: int, size: int) -> bytes: ...
     def mapping(self, start: int, size: int) -> mmap.mmap: ...
@@ -87,7 +80,7 @@ class Vector:
     ----------
     file : FileBytes
     offset : int
-        Where the vector begins in the file.
+        The offset of the vector in the file.
     count : int
         Number of elements.
     dtype : str
@@ -167,7 +160,7 @@ class Vector:
         return np.frombuffer(self._file.read(self._offset + size * start, size * count), self.dtype)
 
     def _require_same(self, file: _Bytes) -> None:
-        """Raise CorruptPackError where somebody wrote something else into the file since it was opened."""
+        """Raise CorruptPackError if somebody wrote something else into the file since it was opened."""
         if self.checksum is None or (stamp := file.stamp()) == self._fits:
             return
         checksum = 0
@@ -247,11 +240,11 @@ class Names(Sequence[str]):
     blob : (B,) uint8 array, or vector of such
         All names, one after the other, as UTF-8; bytes that are not UTF-8 come back as surrogates.
     ends : (N,) int64 array, or vector of such
-        Where each name ends in `blob`.
+        The end of each name in `blob`.
     path : str
         The pack that the names are those of, for messages.
     first : int
-        Where the first name begins in `blob`. It is 0 unless the ends go back and forth, as those of a damaged table.
+        The begin of the first name in `blob`. It is 0 unless the ends go back and forth, as those of a damaged table.
     """
 
     __slots__ = ("_blob", "_ends", "_first", "path")
@@ -269,7 +262,7 @@ class Names(Sequence[str]):
 
     @property
     def ends(self) -> npt.NDArray[np.int64]:
-        """Where each ends, as `blob`."""
+        """The end of each, in `blob`."""
         return self._ends.array() if isinstance(self._ends, Vector) else self._ends
 
     @classmethod
@@ -315,7 +308,7 @@ class Names(Sequence[str]):
             yield decode_name(name)
 
     def get(self, index: int) -> str:
-        """Return name `index` for a message: empty where the ends do not lie inside of the blob."""
+        """Return name `index` for a message: empty if the ends do not lie inside of the blob."""
         return decode_name(self._between_ends(range(len(self))[index]) or b"")
 
     def between(self, start: int, stop: int) -> Names:
@@ -334,7 +327,7 @@ class Names(Sequence[str]):
         return name
 
     def each_encoded(self) -> Iterator[bytes | None]:
-        """Yield every name as its bytes; None where the ends do not lie inside of the blob."""
+        """Yield every name as its bytes; None if the ends do not lie inside of the blob."""
         start, size = self._first, len(self._blob)
         for ends in blocks(self._ends):
             begin, blob = self._around(start, ends)
@@ -368,7 +361,7 @@ def _furthest(ends: npt.NDArray[np.int64], size: int) -> int:
 
 
 def cut_name(blob: npt.NDArray[np.uint8] | Vector, start: int, end: int) -> bytes | None:
-    """Return the name from `start` to `end`; None where these do not lie inside of the blob, or are no name's."""
+    """Return the name from `start` to `end`; None if these do not lie inside of the blob, or are no name's."""
     return blob[start:end].tobytes() if 0 <= start <= end <= min(len(blob), start + LONGEST_NAME) else None
 
 
@@ -430,7 +423,7 @@ class Sample:
     height, width : int
         Size in pixels of what decoding gives.
     fields : tuple
-        What the pack holds of each of its fields, in their order; see `packer._fields.Stored`.
+        The values of its fields as the pack holds them, in their order; see `packer._fields.Stored`.
     """
 
     name: str
@@ -442,13 +435,13 @@ class Sample:
 
     @property
     def parts(self) -> list[Buffer]:
-        """What the pack holds of the sample one after the other: the image, and the blobs of its fields."""
+        """The bytes of the sample in a pack, one after the other: the image, and the blobs of its fields."""
         blobs = (stored for stored in self.fields if stored is not None and not isinstance(stored, (int, float)))
         return [self.data, *blobs]
 
 
 NO_VALUE = -1
-"""What stands in the column of a class, or of a blob's size, where a sample has no value."""
+"""The number in the column of a class, or of a blob's size, for a sample without a value."""
 
 _LARGEST = 1 << 61
 
@@ -522,9 +515,9 @@ def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike)
 
 
 class Row(NamedTuple):
-    """What the table says of one sample, as plain numbers: its index, `number`, and the columns; see `Table`.
+    """The row of one sample, as plain numbers: its index, `number`, and the columns; see `Table`.
 
-    `name` is its bytes; None where the table's ends do not lie inside of its names.
+    `name` is its bytes; None if the table's ends do not lie inside of its names.
     """
 
     number: int
@@ -581,7 +574,7 @@ class Table:
     label : (N,) int64 or float64
         Class id, or number; see `packer._codecs`.
     offset, size : (N,) int64
-        Where the data lie (each format says from where it counts); the number of bytes.
+        Offset of the data (each format defines its origin); number of bytes.
     height, width : (N,) int32
         Pixels.
     crc32c : (N,) uint32
@@ -610,7 +603,7 @@ class Table:
 
     @classmethod
     def of(cls, columns: Mapping[str, npt.NDArray[Any] | Vector], types: Mapping[str, str] = COLUMNS) -> Table:
-        """Build the table from columns of such `types`; ValueError where one is missing or they do not fit together."""
+        """Build the table from columns of such `types`; ValueError if one is missing or they do not fit together."""
         for name, dtype in types.items():
             if name not in columns:
                 raise ValueError(f"the table has no column {name!r}")
@@ -644,7 +637,7 @@ class Table:
         return len(self.label) if count is None else count
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return a column by its name, for this moment; KeyError where there is none. See `Vector.array`."""
+        """Return a column by its name, for this moment; KeyError if there is none. See `Vector.array`."""
         found: npt.NDArray[Any] = getattr(self, name) if name in COLUMNS else self.more[name]
         return found
 

@@ -1,6 +1,6 @@
-"""Test packer on a CUDA device and measure it. Run by scripts/gpu; needs nothing but Python until it has looked.
+"""Test packer on a CUDA device and measure it. Run by scripts/gpu; imports the standard library only.
 
-Ends with 0 where all was done and passed, 1 where a test or a measurement failed, 3 where the machine lacks something.
+Exit status: 0 if everything passed, 1 if a test or a measurement failed, 3 if the machine lacks a requirement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PARTS = ("kernels", "tests", "rates")
 PATIENCE = 45  # seconds for finding the device
 GRACE = 20  # seconds that a part gets to end by itself
 AT_ONCE = 8  # files of tests
-LONGEST_TEST = 60  # seconds
+LONGEST_TEST = 90  # seconds
 NO_TESTS = 5  # pytest's status
 SHARE_OF_TESTS = 0.6  # of the time that is left, where rates follow
 
@@ -42,9 +42,10 @@ MODULES = {
     "simplejpeg": "simplejpeg",
     "tqdm": "tqdm",
 }
-"""What packer imports, by the distribution that has it, beside torch."""
+"""Modules that packer imports beside torch, and the distribution of each."""
 
 MODULES_OF_TESTS = {
+    "cv2": "opencv-python-headless",
     "hypothesis": "hypothesis",
     "psutil": "psutil",
     "pytest": "pytest",
@@ -91,14 +92,14 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/gpu", description="Test packer on a CUDA device, and measure it.")
     parser.add_argument("--only", choices=PARTS, action="append", help="do this part; may come again; by default all")
     parser.add_argument("--minutes", type=float, default=8, help="end after so many (%(default)s)")
-    parser.add_argument("--wheels", type=Path, help="a directory of wheels of what Python lacks here")
+    parser.add_argument("--wheels", type=Path, help="a directory with wheels of packages that Python lacks")
     parser.add_argument("--photos", type=Path, help="a pack or an ImageFolder of photos; without it, photos are drawn")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "gpu", help="%(default)s")
     parser.add_argument("--device", default="cuda", help="cpu tries the table of rates without a device (%(default)s)")
     return parser.parse_args()
 
 
-# What the machine has.
+# Requirements.
 
 
 def require(parts: Sequence[str], environment: dict[str, str], device: str) -> dict[str, Any]:
@@ -183,7 +184,7 @@ def end(line: str) -> NoReturn:
     sys.exit(3)
 
 
-# Parts. Each returns what is said of it, or why it failed.
+# Parts. Each returns a summary, or the reason why it failed.
 
 
 def build(environment: dict[str, str], output: Path) -> str | None:
@@ -218,7 +219,7 @@ def tests(environment: dict[str, str], output: Path, seconds: float, options: ar
 
 
 class Tested(NamedTuple):
-    """What became of the tests of a file: how many passed, the names of the others, and why they were not all run."""
+    """Results of the tests of a file: how many passed, the names of the others, and why some were not run."""
 
     log: Path
     passed: int
@@ -233,29 +234,31 @@ class Tested(NamedTuple):
 
 
 def tests_of(path: Path, environment: dict[str, str], logs: Path, seconds: float) -> Tested:
-    """Run the tests of a file that are marked cuda, and read off its log what became of each."""
+    """Run the tests of a file that are marked cuda, and read the result of each off its log."""
     log = logs / f"{'-'.join(path.relative_to(ROOT).with_suffix('').parts)}.log"
     line = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-m", "cuda", "-v", "-p", "no:cacheprovider"]
     line += ["--timeout", str(LONGEST_TEST), "-o", f"faulthandler_timeout={LONGEST_TEST - 10}", "--durations", "3"]
     status = run([*line, str(path)], environment, log, seconds, shown=False)
-    became = {name: what for name, what in _RESULT.findall(text_of(log)) if what != "RERUN"}
-    failed, skipped = ([name for name, what in became.items() if what in kinds] for kinds in (_BAD, ("SKIPPED",)))
-    passed = sum(what == "PASSED" for what in became.values())
+    results = {name: result for name, result in _RESULT.findall(text_of(log)) if result != "RERUN"}
+    failed, skipped = ([name for name, result in results.items() if result in of] for of in (_BAD, ("SKIPPED",)))
+    passed = sum(result == "PASSED" for result in results.values())
     if status is None:
-        begun = [*dict.fromkeys(name for name in _BEGUN.findall(text_of(log)) if name not in became)]
+        begun = [*dict.fromkeys(name for name in _BEGUN.findall(text_of(log)) if name not in results)]
         return Tested(log, passed, failed, skipped, f"out of time in {', '.join(begun) or path.name}")
     ended = status in (0, NO_TESTS) or (status == 1 and failed)
-    why = "" if ended else f"pytest ended with {status} in {path.name}: {last_line(log)}"
+    errors = _ERROR.findall(text_of(log)) or [last_line(log)]
+    why = "" if ended else f"pytest ended with {status} in {path.name}: {errors[-1]}"
     return Tested(log, passed, failed, skipped, why)
 
 
 _BAD = "FAILED", "ERROR"
+_ERROR = re.compile(r"(?:^E  +|Fatal Python error: )(.*)", re.M)
 _BEGUN = re.compile(r"^(\S+\.py::\S+) ", re.M)
 _RESULT = re.compile(r"^(\S+\.py::\S+) (PASSED|FAILED|ERROR|SKIPPED|RERUN)\b", re.M)
 
 
 def summed(found: Sequence[Tested], log: Path) -> dict[str, Any]:
-    """Return what became of all tests, and whether they passed."""
+    """Return the results of all files together."""
     failed, skipped = ([name for one in found for name in getattr(one, kind)] for kind in ("failed", "skipped"))
     whole = Tested(log, sum(one.passed for one in found), failed, skipped)
     unfinished = [one.unfinished for one in found if one.unfinished]
@@ -280,7 +283,7 @@ def kernels(environment: dict[str, str], output: Path, seconds: float, options: 
         return {"failed": f"{why}; all of it is in {log}"}
     found = json.loads(results.read_text())
     if status != 0:
-        why = found.get("error", "what the device gave is not its twin's")
+        why = found.get("error", "the results of the device differ from its twin's")
         return {"failed": f"{why}; all of it is in {log}", "results": found}
     times = {row["batch"]: row["ms"]["whole"] for row in found.get("batches", [])}
     said = ", ".join(f"{took:.2f} ms a batch of {count}" for count, took in times.items())
@@ -330,7 +333,7 @@ def run(
 
 
 def show(log: Path, seen: int) -> int:
-    """Print what a file has behind a place, and return where it ends."""
+    """Print a file from an offset on, and return the offset of its end."""
     with log.open(encoding="utf-8", errors="replace") as reading:
         reading.seek(seen)
         sys.stdout.write(reading.read())
@@ -348,7 +351,7 @@ def started(line: Sequence[str], environment: dict[str, str], log: Any) -> Itera
     try:
         yield program
     finally:
-        # Ctrl-C lets pytest say what failed; an abort lets Python say where it stands.
+        # After Ctrl-C pytest prints the failures; when aborted, Python prints the stacks of its threads.
         for kind, patience in ((signal.SIGINT, GRACE / 2), (signal.SIGABRT, 3), (signal.SIGKILL, None)):
             if program.poll() is None:
                 with contextlib.suppress(ProcessLookupError):

@@ -28,7 +28,7 @@ POLYGONS = st.lists(st.lists(st.tuples(POINTS, POINTS), min_size=3, max_size=8),
 def test_polygons_are_drawn_as_pycocotools_draws_them(polygons: Any, height: int, width: int) -> None:
     given_ones = [[float(number) for point in polygon for number in point] for polygon in polygons]
     expected = theirs.merge(theirs.frPyObjects(given_ones, height, width))
-    assert coco.rle_of(given_ones, height, width) == {"size": [height, width], "counts": expected["counts"].decode()}
+    assert coco.text_of(coco.runs_of(given_ones, height, width)) == expected["counts"].decode()
     found = coco.mask_of(coco.runs_of(given_ones, height, width), height, width)
     np.testing.assert_array_equal(found, theirs.decode(expected))
 
@@ -43,7 +43,7 @@ def test_polygons_that_leave_their_image_are_drawn_as_pycocotools_draws_them(
 ) -> None:
     polygon = [float(number) for point in points for number in point]
     expected = theirs.frPyObjects([polygon], height, width)[0]
-    assert coco.rle_of([polygon], height, width)["counts"] == expected["counts"].decode()
+    assert coco.text_of(coco.runs_of([polygon], height, width)) == expected["counts"].decode()
 
 
 def test_far_corners_take_no_memory() -> None:
@@ -65,7 +65,7 @@ def test_more_edges_than_memory_holds_are_refused() -> None:
 def test_a_polygon_with_a_point_twice_is_drawn_as_pycocotools_draws_it() -> None:
     polygon = [5.0, 5.0, 5.0, 5.0, 20.0, 5.0, 20.0, 17.0, 20.0, 17.0, 5.0, 17.0]
     expected = theirs.merge(theirs.frPyObjects([polygon], 30, 30))["counts"].decode()
-    assert coco.rle_of([polygon], 30, 30)["counts"] == expected
+    assert coco.text_of(coco.runs_of([polygon], 30, 30)) == expected
 
 
 @given(MASKS)
@@ -85,7 +85,7 @@ def test_runs_of_any_length_come_back(counts: list[int]) -> None:
 def test_run_lengths_that_are_not_compressed_become_pycocotools_text() -> None:
     given_one = {"size": [4, 5], "counts": [3, 0, 2, 15]}
     expected = theirs.frPyObjects(given_one, 4, 5)
-    assert coco.rle_of(given_one, 4, 5)["counts"] == expected["counts"].decode()
+    assert coco.text_of(coco.runs_of(given_one, 4, 5)) == expected["counts"].decode()
 
 
 @pytest.mark.parametrize("nothing", [None, [], [[]]])

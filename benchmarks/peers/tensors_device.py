@@ -38,7 +38,7 @@ def open_loader(
 
 
 class Settings(NamedTuple):
-    """What batches are: on which device, how many images, whether these are crops, and their numbers."""
+    """Settings of batches: device, images a batch, crops or whole images, and their type."""
 
     device: str
     batch: int

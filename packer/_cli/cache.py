@@ -24,7 +24,7 @@ from packer._storage.system import in_units
 from packer.errors import OptionError, printable
 
 if TYPE_CHECKING:
-    from packer._storage.remote.cache import Kept
+    from packer._storage.remote.cache import CachedObject
 
 __all__ = ["cache_commands", "stage_command", "unstage_command", "warm_command"]
 
@@ -46,13 +46,13 @@ def info_command(directory: Path | None, as_json: bool) -> None:
     bounded by that.
     """
     from packer._storage.remote.cache import default_limit
-    from packer._storage.remote.urls import Settings
+    from packer._storage.remote.urls import RemoteSettings
 
     place = _directory(directory)
     with output.ProgressDisplay(Path(place).name) as display:
         display.phase("looking")
         found = _kept(place, directory)[::-1]
-    chosen = Settings.of(place).cache_size
+    chosen = RemoteSettings.of(place).cache_size
     limit = default_limit(place) if chosen is None else chosen
     if as_json:
         objects = [asdict(one) for one in found]
@@ -93,9 +93,9 @@ def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
 
 def _directory(given: Path | None) -> str:
     """Return the directory that is meant; OptionError where there is none."""
-    from packer._storage.remote.urls import Settings
+    from packer._storage.remote.urls import RemoteSettings
 
-    found = Settings.of(given).cache_dir
+    found = RemoteSettings.of(given).cache_dir
     if found is None:
         raise OptionError(
             "PACKER_CACHE_DIR is empty: memory keeps what is fetched, and no directory. Say which is meant"
@@ -103,14 +103,14 @@ def _directory(given: Path | None) -> str:
     return found
 
 
-def _kept(place: str, given: Path | None) -> list[Kept]:
+def _kept(place: str, given: Path | None) -> list[CachedObject]:
     """Return what a cache keeps; nothing where it is the default one, and nobody has made it yet."""
-    from packer._storage.remote.cache import kept
+    from packer._storage.remote.cache import cached_objects
 
-    return kept(place) if given is not None or os.path.isdir(place) else []
+    return cached_objects(place) if given is not None or os.path.isdir(place) else []
 
 
-def _described(place: str, found: Sequence[Kept], bound: str) -> list[str]:
+def _described(place: str, found: Sequence[CachedObject], bound: str) -> list[str]:
     """Return what a person should know of a cache, as lines: those that were used last first."""
     if not found:
         return [f"{printable(place)}: nothing is kept there, {bound}"]
@@ -122,7 +122,7 @@ def _described(place: str, found: Sequence[Kept], bound: str) -> list[str]:
     return [head, "", *(f"  {line}".rstrip() for line in lines)]
 
 
-def _row(one: Kept) -> list[str]:
+def _row(one: CachedObject) -> list[str]:
     written = f"written {_moment(one.modified / 1e9)}" if one.modified else ""
     version = f"ETag {one.etag}" if one.etag else written or "an unknown version"
     part = f"{min(1, one.size / one.object_size):.0%} of {in_units(one.object_size)}" if one.object_size else ""

@@ -1,15 +1,14 @@
-"""Annotations in COCO's format and the values of fields that they become, and annotations again. No I/O.
+"""Annotations in COCO's format, the values of fields that they become, and masks as run lengths and polygons. No I/O.
 
-An annotation of an object is a row of each field of objects, and a caption a row of each field of captions. What COCO's
-format does not know, and numbers that a field would round, stay as they are in ``members``, so nothing is lost.
-Polygons are kept as they are given, because a mask can be drawn from them and they cannot be had from a mask.
-
-Masks as run lengths and as polygons, as COCO writes them; the masks are pycocotools', pixel for pixel. No I/O.
+An annotation of an object is a row of each field of objects, and a caption a row of each field of captions. Members
+that COCO's format does not know, and numbers that a field would round, stay as they are in ``members``, so nothing is
+lost. Polygons are kept as they are, because a mask can be drawn from them and they cannot be recovered from a mask. The
+masks are pycocotools', pixel for pixel.
 
 Runs go down the columns of a mask, from the left column to the right one: the first run is of zeros, the second of
-ones, and so on. A *segmentation* is what an annotation of COCO has of a mask, one of
+ones, and so on. A *segmentation* is an annotation's mask, one of
 
-- a list of polygons, each a list x y x y ... of three points or more; the mask is where any polygon is;
+- a list of polygons, each a list x y x y ... of three points or more; the mask is the union of the polygons;
 - ``{"size": [height, width], "counts": runs}``, the runs as a list of numbers, or compressed as text.
 
 The text has a run in one or more characters, the lowest 5 bits first. A character's code less 48 is 5 bits and, as the
@@ -36,7 +35,6 @@ __all__ = [
     "image_of",
     "keypoints_of",
     "mask_of",
-    "rle_of",
     "runs_of",
     "segmentation_problem",
     "text_of",
@@ -74,13 +72,8 @@ def runs_of(segmentation: Any, height: int, width: int) -> Runs:
     return drawn[0] if len(drawn) == 1 else _union(drawn, height * width)
 
 
-def rle_of(segmentation: Any, height: int, width: int) -> dict[str, Any]:
-    """Return a segmentation as ``{"size": [height, width], "counts": text}``; ValueError as `runs_of` says."""
-    return {"size": [height, width], "counts": text_of(runs_of(segmentation, height, width))}
-
-
 def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Return the mask of runs, (height, width) uint8 of 0 and 1; ValueError where the runs are not its pixels."""
+    """Return the mask of runs, (height, width) uint8 of 0 and 1; ValueError if the runs are not its pixels."""
     if ((runs < 0) | (runs > height * width)).any() or int(runs.sum()) != height * width:  # the sum may overflow
         raise ValueError(f"the runs are not those of {height * width} pixels")
     pixels = np.repeat((np.arange(len(runs)) % 2).astype(np.uint8), runs)
@@ -94,7 +87,7 @@ def counts_of_mask(mask: npt.NDArray[Any]) -> Runs:
 
 
 def counts_of_text(text: str) -> Runs:
-    """Return the runs that a compressed text has; ValueError where it is none."""
+    """Return the runs that a compressed text has; ValueError if it is none."""
     codes = np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int64) - _FIRST
     if ((codes < 0) | (codes >= 2 * _MORE)).any() or (len(codes) and codes[-1] & _MORE):
         raise ValueError("the counts are no compressed runs")
@@ -103,8 +96,8 @@ def counts_of_text(text: str) -> Runs:
     lengths = np.flatnonzero(last) + 1 - firsts
     if (lengths > 12).any():  # of 5 bits each, in 64
         raise ValueError("the counts are no compressed runs")
-    place = np.arange(len(codes)) - np.repeat(firsts, lengths)
-    bits = (codes & _LOW) << (_BITS * place)
+    digit = np.arange(len(codes)) - np.repeat(firsts, lengths)
+    bits = (codes & _LOW) << (_BITS * digit)
     runs = np.add.reduceat(bits, firsts) if len(codes) else bits
     runs -= np.where(codes[last] & _SIGN, np.left_shift(np.int64(1), _BITS * lengths), 0)
     for start in (1, 2):
@@ -128,7 +121,7 @@ def text_of(runs: Runs) -> str:
 
 
 def segmentation_problem(segmentation: Any) -> str | None:
-    """Say why a value is no segmentation; None where it is one, or None, which is the segmentation of nothing."""
+    """Return why a value is no segmentation; None if it is one, or None, which is the segmentation of nothing."""
     if segmentation is None:
         return None
     if isinstance(segmentation, dict):
@@ -222,12 +215,12 @@ def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
 
 def _union(several: Sequence[Runs], pixels: int) -> Runs:
     """Return the runs of what any of several masks of one size has."""
-    places, turns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    positions, turns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for runs in several:
         ends = np.cumsum(runs)[: len(runs) // 2 * 2]  # a last run of zeros has no end that matters
-        places.append(np.concatenate((ends, [pixels] * (len(ends) % 2))).astype(np.int64))
-        turns.append(np.where(np.arange(len(places[-1])) % 2, -1, 1))
-    at, which = np.unique(np.concatenate(places), return_inverse=True)
+        positions.append(np.concatenate((ends, [pixels] * (len(ends) % 2))).astype(np.int64))
+        turns.append(np.where(np.arange(len(positions[-1])) % 2, -1, 1))
+    at, which = np.unique(np.concatenate(positions), return_inverse=True)
     depth = np.zeros(len(at), np.int64)
     np.add.at(depth, which, np.concatenate(turns))
     inside = np.concatenate(([False], np.cumsum(depth) > 0))
@@ -320,18 +313,18 @@ def image_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 def drawn(
     segmentations: Sequence[Any], categories: Sequence[int], crowds: Sequence[int], height: int, width: int
 ) -> npt.NDArray[np.int64]:
-    """Return the category of each pixel, (height, width) int64; 0 where there is none.
+    """Return the category of each pixel, (height, width) int64; 0 if there is none.
 
     Crowds lie below other annotations, and larger masks below smaller ones; of equals the later one is on top.
-    ValueError where a segmentation is none, or the image has more pixels than an image may have.
+    ValueError if a segmentation is none, or the image has more pixels than an image may have.
     """
     if height * width > _MOST_PIXELS:
         raise ValueError(f"a mask of {height} x {width} pixels is more than the {_MOST_PIXELS:,} allowed")
     runs = [runs_of(one, height, width) for one in segmentations]
-    order = sorted(range(len(runs)), key=lambda place: (not crowds[place], -int(runs[place][1::2].sum())))
+    order = sorted(range(len(runs)), key=lambda number: (not crowds[number], -int(runs[number][1::2].sum())))
     pixels = np.zeros((height, width), np.int64)
-    for place in order:
-        pixels[mask_of(runs[place], height, width).astype(bool)] = categories[place]
+    for number in order:
+        pixels[mask_of(runs[number], height, width).astype(bool)] = categories[number]
     return pixels
 
 

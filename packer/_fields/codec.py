@@ -1,4 +1,4 @@
-"""Values of the kinds of fields: what each is made of, checked, and as bytes."""
+"""Values of the kinds of fields: checking them, and encoding them as bytes and back."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _json(value: Any) -> bytes:
 
 
 def _require_shallow(value: Any, text: str) -> None:
-    """Raise ValueError where a value, whose JSON is `text`, is nested so deeply that what walks it may fail."""
+    """Raise ValueError if a value, whose JSON is `text`, is nested so deeply that what walks it may fail."""
     if text.count("[") + text.count("{") <= _DEEPEST:
         return
     level = [value]
@@ -120,7 +120,7 @@ def _require_shallow(value: Any, text: str) -> None:
 
 
 def parsed_json(text: str, *, infinite: bool = False) -> Any:
-    """Return what JSON says; ValueError where it is none, has NaN, which JSON does not know, or too large a number.
+    """Return what JSON says; ValueError if it is none, has NaN, which JSON does not know, or too large a number.
 
     With `infinite`, numbers that are too large are infinite: ``1e999`` stands for infinity in a table.
     """
@@ -207,9 +207,9 @@ def _decoded_keypoints(data: bytes) -> npt.NDArray[np.float32]:
 def _segmentation(value: Any) -> bytes:
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"{short(value)} is no list of segmentations, of each object one")
-    for place, one in enumerate(value):
+    for number, one in enumerate(value):
         if problem := segmentation_problem(one):
-            raise ValueError(f"segmentation {place}: {problem}")
+            raise ValueError(f"segmentation {number}: {problem}")
     return _json(value)
 
 

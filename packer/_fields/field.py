@@ -1,9 +1,8 @@
 """The fields of a sample beside image and label: their kinds, and how a value of each kind is stored. No I/O.
 
-A scalar and a class are numbers in columns of the table. A value of any other kind is a blob: some bytes after those of
-the image, whose size and checksum are in columns of the table. `formats.md` specifies both.
-
-Which fields have an entry for each box, where the tool that annotated the images tells.
+A scalar and a class are numbers in columns of the table. A value of any other kind is a blob: bytes after those of the
+image, whose size and checksum are in columns of the table. `formats.md` specifies both. `fields_of_boxes` names those
+that have an entry for each box.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ __all__ = [
 ]
 
 Stored = int | float | bytes | bytearray | memoryview | None
-"""What a pack holds of a value: a number of a scalar or a class, bytes of any other kind; None where there is none."""
+"""A value as a pack holds it: a number of a scalar or a class, bytes of any other kind; None if it is missing."""
 
 KINDS = (
     "scalar",
@@ -121,11 +120,11 @@ class Field:
     dtype : str
         One of `DTYPES`, of a scalar or an array.
     rank : int
-        How many axes an array has.
+        Number of an array's axes.
     classes : tuple of str
-        Names of the classes of a class or of labels; empty where nobody named them.
+        Names of the classes of a class or of labels; empty if nobody named them.
     ids : tuple of int
-        The id of each of `classes`; empty where they are 0, 1, 2, ...
+        The id of each of `classes`; empty if they are 0, 1, 2, ...
     file : str
         The template of the files that the values came from, such as ``../masks/{stem}.png``; else empty.
 
@@ -171,8 +170,8 @@ class Field:
     def columns(self) -> dict[str, str]:
         """Return the columns of the table that the field has, and their dtypes.
 
-        A scalar has its values and a column that tells where there is none; a class has its ids, -1 where there is
-        none; a blob has its size in bytes, -1 where there is none, and its checksum.
+        A scalar has its values and a column that tells if there is none; a class has its ids, -1 where there is
+        none; a blob has its size in bytes, -1 if there is none, and its checksum.
         """
         column = f"field.{self.name}"
         if self.kind == "scalar":
@@ -188,7 +187,7 @@ class Field:
 
     @classmethod
     def from_json(cls, members: Any) -> Field:
-        """Return the field that a manifest has; ValueError where it is none."""
+        """Return the field that a manifest has; ValueError if it is none."""
         if not isinstance(members, dict) or not {"name", "kind"} <= members.keys() <= _MEMBERS.keys():
             raise ValueError("a field has a name, a kind and what belongs to the kind")
         for name, value in members.items():
@@ -244,7 +243,7 @@ class Field:
         return codec.DECODERS[self.kind](data)
 
     def misfit(self, stored: Stored) -> str | None:
-        """Say why no `encode` gives what a pack holds; None where one does. Encoded images are not looked at."""
+        """Return why no `encode` gives what a pack holds; None if one does. Encoded images are not looked at."""
         if stored is None or self.kind in PIXELS:
             return None
         if self.kind == "scalar":
@@ -342,7 +341,7 @@ _HUB = "labels"  # the categories of the Hub's `objects`, whose table is checked
 
 
 def fields_of_boxes(known: Mapping[str, Field], sizes: Sizes) -> tuple[str, ...] | None:
-    """Return the names of the fields that have an entry for each of the ``boxes`` of a pack; None where none tells.
+    """Return the names of the fields that have an entry for each of the ``boxes`` of a pack; None if none tells.
 
     The pack does not record them: they follow from the fields that ``--coco``, ``--voc``, ``--yolo`` and Caffe's
     annotated Datum become. The ``labels`` of the Hub's ``objects`` follow from the table: every sample has as many as

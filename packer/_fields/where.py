@@ -1,9 +1,7 @@
-"""Which samples meet a condition: ``age > 30 and split == "train"``, of columns of values.
+"""Conditions on samples, such as ``age > 30 and split == "train"``: parsing, and evaluation on columns of values.
 
-As in SQL a condition is true, false or unknown, and only what is true is chosen. Whatever is compared with a value that
-is not there is unknown, and so is ``not`` of it.
-
-What a condition says: ``age > 30 and split == "train"`` as a tree. Nothing of a condition is ever run as code.
+As in SQL a condition is true, false or unknown, and only samples for which it is true are selected. A comparison with a
+missing value is unknown, and so is ``not`` of it. A condition is parsed into a tree; no part of it is ever run as code.
 
 ::
 
@@ -42,13 +40,13 @@ __all__ = [
     "MEANT",
     "Among",
     "Column",
+    "ColumnName",
     "Comparison",
     "Condition",
     "Every",
     "ExpressionError",
     "Literal",
     "Matching",
-    "Named",
     "Negated",
     "Node",
     "Null",
@@ -61,13 +59,13 @@ LONGEST = 10_000
 """Characters that a condition may have."""
 
 DEEPEST = 32
-"""How deep parentheses and ``not`` may lie in each other."""
+"""The deepest nesting of parentheses and ``not``."""
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 class ExpressionError(Exception):
-    """A condition is wrong at a place: (what is wrong, the number of the character)."""
+    """A condition is wrong: (what is wrong, the index of the character)."""
 
     def __init__(self, problem: str, at: int) -> None:
         super().__init__(problem, at)
@@ -83,14 +81,14 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Named:
+class ColumnName:
     """A column; alone, a condition that its truth values are."""
 
     name: str
     at: int
 
 
-Operand = Literal | Named
+Operand = Literal | ColumnName
 
 
 @dataclass(frozen=True)
@@ -107,14 +105,14 @@ class Comparison:
 class Null:
     """Whether there is no value."""
 
-    column: Named
+    column: ColumnName
 
 
 @dataclass(frozen=True)
 class Among:
     """Whether a value is one of several."""
 
-    column: Named
+    column: ColumnName
     values: tuple[Literal, ...]
 
 
@@ -122,13 +120,13 @@ class Among:
 class Matching:
     """Whether a text fits a pattern with ``*``, ``?`` and ``[...]``."""
 
-    column: Named
+    column: ColumnName
     pattern: str
 
 
 @dataclass(frozen=True)
 class Negated:
-    """What is true where another condition is false."""
+    """A condition that is true where another one is false."""
 
     of: Node
 
@@ -147,7 +145,7 @@ class Some:
     of: Sequence[Node]
 
 
-Node = Named | Comparison | Null | Among | Matching | Negated | Every | Some
+Node = ColumnName | Comparison | Null | Among | Matching | Negated | Every | Some
 
 
 class _Token(NamedTuple):
@@ -175,11 +173,11 @@ MEANT = {
     **{"=": "==", "<>": "!=", "IN": "in", "IS": "is", "True": "true", "False": "false", "GLOB": "glob"},
     **dict.fromkeys(("like", "LIKE"), "glob, a pattern with *, ? and [...]"),
 }
-"""What other languages say, and how it is said here."""
+"""Operators of other languages, and their spelling here."""
 
 
 def parsed(text: str) -> Node:
-    """Return the tree that a condition is; ExpressionError where it is none."""
+    """Return the tree that a condition is; ExpressionError if it is none."""
     if len(text) > LONGEST:
         raise ExpressionError(f"it has {len(text):,} characters, and a condition has {LONGEST:,} at most", 0)
     return _Parser(list(_tokens(text))).whole()
@@ -272,12 +270,12 @@ class _Parser:
         if self._token.text in ("in", "glob", "is") or negated:
             node = self._about(self._column(left), negated=bool(negated))
             return Negated(node) if negated else node
-        if isinstance(left, Named) and left.name in MEANT and self._token.kind != "end":
+        if isinstance(left, ColumnName) and left.name in MEANT and self._token.kind != "end":
             self._next -= 1
             raise self._wanted("a column or a value")
         return self._column(left)
 
-    def _about(self, column: Named, *, negated: bool) -> Node:
+    def _about(self, column: ColumnName, *, negated: bool) -> Node:
         if not negated and self._take("is"):
             inverted = self._take("not")
             self._require("null")
@@ -295,7 +293,7 @@ class _Parser:
         self._require("]")
         return Among(column, tuple(values))
 
-    def _column(self, operand: Operand) -> Named:
+    def _column(self, operand: Operand) -> ColumnName:
         if isinstance(operand, Literal):
             raise ExpressionError("a column is wanted here, not a value", operand.at)
         return operand
@@ -304,7 +302,7 @@ class _Parser:
         token = self._token
         if token.kind == "column" or (token.kind == "word" and token.text not in _WORDS):
             self._next += 1
-            return Named(token.text, token.at)
+            return ColumnName(token.text, token.at)
         return self._literal("a column or a value")
 
     def _literal(self, wanted: str = "a number, a text or a truth value") -> Literal:
@@ -368,7 +366,7 @@ class Column:
     ids : mapping of str to int, optional
         The ids of the classes that have names, where the column holds ids. Every id is 0 or more.
     of : str
-        What the values are called where only `present` is known, such as ``mask``; else empty.
+        The name of the values if only `present` is known, such as ``masks``; else empty.
     """
 
     values: npt.NDArray[Any]
@@ -378,7 +376,7 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """What the values are called in messages."""
+        """The name of the values in messages."""
         if self.of:
             return self.of
         if self.ids is not None:
@@ -387,7 +385,7 @@ class Column:
 
 
 class _Truth(NamedTuple):
-    """Where a condition is true, and where false; it is unknown where neither."""
+    """The samples for which a condition is true, and for which it is false; for all others it is unknown."""
 
     yes: Mask
     no: Mask
@@ -444,8 +442,8 @@ def _evaluated(node: Node, columns: Mapping[str, Column]) -> _Truth:
     return _compared(node, columns) if isinstance(node, Comparison) else _asked(node, columns)
 
 
-def _asked(node: Named | Null | Among | Matching, columns: Mapping[str, Column]) -> _Truth:
-    if isinstance(node, Named):
+def _asked(node: ColumnName | Null | Among | Matching, columns: Mapping[str, Column]) -> _Truth:
+    if isinstance(node, ColumnName):
         column = _column(node, columns)
         if column.kind != "truth values":
             raise ExpressionError(f"{node.name} holds {column.kind}: compare it with something", node.at)
@@ -476,7 +474,7 @@ def _truth(found: npt.NDArray[Any], present: Mask) -> _Truth:
     return _Truth(yes & present, ~yes & present)
 
 
-def _column(named: Named, columns: Mapping[str, Column]) -> Column:
+def _column(named: ColumnName, columns: Mapping[str, Column]) -> Column:
     if named.name in columns:
         try:
             return columns[named.name]
@@ -506,7 +504,7 @@ def _compared(node: Comparison, columns: Mapping[str, Column]) -> _Truth:
         raise ExpressionError("two values are compared, and no column", node.at)
     column = _column(left, columns)
     compare = _OPERATORS[how]
-    if isinstance(right, Named):
+    if isinstance(right, ColumnName):
         return _columns_compared(column, compare, _column(right, columns), node)
     value = _comparable(column, right, left)
     if how not in _UNORDERED and (isinstance(value, bool) or (column.ids is not None and isinstance(right.value, str))):
@@ -529,12 +527,12 @@ def _columns_compared(left: Column, compare: Callable[[Any, Any], Any], right: C
     return _truth(found, left.present & right.present)
 
 
-def _require(column: Column, kinds: Iterable[str], problem: str, named: Named) -> None:
+def _require(column: Column, kinds: Iterable[str], problem: str, named: ColumnName) -> None:
     if column.kind not in kinds:
         raise ExpressionError(f"{problem}, and {named.name} holds {column.kind}", named.at)
 
 
-def _comparable(column: Column, literal: Literal, named: Named) -> bool | int | float | str:
+def _comparable(column: Column, literal: Literal, named: ColumnName) -> bool | int | float | str:
     """Return what a literal is among the values of a column: of a class's name, its id."""
     value = literal.value
     if column.of:
@@ -571,7 +569,7 @@ def _numbers_compared(
 
 
 def _of_dtype(number: int | float, dtype: np.dtype[Any]) -> Any:
-    """Return the number of a dtype that a number is, or that a fraction rounds to; None where there is none."""
+    """Return the number of a dtype that a number is, or that a fraction rounds to; None if there is none."""
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             rounded = np.array(float(number)).astype(dtype)[()]

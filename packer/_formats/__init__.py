@@ -1,4 +1,4 @@
-"""The formats: one module each, and one row each in `FORMATS`."""
+"""Formats: how packs lie on disk; one module each, and one row each in `FORMATS`."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ class Format:
     ----------
     name : str
     suffixes : tuple of str
-        What a pack's name ends in; the first is the usual one.
+        Suffixes of a pack's name; the first is the usual one.
     magic : (int, bytes), optional
-        A place in a file of this format, and the bytes that stand there.
+        An offset in a file of this format, and its bytes there.
     signs : tuple of str
         Names of files; a directory that has one of them is of this format.
     writer, reader : str
         ``"module:class"``; no writer where packs are not written sample by sample.
     needs : str
-        What to install where the module's imports fail.
+        The package to install if the module's imports fail.
     files : tuple of str
         The files in a pack that is a directory, beside those with the data of samples.
     dataset : str
-        The name in `packer` of the dataset that a person is told to read it with.
+        The name in `packer` of the dataset that a user is told to read it with.
     shards : bool
-        Whether samples lie in files of a size that a person may choose.
+        Whether samples lie in files of a size that a user may choose.
     parts : bool
         Whether packs may be parts of a larger one.
     """
@@ -177,7 +177,7 @@ _DIRECTORIES = (*(row for row in FORMATS.values() if row.files), INDEX, PARTS)
 
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
-    """Return the format that a pack's name asks for; DestinationError, with `advice`, where there is none."""
+    """Return the format that a pack's name asks for; DestinationError, with `advice`, if there is none."""
     path = user_path(path)
     suffix = path.suffix.lower()
     for row in FORMATS.values():
@@ -227,7 +227,7 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
 
 
 def _what_it_is(place: Place) -> str:
-    """Say what a directory is that is no pack, and what to do with it."""
+    """Return what a directory that is no pack seems to be, and what to do with it."""
     name = os.path.join(place.given, "").rstrip("/" + os.sep)
     try:
         held = place.names()
@@ -271,7 +271,7 @@ def open_pack(
     check : {"always", "never"}
         The same as `Reader` takes.
     cache_dir, cache_size, timeout
-        How a pack at a URL is read; see `open_dataset`.
+        Settings for a pack at a URL; see `open_dataset`.
     """
     choose_reading([path], cache_dir, cache_size, timeout)
     place = path if isinstance(path, Place) else place_of(os.path.expanduser(path))

@@ -1,8 +1,7 @@
-"""The contract of a format: what its author writes, so that samples are placed in a pack and found again.
+"""The contract of a format: the classes that its author writes, to append samples to a pack and to read them again.
 
-A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which asks for the methods of `PackAccess` and makes
-all other ways to read from them. Everything above this package sees `Writer` and `Reader` and no format. The order of
-a conversion is::
+A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which builds all ways to read on the methods of
+`PackAccess`. Everything above this package sees `Writer` and `Reader` and no format. The order of a conversion is::
 
     # `written`: the rows that an earlier, interrupted run left behind
     writer = Writer(path, options, written, contents)
@@ -13,10 +12,7 @@ a conversion is::
     writer.close()
 
 `path` is never the pack's final name; moving a complete pack there is the business of `packer._conversion.workspace`.
-
-Files of a pack that grow, and which of them are durable.
-
-One sample in the layout of another tool.
+`GrowingFiles` and `Frame` serve writers of several formats.
 """
 
 from __future__ import annotations
@@ -36,11 +32,11 @@ from packer._storage.packfile import NOWHERE, Descriptor
 from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Ints, Names, Row, Sample, Table
 
-__all__ = ["NOTHING", "Contents", "Frame", "GrowingFiles", "PackAccess", "Placed", "Places", "Writer"]
+__all__ = ["NOTHING", "Contents", "Frame", "GrowingFiles", "Locations", "PackAccess", "Placed", "Writer"]
 
 
-class Places(NamedTuple):
-    """Where the bytes of some rows lie, as `LOCATION` says: each one's file and its position there.
+class Locations(NamedTuple):
+    """The locations of some rows' bytes, as in `LOCATION`: each one's file and its position there.
 
     Keep `held` until the bytes were read: `held` keeps files open, and memory where it is.
     """
@@ -51,14 +47,14 @@ class Places(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where a sample was placed, as the columns of offsets in the table count.
+    """The offsets of an appended sample, as the table's columns of offsets count.
 
     Attributes
     ----------
     offset : int
-        Where its image begins.
+        The offset of its image.
     blobs : tuple of int
-        Where the blob of each field that has blobs begins, 0 where the sample has no value; nothing where the blobs
+        The offset of the blob of each field that has blobs, 0 if the sample has no value; nothing if the blobs
         follow the image.
     """
 
@@ -68,7 +64,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """What holds of all samples of a pack, for layouts that say it beside each of them; and how they are written.
+    """Properties of all samples of a pack, for layouts that repeat them beside each sample; and how files are written.
 
     Attributes
     ----------
@@ -92,7 +88,7 @@ NOTHING = Contents()
 
 
 class Writer(abc.ABC):
-    """Places the samples of one pack.
+    """Locations the samples of one pack.
 
     Parameters
     ----------
@@ -105,7 +101,7 @@ class Writer(abc.ABC):
         `append` is index ``len(written)``. Placement depends on the sizes alone, so that an interrupted
         and continued conversion gives the same bytes as one that ran through.
     contents : Contents
-        What holds of all samples.
+        The properties of all samples.
 
     Attributes
     ----------
@@ -122,11 +118,11 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
-        """Raise DestinationError where `options` make no sense, before anything is written."""
+        """Raise DestinationError if `options` make no sense, before anything is written."""
 
     @classmethod
     def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
-        """Raise DestinationError where a table has no room in a pack.
+        """Raise DestinationError if a table has no room in a pack.
 
         Parameters
         ----------
@@ -139,7 +135,7 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_names(cls, names: Names) -> None:
-        """Raise DestinationError where samples of these names cannot lie in one pack, before anything is written."""
+        """Raise DestinationError if samples of these names cannot lie in one pack, before anything is written."""
 
     @abc.abstractmethod
     def append(self, sample: Sample) -> Placed:
@@ -170,7 +166,7 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the files, committed or not."""
+        """Close the files, committed or not."""
 
     def layout(self) -> dict[str, Any]:
         """Return what a reader must know to find the data, for the manifest; asked for just before `commit`."""
@@ -178,17 +174,17 @@ class Writer(abc.ABC):
 
 
 class PackAccess(abc.ABC):
-    """What a format must say of an open pack. Three methods are abstract; the others have an answer already.
+    """The methods that a format defines for an open pack. Three are abstract; the others have a default.
 
     Attributes
     ----------
     place : Place
-        Where the pack lies.
+        The pack's place.
     path : str
-        What a person knows the place by.
+        The user's name for the place.
     manifest : Manifest
     table : Table
-        What `_open` returned.
+        As `_open` returned them.
     """
 
     place: Place
@@ -202,7 +198,7 @@ class PackAccess(abc.ABC):
 
     @abc.abstractmethod
     def _fetch(self, offset: int, size: int) -> Buffer:
-        """Return the `size` bytes at a row's `offset`; CorruptPackError where there are none."""
+        """Return the `size` bytes at a row's `offset`; CorruptPackError if there are none."""
 
     def _fetch_image(self, row: Row) -> Buffer:
         """Return the data of a row as its checksum was taken of them; errors as `_fetch`."""
@@ -212,7 +208,7 @@ class PackAccess(abc.ABC):
         """Return the table with the sizes that samples have in the files, which may be grey pixels."""
         return self.table
 
-    def _locate(self, offset: Ints, size: Ints) -> Places:
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
         """Locate the bytes of rows for C. The default locates none, and Python reads them.
 
         Parameters
@@ -220,17 +216,17 @@ class PackAccess(abc.ABC):
         offset, size : (N,) int64 array
             As in the table, which may say anything.
         """
-        return Places(np.full(len(offset), NOWHERE), offset, None)
+        return Locations(np.full(len(offset), NOWHERE), offset, None)
 
     def _one_file(self) -> tuple[Descriptor, int, int] | None:
         """Return the file in which all samples lie, for C; from which byte offsets count, and how many bytes follow.
 
-        None where samples lie in several files, or C cannot read the file: see `_locate`.
+        None if samples lie in several files, or C cannot read the file: see `_locate`.
         """
         return None
 
     def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
-        """Have the bytes of rows fetched, without waiting, of a format that knows how.
+        """Order the bytes of rows, without waiting, in a format that can.
 
         Parameters
         ----------
@@ -247,12 +243,12 @@ class PackAccess(abc.ABC):
     def data_files(self) -> list[tuple[str, int, int]]:
         """Return the files through which offsets count: path in the pack, where the data begin, their bytes.
 
-        The path is empty where the pack is one file. A format needs this for its packs to be parts of a larger one.
+        The path is empty if the pack is one file. A format needs this for its packs to be parts of a larger one.
         """
         raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
 
     def file_names(self) -> list[str]:
-        """Return the files of the pack by their places in it, as its format and its manifest name them.
+        """Return the files of the pack by their paths in it, as its format and its manifest name them.
 
         One empty name where the pack is one file. Whatever else lies in its directory is no part of it.
         """
@@ -274,7 +270,7 @@ class PackAccess(abc.ABC):
         return True
 
     def place_of(self, name: str) -> Place | None:
-        """Return where a file lies that `file_names` lists; None where that is its place in the pack."""
+        """Return where a file lies that `file_names` lists; None if it lies in the pack."""
         return None
 
     def changed_files(self) -> Iterable[str]:
@@ -282,10 +278,10 @@ class PackAccess(abc.ABC):
         return ()
 
     def require_distinct_files(self) -> None:
-        """Raise CorruptPackError where several of the `data_files` are one, and so samples share their bytes."""
+        """Raise CorruptPackError if several of the `data_files` are one, and so samples share their bytes."""
 
     def require_table(self) -> None:
-        """Raise CorruptPackError where the file of the table was cut short since it was opened.
+        """Raise CorruptPackError if the file of the table was cut short since it was opened.
 
         Called before a batch is read: whoever trains learns at once that a pack was cut, and not at the first sample
         that is gone.
@@ -304,7 +300,7 @@ class GrowingFiles:
     Parameters
     ----------
     *directories : Path
-        Where their names are, or the names of the directories that they lie in.
+        Their directories, and those of these directories' names.
     """
 
     def __init__(self, *directories: Path) -> None:
@@ -315,12 +311,12 @@ class GrowingFiles:
         self._growing: list[AppendFile] = []  # what was open at the last `flush`
 
     def grow(self, file: AppendFile) -> None:
-        """Say that a file grows from now on."""
+        """Note that a file grows from now on."""
         self._directories[file.path.parent] = None
         self._open.append(file)
 
     def finish(self, file: AppendFile) -> None:
-        """Say that a file is complete, whether it was one that grew or not."""
+        """Note that a file is complete, whether it grew or not."""
         self._directories[file.path.parent] = None
         self._finished.append(file)
         if file in self._open:
@@ -357,12 +353,12 @@ class GrowingFiles:
 class Frame:
     """The bytes that a layout makes of one sample, and where in them the image and the blobs of the fields begin.
 
-    What does not lie there in one piece, or not at all, is copied into packer's index.
+    An image or a blob that is not there in one piece is copied into packer's index.
 
     Parameters
     ----------
     blobs : int
-        How many fields have blobs.
+        Number of fields that have blobs.
 
     Attributes
     ----------
@@ -372,11 +368,11 @@ class Frame:
     image : int
         Negative where it is copied: -1 where it is the first byte that is copied.
     blobs : list of int, or None
-        As `image`; None where there is no value.
+        As `image`; None if there is no value.
     framing : list of bytes
         The pieces that are neither the image nor a blob.
     copies : list of bytes-like
-        What is copied.
+        The copied bytes.
     copied : int
         Bytes of it.
     """
@@ -406,11 +402,11 @@ class Frame:
         return begin
 
     def copy_image(self, data: Buffer) -> None:
-        """Have the image copied."""
+        """Copy the image into packer's index."""
         self.image = self._copy(data)
 
     def copy_blob(self, number: int, data: Buffer) -> None:
-        """Have a blob copied; `number` is as of `add_blob`."""
+        """Copy a blob into packer's index; `number` is as of `add_blob`."""
         self.blobs[number] = self._copy(data)
 
     def _add(self, piece: Buffer) -> int:

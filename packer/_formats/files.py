@@ -1,4 +1,4 @@
-"""The files of a pack: which there are, reading them from beginning to end, and copying them."""
+"""The files of a pack: listing them, reading them from beginning to end, and copying them."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class PackFiles:
     identity : str
         That of its manifest.
     sizes, modified : mapping of str to int
-        For each place in the pack the file's bytes, and when it was changed last, in nanoseconds. The one place is
-        empty where the pack is one file.
+        For each path in the pack the file's bytes, and its modification time, in nanoseconds. The one path is
+        empty if the pack is one file.
     elsewhere : mapping of str to Place
-        Where those files lie that belong to somebody else, by their places. A copy of them keeps their times.
+        The places of files that belong to somebody else, by their paths in the pack. A copy of them keeps their times.
     """
 
     place: Place
@@ -54,7 +54,7 @@ class PackFiles:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> PackFiles:
-        """List the files of a pack; PackError where there is none, a file is missing, not regular, or twice there."""
+        """List the files of a pack; PackError if there is none, a file is missing, not regular, or twice there."""
         with open_pack(path) as reader:
             place, names, identity = reader.place, reader.file_names(), reader.manifest.identity()
             elsewhere = {name: where for name in names if (where := reader.place_of(name)) is not None}
@@ -66,7 +66,7 @@ class PackFiles:
 
     @property
     def size(self) -> int:
-        """How many bytes the files have together."""
+        """Bytes of all files."""
         return sum(self.sizes.values())
 
     def digest(self) -> str:
@@ -76,7 +76,7 @@ class PackFiles:
         return hashlib.sha256(json.dumps(what).encode("ascii")).hexdigest()[:12]
 
     def open(self, name: str) -> PackFile:
-        """Open a file; PackError where it is not what it was when it was listed."""
+        """Open a file; PackError if it is not what it was when it was listed."""
         other = self.elsewhere.get(name)
         file = self.place.open(name) if other is None else other.open()
         if (file.size, file.modified) != (self.sizes[name], self.modified[name]):
@@ -85,7 +85,7 @@ class PackFiles:
         return file
 
     def chunks(self, progress: ProgressCallback | None = None) -> Iterator[tuple[str, PackFile, memoryview]]:
-        """Yield place, file and bytes of all files, piece by piece, in memory that is used again for the next piece.
+        """Yield path, file and bytes of all files, piece by piece, in memory that is used again for the next piece.
 
         A file without bytes comes with an empty piece. At most `size` bytes are read, even if a file grows.
 
@@ -118,7 +118,7 @@ class PackFiles:
 
 
 def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = None) -> None:
-    """Write and sync a copy of a pack, in the place of what an interrupted process left there.
+    """Write and sync a copy of a pack, instead of the rest of an interrupted one.
 
     The name of the copy itself is durable when its directory is synced, which is left to the caller.
 
@@ -146,25 +146,25 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
             "Stage to a larger disk, or read the pack where it is."
         )
     for name, pieces in itertools.groupby(pack.chunks(progress), operator.itemgetter(0)):
-        place = copy / name
+        target = copy / name
         with writing_to(copy):
-            place.parent.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
         _, file, piece = next(pieces)
-        written = AppendFile(place, new=True, mode=file.mode & 0o666)
+        written = AppendFile(target, new=True, mode=file.mode & 0o666)
         for data in itertools.chain([piece], (data for _, _, data in pieces)):
             written.append(data)
             written.flush()  # the piece's memory is used again
         written.sync()
         written.close()
         if name in pack.elsewhere:
-            with writing_to(place):
-                os.utime(place, ns=(pack.modified[name], pack.modified[name]))
+            with writing_to(target):
+                os.utime(target, ns=(pack.modified[name], pack.modified[name]))
     for folder in {above for name in pack.sizes if name for above in PurePosixPath(name).parents}:
         sync_directory(copy / folder)
 
 
 def _require_distinct(place: Place, found: Mapping[str, FoundFile]) -> None:
-    """Raise CorruptPackError where two files are hard links of one: the copy of a small pack could fill a disk."""
+    """Raise CorruptPackError if two files are hard links of one: the copy of a small pack could fill a disk."""
     linked: dict[tuple[int, int], str] = {}
     for name, file in found.items():
         first = linked.setdefault(file.inode, name) if file.links > 1 else name

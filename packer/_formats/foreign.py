@@ -2,17 +2,12 @@
 
 A pack is a directory with the other tool's files and ``.packer.index``, an index as `packer._formats.index` specifies
 it, whose base is the pack. A layout is a `ForeignWriter`: it completes its files, and this module writes the index.
+`ShardWriter` is for layouts whose samples lie in shards, one after the other: a layout frames a sample, and this module
+appends frames to shards, and continues after an interruption. A shard may have an index of the other tool, and a head
+that is known when the shard is complete.
 
-What is no sample's, such as the headers between the images, has a checksum for each file: packer reads none of it, but
-other tools do.
-
-Packs in the layout of another tool whose samples lie in shards, one after the other.
-
-A layout is a `ShardWriter`: it says how a sample is framed, and this module places frames in shards, and continues what
-was interrupted. A shard may have an index of its own, which the other tool knows, and a head that is known when the
-shard is complete.
-
-What lies around the samples in files of another tool's layout: its checksums, and the reader that compares them.
+The bytes around the samples, such as headers, have a checksum for each file: packer reads none of them, but other tools
+do.
 """
 
 from __future__ import annotations
@@ -46,7 +41,7 @@ __all__ = [
     "MAX_SHARD_SIZE",
     "ForeignWriter",
     "FramedReader",
-    "Listed",
+    "ShardEntry",
     "ShardWriter",
     "end_of",
     "framing_checksum",
@@ -64,7 +59,7 @@ MAX_SHARD_SIZE = 1 << 60
 _MOST_OPEN = 64  # files
 
 
-class Listed(NamedTuple):
+class ShardEntry(NamedTuple):
     """A complete file of the pack.
 
     Attributes
@@ -74,7 +69,7 @@ class Listed(NamedTuple):
     framing : int
         The checksum of what is no sample's in it.
     samples : int
-        How many begin in it.
+        Number of samples that begin in it.
     """
 
     name: str
@@ -97,14 +92,14 @@ class ForeignWriter(Writer):
         self._blob_fields = {one.name: number for number, one in enumerate(f for f in contents.fields if f.is_blob)}
         self._index = path / INDEX_DIRECTORY
         self._files = GrowingFiles(self._index, path)
-        self._others: list[Listed] | None = None  # once all samples are written
+        self._others: list[ShardEntry] | None = None  # once all samples are written
         self._names = int(written.name_end[-1]) if len(written) else 0  # bytes
         self._copied = 0  # bytes
         with writing_to(path):
             self._index.mkdir(parents=True, exist_ok=True)
 
     @abc.abstractmethod
-    def complete(self) -> list[Listed]:
+    def complete(self) -> list[ShardEntry]:
         """Complete the files with samples, and their indexes, and return them in this order."""
 
     def beside(self) -> Iterator[tuple[str, bytes]]:
@@ -160,16 +155,16 @@ class ForeignWriter(Writer):
             path.parent.mkdir(exist_ok=True)
         return AppendFile(path, keep=keep, cached=self._contents.cached)
 
-    def _write(self, name: str, pieces: Iterable[bytes]) -> Listed:
+    def _write(self, name: str, pieces: Iterable[bytes]) -> ShardEntry:
         """Write a whole file that has nothing of a sample in it."""
         file, checksum = self._open(name), 0
         for piece in pieces:
             file.append(piece)
             checksum = google_crc32c.extend(checksum, piece)
         self._files.finish(file)
-        return Listed(name, file.size, checksum)
+        return ShardEntry(name, file.size, checksum)
 
-    def _listed(self) -> list[Listed]:
+    def _listed(self) -> list[ShardEntry]:
         """Complete the files that other tools read, and return them: those with samples first."""
         complete = self.complete()
         if self._others is None:
@@ -188,7 +183,7 @@ class ForeignWriter(Writer):
 
 
 def one_file(suffix: str, options: Mapping[str, Any]) -> None:
-    """Raise DestinationError where options choose the size of the one file that a pack of this suffix has."""
+    """Raise DestinationError if options choose the size of the one file that a pack of this suffix has."""
     if options.keys() - {"shard_size"} or options.get("shard_size", MAX_SHARD_SIZE) != MAX_SHARD_SIZE:
         raise DestinationError(f"a {suffix} pack is one file, whose size cannot be chosen")
 
@@ -203,7 +198,7 @@ def framing_checksum(file: PackFile, ranges: Iterable[tuple[int, int]]) -> int:
     ----------
     file : PackFile
     ranges : iterable of (int, int)
-        Where each begins and ends, ascending.
+        Begin and end of each, ascending.
     """
     checksum = at = 0
     for begin, end in [*ranges, (file.size, file.size)]:
@@ -330,25 +325,25 @@ class ShardWriter(ForeignWriter):
     """
 
     shard_name: ClassVar[str]
-    """The name of a shard, with a place for its number."""
+    """The name of a shard, with a field for its number."""
 
     index_name: ClassVar[str] = ""
-    """The name of a shard's index; empty where shards have none."""
+    """The name of a shard's index; empty if shards have none."""
 
     shard_sizes: ClassVar[tuple[int, int]] = DEFAULT_SHARD_SIZE, MAX_SHARD_SIZE
     """The most bytes of a shard after its head where nobody chose them, and the most that may be chosen."""
 
     head_size: int = 0
-    """How many bytes stand before the first frame of a shard; known before `__init__` of this class."""
+    """Bytes before the first frame of a shard; known before `__init__` of this class."""
 
     most_samples: int = sys.maxsize
-    """How many samples a shard has room for; as `head_size`."""
+    """The largest number of samples in a shard; known as early as `head_size`."""
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self.check_options(options)
         super().__init__(path, int(options.get("shard_size", self.shard_sizes[0])), written, contents)
-        self._shards: list[Listed] = []
-        self._indexes: list[Listed] = []
+        self._shards: list[ShardEntry] = []
+        self._indexes: list[ShardEntry] = []
         self._shard: _Shard | None = None
         self._start = 0  # of the open shard, in the data of all
         self._resume(written)
@@ -404,7 +399,7 @@ class ShardWriter(ForeignWriter):
         self._names += len(encode_name(sample.name))
         return placed
 
-    def complete(self) -> list[Listed]:
+    def complete(self) -> list[ShardEntry]:
         if self._shard is None and not self._shards:
             self._open_shard(self._new_shard())  # an empty one, so that there is a set of theirs
         self._finish_shard(last=True)
@@ -432,8 +427,8 @@ class ShardWriter(ForeignWriter):
         shard.take(frame, gap, self.index_line(frame, at))
         self._copied += frame.copied
 
-        def offset(place: int | None) -> int:
-            return 0 if place is None else begin + place if place >= 0 else copied + ~place
+        def offset(at: int | None) -> int:
+            return 0 if at is None else begin + at if at >= 0 else copied + ~at
 
         return Placed(offset(frame.image), tuple(map(offset, frame.blobs)))
 
@@ -458,7 +453,7 @@ class ShardWriter(ForeignWriter):
             shard.file.write_at(0, head)
         self._files.finish(shard.file)
         framing = joined_checksum(google_crc32c.value(head), shard.framing, shard.framed)
-        self._shards.append(Listed(self.shard_name.format(number), size, framing, shard.count))
+        self._shards.append(ShardEntry(self.shard_name.format(number), size, framing, shard.count))
         if self.index_name:
             pieces = (lines[start : start + _PIECE].tobytes() for start in range(0, len(lines), _PIECE))
             index = itertools.chain([self.index_head(shard.count)], pieces)
@@ -495,11 +490,11 @@ class ShardWriter(ForeignWriter):
                     return
                 framing = framing_checksum(file, lying_in(written, self._start, end))
                 samples = int(np.count_nonzero((written.offset >= self._start) & (written.offset < end)))
-                self._shards.append(Listed(name, file.size, framing, samples))
+                self._shards.append(ShardEntry(name, file.size, framing, samples))
                 self._start = end
             if self.index_name:
                 with PackFile(self._path, self.index_name.format(number)) as file:
-                    listed = Listed(self.index_name.format(number), file.size, framing_checksum(file, []))
+                    listed = ShardEntry(self.index_name.format(number), file.size, framing_checksum(file, []))
                 self._indexes.append(listed)
 
     def _read_back(self, written: Table, rows: Iterable[int]) -> Iterator[Sample]:

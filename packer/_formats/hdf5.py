@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
+from packer._formats.contract import NOTHING, Contents, Locations, Placed, Writer
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
@@ -84,7 +84,7 @@ class HDF5Writer(Writer):
                     file.create_dataset(name, value.shape, value.dtype, track_times=False)
                 file.attrs["format"] = np.bytes_(b"packer")
                 file.attrs["schema"] = np.int64(manifest.schema)
-                file.flush()  # some of it gets its place then
+                file.flush()  # some of it is allocated then
                 for name, value in values.items():
                     start = 0
                     for block in blocks(value):
@@ -179,7 +179,7 @@ class HDF5Reader(Reader):
                 manifest_at, manifest_size = self._find(file, "manifest", "|u1")
                 manifest = Manifest.from_json(self._file.read(manifest_at, manifest_size), self.path)
                 types = manifest.column_types
-                places = {name: self._find(file, name, dtype) for name, dtype in types.items()}
+                ranges = {name: self._find(file, name, dtype) for name, dtype in types.items()}
                 self._data_at, self._data_size = self._find(file, "data", "|u1")
                 if self._data_at + self._data_size > self._file.size:
                     raise CorruptPackError(
@@ -187,8 +187,8 @@ class HDF5Reader(Reader):
                     )
         except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise CorruptPackError(f"libhdf5 cannot read its structure: {error}", self.path) from error
-        self._file.keep_together([(at, count * np.dtype(types[name]).itemsize) for name, (at, count) in places.items()])
-        columns = self._file.vectors({name: (*place, types[name]) for name, place in places.items()})
+        self._file.keep_together([(at, count * np.dtype(types[name]).itemsize) for name, (at, count) in ranges.items()])
+        columns = self._file.vectors({name: (*one, types[name]) for name, one in ranges.items()})
         return manifest, table_from(columns, manifest, self.path)
 
     def _fetch(self, offset: int, size: int) -> Buffer:
@@ -196,10 +196,10 @@ class HDF5Reader(Reader):
             raise CorruptPackError("its row points outside the data", self.path)
         return self._file.read(self._data_at + offset, size)
 
-    def _locate(self, offset: Ints, size: Ints) -> Places:
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
         inside = (offset >= 0) & (size >= 0) & (offset <= self._data_size - size)
         file, position, held = self._file.locate(self._data_at + np.where(inside, offset, 0), size)
-        return Places(np.where(inside, file, NOWHERE), position, held)
+        return Locations(np.where(inside, file, NOWHERE), position, held)
 
     def _one_file(self) -> tuple[Descriptor, int, int] | None:
         descriptor = self._file.duplicate()

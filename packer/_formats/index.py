@@ -1,4 +1,4 @@
-"""An index: the table and the manifest of samples that lie in files of others, which stay where they are.
+"""An index: the table and the manifest of samples in files of other tools, which stay where they are.
 
 ``manifest.json``   written last
 ``table.bin``       the columns of the table, one after the other
@@ -7,9 +7,8 @@
 
 A row's offset counts through all files in their order, and then through ``data.bin``. A pack in the layout of another
 tool has its index in the directory ``.packer.index`` of its own, and its base is itself. A copy of an index that brings
-the files along has them in its directory ``files``, which is its base then.
-
-The files that an index lists: each is compared with its size and its time in the list before it is read.
+the files along has them in its directory ``files``, which is its base then. Before a listed file is read, its size and
+time are compared with those in the list.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._containers import ForeignFiles, PixelLayout
-from packer._formats.contract import Places
-from packer._formats.parts import SpreadData, SpreadReader, column_places, write_table
+from packer._formats.contract import Locations
+from packer._formats.parts import SpreadData, SpreadReader, column_offsets, write_table
 from packer._formats.reader import MANIFEST_FILE, read_manifest, table_from, write_manifest
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, replacing
@@ -50,7 +49,7 @@ __all__ = [
 ]
 
 DATA_FILE = "data.bin"
-"""What an index has of its own: bytes that are no range of a file."""
+"""The index's own bytes, which are no range of a listed file."""
 
 _CHANGED = "Index it again, or put back the file that it was"
 _MOVED = "If it was moved, say where it is: `packer index INDEX --base DIR`"
@@ -69,9 +68,9 @@ class ListedFiles(SpreadData):
     names : Names
     stamps : (F, 2) int64 array
     data : int
-        How many bytes of data the index has of its own.
+        Bytes of the index's own data.
     data_at : int, optional
-        Where these begin; by default after the files.
+        Their offset; by default after the files.
     own : bool
         Whether the files are the pack's, and so no links: those of others may be, as a tree's are.
     """
@@ -130,7 +129,7 @@ class ListedFiles(SpreadData):
         self._open.pop(number, None)
         return super()._file(number)  # which says how it changed
 
-    def locate(self, offset: Ints, size: Ints) -> Places:
+    def locate(self, offset: Ints, size: Ints) -> Locations:
         """Return where bytes lie; a sample that is a whole file is opened by whoever reads it."""
         numbers = np.clip(np.searchsorted(self.starts, offset, side="right") - 1, 0, len(self.starts) - 2)
         whole = (offset == self.starts[numbers]) & (size == self.starts[numbers + 1] - offset) & (size > 0)
@@ -145,14 +144,14 @@ class ListedFiles(SpreadData):
             return rest
         position, held = by_path(directory.number, paths, self._stamps[numbers[whole]])
         rest.file[whole], rest.position[whole] = BY_PATH, position
-        return Places(rest.file, rest.position, (rest.held, held, directory))
+        return Locations(rest.file, rest.position, (rest.held, held, directory))
 
     def close(self) -> None:
         super().close()
         self._directory = None
 
     def require_names(self) -> Sequence[str]:
-        """Return the names of the files that are listed; CorruptPackError where one leads out of the base."""
+        """Return the names of the files that are listed; CorruptPackError if one leads out of the base."""
         for number in range(len(self._names)):
             self._require_name(number)
         return self._names
@@ -238,9 +237,9 @@ def write_index(
     checksums : bool
         Whether the table has checksums of the samples.
     pixels : PixelLayout, optional
-        How the samples' pixels lie in the files, where that is not as in the codec ``raw``.
+        The layout of the samples' pixels in the files, if it is not that of the codec ``raw``.
     data : iterable of bytes-like
-        What is no range of a file.
+        Bytes that are no range of a file.
     """
     names = Names.of(files.names) if not isinstance(files.names, Names) else files.names
     listed = file_columns(names, files.stamps)
@@ -370,11 +369,11 @@ class IndexReader(SpreadReader):
         if rows < 0 or rest:
             raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
         self._table_file.keep_together([(0, self._table_file.size)])
-        places = {
+        ranges = {
             name: (at, names if name == "names" else rows, types[name])
-            for name, at in column_places(rows, types).items()
+            for name, at in column_offsets(rows, types).items()
         }
-        columns = self._table_file.vectors(places)
+        columns = self._table_file.vectors(ranges)
         self._files_file = self._directory.open(FILES_FILE)
         if self._files_file.size != 24 * files + file_names:
             raise CorruptPackError("it is not as long as the manifest says", self._files_file.path)
@@ -433,7 +432,7 @@ class IndexReader(SpreadReader):
         return [self._base.path_of(name) for name in self._data.files_below()]
 
     def first_file(self) -> str:
-        """Return the path below the base of the first file; empty where there is none."""
+        """Return the path below the base of the first file; empty if there is none."""
         names = self._data.files_below()
         return names[0] if names else ""
 
@@ -448,9 +447,9 @@ class IndexReader(SpreadReader):
             raise CorruptPackError(f"{row.size} bytes are not those of {row.width} x {row.height} pixels", self.path)
         return self._pixels.rgb(self._fetch(row.offset, size), row.height, row.width).tobytes()
 
-    def _locate(self, offset: Ints, size: Ints) -> Places:
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
         if self._pixels is not None:  # which C does not know
-            return Places(np.full(len(offset), NOWHERE), offset, None)
+            return Locations(np.full(len(offset), NOWHERE), offset, None)
         return super()._locate(offset, size)
 
     def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
@@ -464,7 +463,7 @@ class IndexReader(SpreadReader):
         """Accept links: the files are somebody's tree, and each is listed once."""
 
     def file_names(self) -> list[str]:
-        """Return the index's own files, and those that it lists by the places that they have in a copy."""
+        """Return the index's own files, and those that it lists by their paths in a copy."""
         own, listed = [MANIFEST_FILE, TABLE_FILE, FILES_FILE, DATA_FILE], self._data.require_names()
         if self.in_place:
             return [*own, *(f"{COPIES}/{name}" for name in listed)]

@@ -1,17 +1,11 @@
 """LMDB: one file, a B-tree of 8-byte big-endian keys, the value of key i being the data of sample i.
 
-The pages are laid out here rather than by liblmdb, see `packer._formats.lmdb`. That makes writing as fast as
-appending to a file, the same input give the same bytes, an interrupted conversion continue by cutting the file, and
-network disks safe to write to. Reading goes by the table's offsets, so a damaged page is an error, where liblmdb, which
-trusts its file, would crash; and a pack can be opened twice, across forks, and by any number of threads.
-
-Any LMDB 0.9 (data version 1) opens the file.
-
-LMDB files, written from left to right.
-
-Values come in the order of their keys and are never changed, which needs a small part of what LMDB can do: values are
-appended as overflow pages, leaf pages fill up beside them, and the branch pages and the meta page are written once, at
-the end. So the same input gives the same bytes, and an interrupted file is continued by cutting it.
+Any LMDB 0.9 (data version 1) opens the file, but the pages are laid out here and not by liblmdb. Values come in the
+order of their keys and never change, so they are appended as overflow pages, leaf pages fill up between them, and the
+branch pages and the meta page are written once, at the end. Writing is as fast as appending to a file, the same input
+gives the same bytes, an interrupted conversion continues by cutting the file, and network disks are safe to write to.
+Reading uses the table's offsets: a damaged page is an error, where liblmdb, which trusts its file, would crash; and a
+pack can be opened twice, across forks, and by any number of threads.
 """
 
 from __future__ import annotations
@@ -47,7 +41,7 @@ from packer._containers.lmdb import (
     Tree,
     even,
 )
-from packer._formats.contract import NOTHING, Contents, Placed, Places, Writer
+from packer._formats.contract import NOTHING, Contents, Locations, Placed, Writer
 from packer._formats.reader import Reader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, Spool
@@ -68,7 +62,7 @@ _Child = tuple[bytes, int]
 class TreeWriter:
     """Writes the B-tree of an LMDB file.
 
-    What is `put` before `open` is in the file already: so a file is continued.
+    Values that are `put` before `open` are in the file already: this continues a file.
 
     Parameters
     ----------
@@ -100,7 +94,7 @@ class TreeWriter:
         key : bytes
             Comes after those before, and has at most 511 bytes.
         size : int
-            How many bytes the value has.
+            Bytes of the value.
         data : iterable of bytes-like
             Its parts.
         """
@@ -196,7 +190,7 @@ class TreeWriter:
         return self._file.size
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
         self._leaves.close()
@@ -214,7 +208,7 @@ class TreeWriter:
         self._leaves.append(_LEAF.pack(len(key), self._pages) + key)
         self._pages += 1
         if self._file is not None:
-            self._file.append(bytes(PAGE))  # the leaf's place, until it is full
+            self._file.append(bytes(PAGE))  # reserved for the leaf, until it is full
         return self._leaf
 
     def _write_branches(self, file: AppendFile, leaves: bytes) -> tuple[int, int, int, int]:
@@ -344,20 +338,20 @@ class LMDBReader(Reader):
         if _MANIFEST_KEY not in own:
             raise NotAPackError("an LMDB file that packer did not write, or did not finish", self.path)
         manifest = Manifest.from_json(self._file.read(*own[_MANIFEST_KEY]), self.path)
-        places = {}
+        ranges = {}
         for name, dtype in manifest.column_types.items():
             found = own.get(_column_key(name))
             if found is None:
                 raise CorruptPackError(f"the table has no column {name!r}", self.path)
             offset, size = found
-            places[name] = offset, size // np.dtype(dtype).itemsize, dtype
-        return manifest, table_from(self._file.vectors(places), manifest, self.path)
+            ranges[name] = offset, size // np.dtype(dtype).itemsize, dtype
+        return manifest, table_from(self._file.vectors(ranges), manifest, self.path)
 
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._file.read(offset, size)
 
-    def _locate(self, offset: Ints, size: Ints) -> Places:
-        return Places(*self._file.locate(offset, size))
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
+        return Locations(*self._file.locate(offset, size))
 
     def _one_file(self) -> tuple[Descriptor, int, int] | None:
         descriptor = self._file.duplicate()

@@ -4,18 +4,17 @@
 ``shard.00000.mds``   samples
 ``classes.txt``       the names of the classes, a line each, where they have names
 
-A shard is a u32 n, the u32 places where its n samples begin and where the last ends, the columns as JSON, and the
-samples. A sample has the u32 sizes of those columns that have no fixed one, and then the columns, in the order of their
-names: ``image``, ``label``, ``name`` and the fields.
+A shard is a u32 n, the u32 offsets of its n samples and of the last one's end, the columns as JSON, and the samples. A
+sample has the u32 sizes of those columns that have no fixed one, and then the columns, in the order of their names:
+``image``, ``label``, ``name`` and the fields.
 
-Where a sample lies is known when it is written, and how many samples its shard will have is not. So each shard begins
-with room for as many places as it may have samples, one for each 4 KiB of its size. What is left of that room are
-blanks behind the JSON, which are part of it to whoever reads JSON, and which streaming passes over.
+A sample's offset is known when it is written; the number of samples in its shard is not. So each shard begins with
+space for as many offsets as it may have samples, one for each 4 KiB of its size. Unused space is filled with blanks
+behind the JSON, which are part of it to a JSON parser, and which streaming ignores.
 
 A column has one encoding. The image is ``jpeg`` or ``png`` where the pack's codec made all images so, and streaming
-decodes them; else it is ``bytes``, because nobody knows of the images to come that all will be of one kind. The pixels
-of the codec ``raw`` are arrays. A column of numbers has no place for a missing value: whole numbers and truths
-are ``json``, which has ``null``.
+decodes them; else it is ``bytes``, because later images may be of another kind. The pixels of the codec ``raw`` are
+arrays. A column of numbers cannot hold a missing value: integers and booleans are ``json``, which has ``null``.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class _Value(NamedTuple):
 
     head: bytes
     blob: Buffer = b""
-    place: int | None = None
+    slot: int | None = None
 
 
 class MDSWriter(ShardWriter):
@@ -58,7 +57,7 @@ class MDSWriter(ShardWriter):
     """
 
     shard_name = "shard.{:05d}.mds"
-    shard_sizes = DEFAULT_SHARD_SIZE, 3 << 30  # places have 32 bits
+    shard_sizes = DEFAULT_SHARD_SIZE, 3 << 30  # offsets have 32 bits
 
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         size = options.get("shard_size", DEFAULT_SHARD_SIZE)
@@ -92,7 +91,7 @@ class MDSWriter(ShardWriter):
         frame, before = Frame(len(self._blob_fields)), struct.pack(f"<{len(sizes)}I", *sizes)
         for name in self._columns:
             before += values[name].head
-            if values[name].place is not None:
+            if values[name].slot is not None:
                 frame.add(before)
                 _add(frame, values[name])
                 before = b""
@@ -103,8 +102,8 @@ class MDSWriter(ShardWriter):
         return struct.pack("<I", at)
 
     def head(self, lines: bytes, size: int) -> bytes:
-        places = struct.pack("<I", len(lines) // 4) + lines + struct.pack("<I", size)
-        return (places + _as_json(self._config)).ljust(self.head_size, b" ")
+        offsets = struct.pack("<I", len(lines) // 4) + lines + struct.pack("<I", size)
+        return (offsets + _as_json(self._config)).ljust(self.head_size, b" ")
 
     def beside(self) -> Iterator[tuple[str, bytes]]:
         shards = [
@@ -162,8 +161,8 @@ def _axes(*shape: int) -> bytes:
 
 
 def _add(frame: Frame, value: _Value) -> None:
-    assert value.place is not None
-    frame.add_image(value.blob) if value.place == _IMAGE else frame.add_blob(value.place, value.blob)
+    assert value.slot is not None
+    frame.add_image(value.blob) if value.slot == _IMAGE else frame.add_blob(value.slot, value.blob)
 
 
 def _as_json(value: Mapping[str, Any]) -> bytes:

@@ -7,15 +7,11 @@ one of each field, under its name. The metadata of a file have, below ``huggingf
 which are images, and the names of the classes. A sample without a label has the label -1, as a ClassLabel says it.
 
 Nothing is compressed, and an image is a page of its own, so it lies in one range, which is known when it comes. The
-other columns follow at the end of their row group. So packer's index has a copy of the values of fields that are blobs.
+other columns follow at the end of their row group, as one page each. So packer's index has a copy of the values of
+fields that are blobs. The layout is that of apache/parquet-format; all values are PLAIN, and any of them may be
+missing.
 
 There is no ``classes.txt``, because `datasets` takes a directory for one of texts that has as many of these.
-
-Row groups of Parquet files, written: the pages of the columns, and what the footer says of them.
-
-The layout is that of apache/parquet-format. Nothing is compressed, all values are PLAIN, and any of them may be
-missing. The first column has a page for each value, so that where a value will lie is known when it comes. The values
-of every other column are one page, which follows at the end of the group.
 """
 
 from __future__ import annotations
@@ -47,8 +43,8 @@ __all__ = [
     "INT32",
     "INT64",
     "MAGIC",
-    "Leaf",
     "Node",
+    "ParquetColumn",
     "ParquetWriter",
     "RowGroup",
     "Value",
@@ -63,7 +59,7 @@ _OPTIONAL = 1
 _NUMBERS = {INT32: "<i", INT64: "<q", FLOAT: "<f", DOUBLE: "<d"}
 
 
-class Leaf(NamedTuple):
+class ParquetColumn(NamedTuple):
     """A column.
 
     Attributes
@@ -73,7 +69,7 @@ class Leaf(NamedTuple):
     kind : int
         Its type, such as `BYTE_ARRAY`.
     converted : int, optional
-        What the values mean, as ``ConvertedType`` in ``parquet.thrift`` says.
+        The meaning of the values, a ``ConvertedType`` of ``parquet.thrift``.
     """
 
     path: tuple[str, ...]
@@ -82,13 +78,13 @@ class Leaf(NamedTuple):
 
     @property
     def element(self) -> Encoded:
-        """What the schema says of it."""
+        """Its element in the schema."""
         said = {1: i32(self.kind), 3: i32(_OPTIONAL), 4: binary(self.path[-1].encode("utf-8"))}
         return struct(said if self.converted is None else {**said, 6: i32(self.converted)})
 
 
-Node = tuple[Leaf, ...]
-"""What the file has below one name: a column, or the columns of a structure."""
+Node = tuple[ParquetColumn, ...]
+"""A column, or the columns of a structure."""
 
 Value = int | float | Buffer | None
 
@@ -136,7 +132,7 @@ def _levels(levels: Iterable[int]) -> bytes:
 class _Chunk:
     """The values of a column in a group."""
 
-    leaf: Leaf
+    leaf: ParquetColumn
     levels: bytearray = field(default_factory=bytearray)
     values: bytearray = field(default_factory=bytearray)
 
@@ -186,7 +182,7 @@ class RowGroup:
         Parameters
         ----------
         at, size : int
-            Where the page of the first column lies in the file.
+            Offset and bytes of the first column's page in the file.
         others : sequence of (value, int)
             The values of the other columns, and how many of the structure and the column are there.
         """
@@ -218,7 +214,7 @@ class RowGroup:
         """Asked for when no row is added any more."""
         return [chunk.page() for chunk in self._chunks]
 
-    def _column(self, leaf: Leaf, begin: int, size: int) -> Encoded:
+    def _column(self, leaf: ParquetColumn, begin: int, size: int) -> Encoded:
         data = struct(
             {
                 1: i32(leaf.kind),
@@ -330,22 +326,22 @@ class ParquetWriter(ShardWriter):
 def _nodes(contents: Contents) -> list[Node]:
     """Return the columns of a file."""
     label = DOUBLE if contents.label_type == "float" else INT64
-    nodes: list[Node] = [_picture("image"), (Leaf(("label",), label),)]
+    nodes: list[Node] = [_picture("image"), (ParquetColumn(("label",), label),)]
     if contents.codec == "raw":
-        nodes += [(Leaf((name,), INT32),) for name in ("height", "width")]
+        nodes += [(ParquetColumn((name,), INT32),) for name in ("height", "width")]
     return nodes + [_picture(one.name) if one.kind in _PICTURES else (_leaf(one),) for one in contents.fields]
 
 
 def _picture(name: str) -> Node:
-    return Leaf((name, "bytes"), BYTE_ARRAY), Leaf((name, "path"), BYTE_ARRAY, _UTF8)
+    return ParquetColumn((name, "bytes"), BYTE_ARRAY), ParquetColumn((name, "path"), BYTE_ARRAY, _UTF8)
 
 
-def _leaf(one: Field) -> Leaf:
+def _leaf(one: Field) -> ParquetColumn:
     if one.kind == "scalar":
-        return Leaf((one.name,), *_SCALARS[one.dtype])
+        return ParquetColumn((one.name,), *_SCALARS[one.dtype])
     if one.kind == "class":
-        return Leaf((one.name,), INT64)
-    return Leaf((one.name,), BYTE_ARRAY, _UTF8 if one.kind in _TEXTS else None)
+        return ParquetColumn((one.name,), INT64)
+    return ParquetColumn((one.name,), BYTE_ARRAY, _UTF8 if one.kind in _TEXTS else None)
 
 
 def _features(contents: Contents) -> dict[str, Any]:

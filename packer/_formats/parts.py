@@ -2,13 +2,11 @@
 
 ``part-00000.lmdb``, …   each a pack, complete in itself
 ``table.bin``            the columns of the whole table, one after the other
-``table-00004.bin``      in its place the table of four parts, where some of them were appended
+``table-00004.bin``      instead of it the table of four parts, if some of them were appended
 ``manifest.json``        the manifest of the whole, written last
 
-A sample of every format is a plain range of a file, and the manifest says which files these are. So a part costs
-nothing until a sample of it is read, and then the opening of a file.
-
-Data that are spread over several files and read as if they lay in one.
+A sample of every format is a plain range of a file, and the manifest lists these files. So a part costs nothing until
+a sample of it is read, and then the opening of a file. `SpreadData` reads several files as if they were one.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._formats import FORMATS, PARTS, open_pack
-from packer._formats.contract import Places
+from packer._formats.contract import Locations
 from packer._formats.reader import MANIFEST_FILE, Reader, read_manifest, table_from, write_manifest
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, remove, replacing, sync_directory, writing_to
@@ -44,7 +42,7 @@ __all__ = [
     "SpreadData",
     "SpreadReader",
     "append_part",
-    "column_places",
+    "column_offsets",
     "join_parts",
     "write_table",
 ]
@@ -62,7 +60,7 @@ class SpreadData(abc.ABC):
     place : Place
         The pack.
     sizes : sequence of int
-        How many bytes of data each file holds.
+        Bytes of data in each file.
     """
 
     def __init__(self, place: Place, sizes: Sequence[int]) -> None:
@@ -73,7 +71,7 @@ class SpreadData(abc.ABC):
 
     @abc.abstractmethod
     def name(self, number: int) -> str:
-        """Return the place of a file in the pack, with slashes."""
+        """Return the path of a file in the pack, with slashes."""
 
     @abc.abstractmethod
     def open_file(self, number: int) -> tuple[PackFile, int]:
@@ -85,7 +83,7 @@ class SpreadData(abc.ABC):
         return [(self.name(number), self.open_file(number)[1], size) for number, size in enumerate(sizes)]
 
     def require_distinct(self) -> None:
-        """Raise CorruptPackError where two files are hard links of one: a small pack could become a full disk.
+        """Raise CorruptPackError if two files are hard links of one: a small pack could become a full disk.
 
         Files that are missing share nothing; reading says so of each of their samples.
         """
@@ -101,19 +99,19 @@ class SpreadData(abc.ABC):
                     raise CorruptPackError(f"is the same file as {printable(first)}", file.path)
 
     def names(self) -> list[str]:
-        """Return the place of each file in the pack."""
+        """Return the path of each file in the pack."""
         return [self.name(number) for number in range(len(self.starts) - 1)]
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Return `size` bytes from `offset`, which counts through all files; CorruptPackError where there are none."""
+        """Return `size` bytes from `offset`, which counts through all files; CorruptPackError if there are none."""
         number = int(np.searchsorted(self.starts, offset, side="right")) - 1
         if not (0 <= number < len(self.starts) - 1 and 0 <= size <= self.starts[number + 1] - offset):
             raise CorruptPackError("its row points outside the data", self.path)
         file, begin = self._file(number)
         return file.read(begin + offset - int(self.starts[number]), size)
 
-    def locate(self, offset: Ints, size: Ints) -> Places:
-        """Return where in which files the bytes from `offset` on lie; NOWHERE where there are none."""
+    def locate(self, offset: Ints, size: Ints) -> Locations:
+        """Return where in which files the bytes from `offset` on lie; NOWHERE if there are none."""
         numbers = np.searchsorted(self.starts, offset, side="right") - 1
         inside = (numbers >= 0) & (numbers < len(self.starts) - 1) & (size >= 0)
         numbers[~inside] = 0
@@ -129,10 +127,10 @@ class SpreadData(abc.ABC):
                 continue
             files[chosen], positions[chosen], descriptor = file.locate(begin + within[chosen], size[chosen])
             held.append(descriptor)
-        return Places(files, positions, held)
+        return Locations(files, positions, held)
 
     def ahead(self, offset: Ints, size: Ints, *, urgent: bool = False) -> None:
-        """Have bytes fetched, without waiting for them; what cannot be fetched, reading says."""
+        """Order bytes, without waiting for them; reading reports those that cannot be fetched."""
         numbers = np.searchsorted(self.starts, offset, side="right") - 1
         for number in dict.fromkeys(numbers.tolist()):
             here = (numbers == number) & (size >= 0)
@@ -168,7 +166,7 @@ class SpreadData(abc.ABC):
         return found
 
     def _opened(self, number: int) -> tuple[PackFile, int]:
-        """Open a file, in the place of those that are open where the process may have no more."""
+        """Open a file, and close the others if the process may have no more open."""
         try:
             return self.open_file(number)
         except PackError as error:
@@ -188,7 +186,7 @@ class SpreadReader(Reader):
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._data.read(offset, size)
 
-    def _locate(self, offset: Ints, size: Ints) -> Places:
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
         return self._data.locate(offset, size)
 
     def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
@@ -225,9 +223,9 @@ def join_parts(
     parts : sequence of str
         The names of the packs, in the order of their samples.
     source : mapping
-        What the whole was made of, for the manifest.
+        The source of the whole, for the manifest.
     place : Place, optional
-        Where the packs lie; by default in the directory.
+        The place of the packs; by default the directory.
 
     Raises
     ------
@@ -255,7 +253,7 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
     part : str
         The name of the pack.
     source : mapping
-        What the new whole was made of.
+        The source of the new whole.
 
     Raises
     ------
@@ -320,17 +318,17 @@ def write_table(
     ----------
     path : Path
     count : int
-        How many rows the tables have together.
+        Rows of all tables.
     names : int
-        How many bytes their names have together.
+        Bytes of all names.
     tables : iterable of (Table, int, int)
         With each, how many bytes of data and how many bytes of names lie before its own.
     types : mapping
         Their columns and the columns' dtypes.
     """
-    places = column_places(count, types)
+    offsets = column_offsets(count, types)
     checksums = dict.fromkeys(types, 0)
-    size = places["names"] + names
+    size = offsets["names"] + names
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK
     with writing_to(path), open(open_regular(path, flags=flags), "wb") as empty:
         empty.truncate(size)
@@ -340,8 +338,8 @@ def write_table(
             for name in types:
                 for values in _shifted(table, name, *before):
                     block = values.tobytes()
-                    file.write_at(places[name], block)
-                    places[name] += len(block)
+                    file.write_at(offsets[name], block)
+                    offsets[name] += len(block)
                     checksums[name] = google_crc32c.extend(checksums[name], block)
         file.sync()
     finally:
@@ -371,7 +369,7 @@ def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.N
         yield block if shift is None else block + shift
 
 
-def column_places(rows: int, types: Mapping[str, str]) -> dict[str, int]:
+def column_offsets(rows: int, types: Mapping[str, str]) -> dict[str, int]:
     """Return where in the file each column begins: without gaps, and each at a multiple of its elements' size.
 
     The names are the last, as their length is not that of the others.
@@ -410,11 +408,11 @@ class PartsReader(SpreadReader):
         if sum(counts) != rows or min(counts, default=0) < 0:
             raise CorruptPackError(f"its parts do not have the {rows} samples that are in its table", self.path)
         self._table_file.keep_together([(0, self._table_file.size)])
-        places = {
+        ranges = {
             name: (at, names if name == "names" else rows, types[name])
-            for name, at in column_places(rows, types).items()
+            for name, at in column_offsets(rows, types).items()
         }
-        columns = self._table_file.vectors(places)
+        columns = self._table_file.vectors(ranges)
         return manifest, table_from(columns, manifest, self.path)
 
     def file_names(self) -> list[str]:
@@ -468,7 +466,7 @@ class PartsReader(SpreadReader):
 
 
 def _require_plain(parts: Sequence[str], files: Sequence[tuple[str, int, int, int]]) -> None:
-    """Raise ValueError where a manifest lists a part or a file twice, or what does not lie in a part of the pack.
+    """Raise ValueError if a manifest lists a part or a file twice, or what does not lie in a part of the pack.
 
     Two names count as one where a file system may take them for one.
     """

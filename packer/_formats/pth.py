@@ -1,16 +1,13 @@
 """Sharded .pth: a directory of files that `torch.load(mmap=True, weights_only=True)` opens.
 
-A shard is a dict of vectors whose first, `data`, holds the samples, one after the other; it is written as they arrive.
+A shard is a dict of vectors whose first, `data`, holds the samples, one after the other. `torch.save` writes such a
+dict as an uncompressed zip whose members are the vectors' bytes, and so does this module, while the first vector grows.
+A shard is read through the zip's directory, never through the pickle in it: a vector is a plain range of the file, and
+opening a stranger's file runs no code.
 
-The files that `torch.save` writes of a dict of vectors: uncompressed zips whose members are the vectors' bytes.
-
-They are written here as their first vector grows, and read through the zip's directory, never through the pickle in
-it: so a vector is a plain range of the file, and opening a stranger's file runs no code.
-
-The pickle in a file that `torch.save` writes of a dict of vectors, without torch.
-
-`pickle` itself can name a function only after importing it, and importing torch takes longer than converting a thousand
-photos. So the opcodes are written here. They are the same as `pickle` writes of the same dict, protocol 2.
+The pickle is written opcode by opcode, without torch: `pickle` can name a function only after importing it, and
+importing torch takes longer than converting a thousand photos. The opcodes are those of `pickle` for the same dict,
+protocol 2.
 """
 
 from __future__ import annotations
@@ -251,12 +248,12 @@ def members_of(file: PackFile) -> dict[str, tuple[int, int]]:
         return members
 
 
-def require_types(file: PackFile, place: tuple[int, int], dtypes: Iterable[str]) -> None:
-    """Raise CorruptPackError where the pickle at a place speaks of other types of elements than `dtypes`.
+def require_types(file: PackFile, span: tuple[int, int], dtypes: Iterable[str]) -> None:
+    """Raise CorruptPackError if the pickle in a span of the file names other types of elements than `dtypes`.
 
     The pickle is not run: the storages that it names are looked for in its bytes.
     """
-    at, size = place
+    at, size = span
     if size > _MOST_PICKLE:
         raise CorruptPackError(f"its pickle has {size} bytes, and {_MOST_PICKLE} at most", file.path)
     found = {name.decode() for name in _STORAGE.findall(file.read(at, size))}
@@ -267,7 +264,7 @@ def require_types(file: PackFile, place: tuple[int, int], dtypes: Iterable[str])
 
 
 def compare_checksums(file: PackFile, leave_out: str = "") -> None:
-    """Read the members of a zip but the one of this name; CorruptPackError where one does not fit its CRC-32."""
+    """Read the members of a zip but the one of this name; CorruptPackError if one does not fit its CRC-32."""
     with opened_zip(file) as (archive, _):
         for info in archive.infolist():
             if info.filename != leave_out:
@@ -278,7 +275,7 @@ def compare_checksums(file: PackFile, leave_out: str = "") -> None:
 
 @contextmanager
 def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tuple[int, int]]]]:
-    """Open a zip, and give where its members lie; CorruptPackError where it is not as `torch.save` writes one."""
+    """Open a zip, and give where its members lie; CorruptPackError if it is not as `torch.save` writes one."""
     try:
         with zipfile.ZipFile(file.stream(most=_MOST_DIRECTORY)) as archive:
             yield archive, _placed(archive.infolist(), file)
@@ -287,7 +284,7 @@ def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tupl
 
 
 def _placed(infos: Sequence[zipfile.ZipInfo], file: PackFile) -> dict[str, tuple[int, int]]:
-    """Return where members lie; CorruptPackError where one is compressed, unknown, or in the place of another."""
+    """Return where members lie; CorruptPackError if one is compressed, unknown, or overlaps another."""
     members: dict[str, tuple[int, int]] = {}
     end = 0
     for info in sorted(infos, key=lambda info: info.header_offset):
@@ -463,11 +460,11 @@ class PthReader(SpreadReader):
         members = members_of(self._table_file)
         require_types(self._table_file, member_of(members, "table/data.pkl", path), ["|u1", *types.values()])
         self._table_file.keep_together([(0, self._table_file.size)])
-        places = {}
+        ranges = {}
         for number, name in enumerate(order):
             at, size = member_of(members, f"table/data/{number}", path)
-            places[name] = at, size // np.dtype(types[name]).itemsize, types[name]
-        return manifest, table_from(self._table_file.vectors(places), manifest, path)
+            ranges[name] = at, size // np.dtype(types[name]).itemsize, types[name]
+        return manifest, table_from(self._table_file.vectors(ranges), manifest, path)
 
     def file_names(self) -> list[str]:
         return [MANIFEST_FILE, TABLE_FILE, *self._data.names()]

@@ -1,10 +1,7 @@
-"""Random access to the samples of a pack, in every way that there is, from the little that a format must say.
+"""Random access to the samples of a pack: a `Reader` builds every way to read on the few methods of a format.
 
-Random access to the values of fields, which lie in the table or beside the images.
-
-The columns of a pack as conditions take them: fields, labels and sizes, with what is not there marked as such.
-
-The manifest of a pack that is a directory: a file of its own, written after all else is on the disk.
+`ValueAccess` reads the values of fields, `PackColumns` gives a pack's columns to conditions, and `read_manifest` and
+`write_manifest` are for packs that are directories.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ class ValueAccess(PackAccess):
 
     check: str
     _checked_columns: dict[str, npt.NDArray[np.bool_]]
-    """Which values there are, of the fields that were compared with their checksums."""
+    """The mask of present values, of each field that was compared with its checksums."""
 
     @property
     @abc.abstractmethod
@@ -49,22 +46,22 @@ class ValueAccess(PackAccess):
 
     @abc.abstractmethod
     def position(self, index: int) -> int:
-        """Return an index counted from the beginning; IndexError where there is no such sample."""
+        """Return an index counted from the beginning; IndexError if there is no such sample."""
 
     @abc.abstractmethod
     def require_column(self, name: str) -> None:
-        """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
+        """Compare a whole column of the table with its checksum; CorruptPackError if it does not fit."""
 
     @abc.abstractmethod
     def _damaged(self, index: int, reason: str) -> CorruptPackError: ...
 
     @functools.cached_property
     def fields(self) -> Mapping[str, Field]:
-        """What there is beside image and label, by name, in the order of the pack."""
+        """The fields beside image and label, by name, in the order of the pack."""
         return {field.name: field for field in self.manifest.fields}
 
     def value(self, index: int, name: str) -> Stored:
-        """Return what the pack holds of a field of one sample: a number, bytes, or None where there is no value.
+        """Return what the pack holds of a field of one sample: a number, bytes, or None if there is no value.
 
         Raises
         ------
@@ -82,8 +79,8 @@ class ValueAccess(PackAccess):
     def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all values of a scalar or a class, and which of them are there, both (N,) arrays.
 
-        They are compared with their checksums when they are first asked for. What stands in the place of a value that
-        is not there means nothing. A bool is a uint8.
+        They are compared with their checksums when they are first asked for. Numbers instead of missing
+        values mean nothing. A bool is a uint8.
 
         Raises
         ------
@@ -112,7 +109,7 @@ class ValueAccess(PackAccess):
         return self._checked_columns[name]
 
     def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:
-        """Return what the pack holds of a field of several samples; None where there is no value.
+        """Return what the pack holds of a field of several samples; None if there is no value.
 
         Parameters
         ----------
@@ -133,10 +130,10 @@ class ValueAccess(PackAccess):
         """Return what `blobs` returns, of each of several fields; what lies side by side is read at once."""
         located = [rows.T.tolist() for rows in self._locate_all(positions, names)]
         found: list[list[Buffer | None]] = [[None] * len(positions) for _ in names]
-        for place in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
-            blobs = self._blobs_of_one(int(positions[place]), names, *(rows[place] for rows in located))
+        for number in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
+            blobs = self._blobs_of_one(int(positions[number]), names, *(rows[number] for rows in located))
             for of_field, blob in zip(found, blobs, strict=True):
-                of_field[place] = blob
+                of_field[number] = blob
         return found
 
     def locate_blobs(self, positions: Ints, name: str) -> tuple[Ints, Ints, Ints]:
@@ -197,10 +194,10 @@ class ValueAccess(PackAccess):
         No bytes where more lie between that are others'; or where a damaged size leads out of the file, so that each
         blob is fetched by itself, and the error names the one that cannot be.
         """
-        places = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
-        if len(places) > 1:
-            begin, wanted = min(places)[0], sum(size for _, size in places)
-            length = max(offset + size for offset, size in places) - begin
+        present = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
+        if len(present) > 1:
+            begin, wanted = min(present)[0], sum(size for _, size in present)
+            length = max(offset + size for offset, size in present) - begin
             if length <= min(2 * wanted, _MOST_TOGETHER):
                 with contextlib.suppress(PackError):
                     return begin, self._fetch(begin, length)
@@ -256,7 +253,7 @@ class Reader(ValueAccess):
         return self.manifest.count
 
     def position(self, index: int) -> int:
-        """Return an index counted from the beginning; IndexError where there is no such sample."""
+        """Return an index counted from the beginning; IndexError if there is no such sample."""
         try:
             return range(len(self))[operator.index(index)]
         except TypeError:
@@ -336,12 +333,12 @@ class Reader(ValueAccess):
         Parameters
         ----------
         found : (N,) array
-            It has the fields of LOCATION. The position is the table's offset, and becomes the place in the file.
+            It has the fields of LOCATION. The position is the table's offset, and becomes the offset in the file.
 
         Returns
         -------
         object
-            What `locate` returns.
+            The records that `locate` returns.
         """
         files, positions, held = self._locate(found["position"], found["size"])
         found["file"] = np.where(found["file"] == NOWHERE, NOWHERE, files)
@@ -349,7 +346,7 @@ class Reader(ValueAccess):
         return held
 
     def ahead(self, positions: Ints, image: bool = True, fields: Sequence[str] = (), *, urgent: bool = False) -> None:
-        """Have the bytes of samples fetched, in this order, without waiting; those on a disk are read when wanted.
+        """Order the bytes of samples, in this order, without waiting; those on a disk are read when they are needed.
 
         Bytes that were ordered before are not ordered again.
 
@@ -374,7 +371,7 @@ class Reader(ValueAccess):
             self._ahead(offset[size > 0], size[size > 0], urgent=urgent)
 
     def ahead_whole(self, positions: Sequence[int]) -> None:
-        """Have all that belongs to samples fetched, as `ahead`."""
+        """Order images and field values of samples, as `ahead`."""
         if self.remote:
             self.ahead(np.asarray(positions), fields=[name for name, field in self.fields.items() if field.is_blob])
 
@@ -391,7 +388,7 @@ class Reader(ValueAccess):
         return counted.astype(np.int64, copy=False)
 
     def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
-        """Yield place, row and data of several samples; reads go through the file in one direction.
+        """Yield number, row and data of several samples; reads go through the file in one direction.
 
         `positions` are indices counted from the beginning; errors as for `read`.
         """
@@ -399,13 +396,13 @@ class Reader(ValueAccess):
         if len(positions) > 1:
             self.ahead(np.sort(positions), urgent=True)
         rows = self.table.rows(positions)
-        for place in sorted(range(len(rows)), key=lambda place: rows[place].offset):
-            yield place, rows[place], self._read(rows[place])
+        for number in sorted(range(len(rows)), key=lambda number: rows[number].offset):
+            yield number, rows[number], self._read(rows[number])
 
     def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
         """Return the data of several samples, in the order asked for; errors as for `read`."""
-        found = {place: data for place, _, data in self.read_rows(self.positions(indices))}
-        return [found[place] for place in range(len(found))]
+        found = {number: data for number, _, data in self.read_rows(self.positions(indices))}
+        return [found[number] for number in range(len(found))]
 
     def _read(self, row: Row) -> Buffer:
         try:
@@ -420,7 +417,7 @@ class Reader(ValueAccess):
         return data
 
     def require_column(self, name: str) -> None:
-        """Compare a whole column of the table with its checksum; CorruptPackError where it does not fit."""
+        """Compare a whole column of the table with its checksum; CorruptPackError if it does not fit."""
         if self.table.checksum(name) != self.manifest.columns.get(name):
             raise CorruptPackError(f"the table's column {name!r} does not fit its checksum", self.path)
 
@@ -428,7 +425,7 @@ class Reader(ValueAccess):
         return CorruptPackError(f"damaged: {reason}", self.path, index, self._name_in_error(index))
 
     def _name_in_error(self, index: int) -> str:
-        """Return a sample's name for a message; empty where the names cannot be read, which may be what is wrong."""
+        """Return a sample's name for a message; empty if the names cannot be read, which may be what is wrong."""
         try:
             return self.names.get(index)
         except PackError:
@@ -454,7 +451,7 @@ class Reader(ValueAccess):
 
 
 def table_from(columns: Mapping[str, npt.NDArray[Any] | Vector], manifest: Manifest, path: str) -> Table:
-    """Build a table from what a format found; CorruptPackError where the columns do not fit together."""
+    """Build a table from what a format found; CorruptPackError if the columns do not fit together."""
     for name, column in columns.items():
         if isinstance(column, Vector):
             column.checksum = manifest.columns.get(name)
@@ -477,7 +474,7 @@ _CALLED = {
     "keypoints": "keypoints",
     "segmentation": "segmentations",
 }
-"""What the values are called that are neither numbers nor texts."""
+"""The names of values that are neither numbers nor texts, for messages."""
 
 
 class PackColumns(Mapping[str, Column]):
@@ -491,7 +488,7 @@ class PackColumns(Mapping[str, Column]):
     ----------
     reader : Reader
     rows : (N,) int64 array, optional
-        Which samples of the pack these are; by default all.
+        The rows of these samples in the pack; by default all.
     labels : (N,) int64 or float64 array, optional
         Labels in place of the pack's.
     classes : sequence of str, optional

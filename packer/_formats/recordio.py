@@ -1,16 +1,16 @@
-"""MXNet's RecordIO: one file of records, and a list of where they begin, as im2rec makes them.
+"""MXNet's RecordIO: one file of records, and a list of their offsets, as im2rec makes them.
 
 ``data.rec``      samples
 ``data.idx``      a line ``KEY TAB OFFSET`` a record; the keys are 0, 1, 2, ...
 ``classes.txt``   the names of the classes, a line each, where they have names
 
-A record is the magic number, a u32 whose upper three bits say which part it is and whose others are its length, the
+A record is the magic number, a u32 whose upper three bits are the part's kind and whose others are its length, the
 bytes, and zeros up to a multiple of 4. The bytes are a header, ``IfQQ``: 0, the label as float32, the key and 0; and
 then the image. A sample without a label has the label -1.
 
-Where the magic number stands in the bytes of a record at a multiple of 4, the record is split into parts there, and the
-number left out. The image of such a sample lies in no single range of the file, so packer's index has a copy of it. It
-has the values of fields as well, for which a record has no place.
+If the magic number occurs in the bytes of a record at a multiple of 4, the record is split into parts there, and the
+number is left out. The image of such a sample is no single range of the file, so packer's index has a copy of it. The
+index has the values of fields as well, for which a record has no room.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class RecordIOWriter(ShardWriter):
         return b"%d\t%d\n" % (self._key, at)
 
     def _label(self, sample: Sample) -> float:
-        """Return the label; DestinationError where a float32 holds another number than this whole one."""
+        """Return the label; DestinationError if a float32 holds another number than this whole one."""
         with np.errstate(over="ignore"):
             stored = float(np.float64(sample.label).astype(np.float32))
         if isinstance(sample.label, int) and stored != sample.label:

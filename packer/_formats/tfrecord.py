@@ -4,13 +4,13 @@
 ``data-00000.idx``        the index of the file that ``tfrecord2idx`` makes: a line ``OFFSET SIZE`` a record
 ``classes.txt``           the names of the classes, a line each, where they have names
 
-How many files there will be is not known before the last one is written, and a file that is complete keeps its name, so
-that a conversion continues after any moment. So no name says ``-of-00128``.
+No name ends in ``-of-00128``: the number of files is not known before the last one is written, and a complete file
+keeps its name, so that a conversion can be resumed at any moment.
 
 A record is its length as u64, the masked CRC-32C of those eight bytes, the Example, and its masked CRC-32C. The Example
 has the features ``image/class/label`` and ``image/class/text``, the class's id as the pack has it and its name,
 ``image/encoded``, ``image/filename``, the sample's name, ``image/format``, ``image/height`` and ``image/width``, and a
-feature of each field, under its name. They stand in the order of their names. A value that is not there has no feature.
+feature of each field, under its name. They stand in the order of their names. A missing value has no feature.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TFRecordWriter(ShardWriter):
 
     def frame(self, sample: Sample) -> Frame:
         listed = sorted(self._features(sample), key=lambda feature: feature[0])
-        features = [(_around(name, tag, len(data)), data, place) for name, tag, data, place in listed]
+        features = [(_around(name, tag, len(data)), data, slot) for name, tag, data, slot in listed]
         size = sum(len(head) + len(data) for head, data, _ in features)
         example = b"\x0a" + varint(size)
         if len(example) + size >= _MOST:
@@ -58,12 +58,12 @@ class TFRecordWriter(ShardWriter):
         frame = Frame(len(self._blob_fields))
         frame.add(length + struct.pack("<I", masked_crc32c(length)) + example)
         checksum = google_crc32c.value(example)
-        for head, data, place in features:
-            if place is None:
+        for head, data, slot in features:
+            if slot is None:
                 frame.add(head + bytes(data))
             else:
                 frame.add(head)
-                frame.add_image(data) if place == _IMAGE else frame.add_blob(place, data)
+                frame.add_image(data) if slot == _IMAGE else frame.add_blob(slot, data)
             checksum = _extended(google_crc32c.extend(checksum, head), data)
         frame.add(struct.pack("<I", masked(checksum)))
         return frame

@@ -5,14 +5,13 @@
 ``classes.txt``        the names of the classes, a line each, where they have names
 
 A sample has the member ``KEY.cls``, its label in ASCII, ``KEY.jpg`` or the like, its image, and a member for each
-field, such as ``KEY.caption.txt``. They stand in the order of what follows the key, as webdataset's writer sorts them.
+field, such as ``KEY.caption.txt``. They are sorted by the part after the key, as by webdataset's writer.
 
-webdataset takes for the key what stands before the first dot of a path's last part, passes over parts such as
-``__x__``, and ``wds2idx`` parts what it writes by blanks. So a key is the sample's name without the suffix of an image,
-in which those characters, and all that are no printable ASCII, are written as in a URL: ``a.b.jpg`` has the key
-``a%2Eb``, and `urllib.parse.unquote` gives back ``a.b``. Every field of a header that speaks of the writer is zero.
-
-Headers of tar members, the same for the same name and size.
+webdataset takes the text before the first dot of a path's last part as the key and ignores parts such as ``__x__``, and
+``wds2idx`` separates its columns by blanks. So a key is the sample's name without the suffix of an image, in which
+those characters, and all that are no printable ASCII, are written as in a URL: ``a.b.jpg`` has the key ``a%2Eb``, and
+`urllib.parse.unquote` gives back ``a.b``. Every field of a tar header that describes the writer is zero, so that
+headers depend on name and size alone.
 """
 
 from __future__ import annotations
@@ -133,13 +132,13 @@ class WebDatasetWriter(ShardWriter):
         if key == self._key:  # which webdataset would take for one sample
             raise _same_key(f"{key}.*", sample.name)
         self._key, self._members = key, []
-        for extension, data, place in sorted(self._parts(sample), key=lambda part: part[0]):
+        for extension, data, slot in sorted(self._parts(sample), key=lambda part: part[0]):
             name = f"{key}.{extension}"
             frame.add(header(name, len(data)))
-            if place is None:
+            if slot is None:
                 begin = frame.add(bytes(data))
             else:
-                begin = frame.add_image(data) if place < 0 else frame.add_blob(place, data)
+                begin = frame.add_image(data) if slot < 0 else frame.add_blob(slot, data)
             frame.add(bytes(-len(data) % BLOCK))
             self._members.append((extension, begin, len(data), name))
         return frame

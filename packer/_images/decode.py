@@ -1,8 +1,8 @@
-"""Encoded images to pixels, and the choice of the decoder.
+"""Decoding encoded images to pixels, and the choice of the decoder.
 
-JPEGs and PNGs go to packer's own decoder, where that is the fastest, and what that leaves of ordinary JPEGs to a
-library. Plain BMPs need none. Images that these complain about, and all other images, go to Pillow, whose pixels, or
-whose error, are the answer. So the choice of the decoder changes the speed and nothing else.
+JPEGs and PNGs go to packer's own decoder, if that is the fastest, and ordinary JPEGs that it leaves go to a library.
+Plain BMPs need none. Images that these reject, and all other images, go to Pillow, whose pixels, or whose error, are
+the result. So the choice of the decoder changes the speed and nothing else.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def installed_decoders() -> tuple[str, ...]:
 
 
 def decoder_advice() -> str | None:
-    """Return one line that says how to decode faster on this machine, or None where nothing can be done."""
+    """Return one line that says how to decode faster on this machine, or None if nothing can be done."""
     name, _ = fast_decoder()
     short = extension.shortcoming()
     if short is None or (name in LIBJPEG_TURBO and not short.cure):

@@ -1,4 +1,4 @@
-"""Numbers of more than 8 bits as levels of 0 to 255, in the ways that a conversion offers."""
+"""Depth: numbers of more than 8 bits as levels of 0 to 255, in the ways that a conversion offers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FOUND = {
     "type": "more than 8 bits a channel: scaled to 8 bits by the range of the type",
     "file": "more than 8 bits a channel: scaled to 8 bits by the lowest and the highest value of each file",
 }
-"""What the findings of a pack say of an image that was reduced."""
+"""The finding of an image whose depth was reduced."""
 
 _BLOCK = 1 << 20  # numbers that are scaled at a time
 
 
 def require_8_bit(depth: Depth, codec: str) -> None:
-    """Raise ImageError where 8-bit RGB does not hold what a pixel has."""
+    """Raise ImageError if 8-bit RGB does not hold what a pixel has."""
     if not depth.excess:
         return
     how = f"--to-8-bit clip stores {depth.bands - depth.hidden} of them"
@@ -59,12 +59,12 @@ def decode_to_8_bit(
         ``type``: the upper 8 bits of unsigned numbers, so that 65535 becomes 255, as `skimage.img_as_ubyte` and OpenCV
         do; of signed numbers those below the sign, and 0 of negative ones; of floats from 0 to 1 ``round(255 * x)``.
 
-        ``file``: the lowest number of the file becomes 0 and the highest 255, for all colours together; 0 where there
+        ``file``: the lowest number of the file becomes 0 and the highest 255, for all colours together; 0 if there
         is one number only.
 
         With the latter two NaN becomes 0, and infinities with ``file`` 0 or 255.
     depth : Depth
-        What a pixel of the file has.
+        The depth of a pixel of the file.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def _by_file(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _limits(numbers: npt.NDArray[Any]) -> tuple[float, float]:
-    """Return the lowest and the highest finite number; 0 and 0 where there is none."""
+    """Return the lowest and the highest finite number; 0 and 0 if there is none."""
     if numbers.dtype.kind != "f":
         return float(numbers.min()), float(numbers.max())
     finite = np.isfinite(numbers)
@@ -145,7 +145,7 @@ def _limits(numbers: npt.NDArray[Any]) -> tuple[float, float]:
 
 
 def _blocks(numbers: npt.NDArray[Any], levels: npt.NDArray[np.uint8]) -> Iterator[tuple[Any, Any]]:
-    """Yield some rows of numbers and the place of their levels: so that little memory is needed on the way."""
+    """Yield some rows of numbers and the output for their levels, so that little memory is needed."""
     rows = max(1, _BLOCK // (numbers.shape[1] * numbers.shape[2]))
     for top in range(0, len(numbers), rows):
         yield numbers[top : top + rows], levels[top : top + rows]

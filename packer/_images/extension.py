@@ -1,4 +1,4 @@
-"""packer's own C, `packer._images._native`, or None where it is not to be had; and what it lacks here."""
+"""packer's own C, `packer._images._native`, or None if it is not available; and its shortcomings on this machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ except ImportError as error:
 
 
 VECTORS = _native.VECTORS if _failure is None else ""
-"""What packer's C uses here: ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty where there are none that it knows,
-so that it is plain C."""
+"""The vector instructions that packer's C uses here, ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``; empty for plain C."""
 
 
 _WHEEL = "a wheel of packer, which scripts/wheels makes in a clone (pip install --force-reinstall --no-deps FILE.whl)"
@@ -36,7 +35,7 @@ class Shortcoming(NamedTuple):
     reason : str
         A clause that follows a colon.
     cure : str
-        What a person can do, a sentence without its full stop; empty where nothing can be done.
+        The remedy, a sentence without its full stop; empty if there is none.
     """
 
     reason: str

@@ -1,6 +1,7 @@
-"""Rectangles of images: which part of an image is wanted, and which of its pixels are needed for that.
+"""Crops: rectangles of images, the windows that are cut out of them, and the pixels that a window depends on.
 
-Memory in which a thread decodes and resizes, used again and again: fresh memory costs more than a copy.
+`CROP` is the record that Python and C share. Buffers in which a thread decodes and resizes are reused, because fresh
+memory costs more than a copy.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ MAX_PIXELS = 2 * 89_478_485
 """The most pixels of an image: where `PIL.Image.open` refuses one as a decompression bomb."""
 
 INTERPOLATIONS = ("bilinear", "bicubic")
-"""How a rectangle is resized; anti-aliased. `CROP` has the place in this tuple."""
+"""Interpolations, all anti-aliased. `CROP` has the index in this tuple."""
 
 PADDINGS = ("constant", "edge", "reflect", "symmetric")
-"""What a window shows outside of the resized rectangle: torchvision's padding modes. `CROP` has the place."""
+"""Pixels of a window outside of the resized rectangle: torchvision's padding modes. `CROP` has the index."""
 
 _MAX_HALVINGS = 3
 _LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns
 _LARGEST_SCALED = 1 << 30
-_PLACES = 1 << 18  # of a window, computed at a time
+_POSITIONS = 1 << 18  # of a window, computed at a time
 _USUAL = 13_377  # pixels; of no such sides there are more than MAX_PIXELS
 _FARTHEST = (1 << 31) - 1  # rows or columns from a rectangle's corner to that of a window
 
@@ -111,7 +112,7 @@ class Box(NamedTuple):
 
 
 CROP = np.dtype([(name, np.int64) for name in Box._fields])
-"""What is wanted of one image: a rectangle of the image, resized, of which a window is cut out.
+"""The crop of one image: a rectangle of the image, resized, of which a window is cut out.
 
 ``top``, ``left``, ``crop_height``, ``crop_width``
     The rectangle, in pixels of the image; it lies inside of the image.
@@ -122,9 +123,9 @@ CROP = np.dtype([(name, np.int64) for name in Box._fields])
 ``flip``
     1 where the result is mirrored, left to right; else 0.
 ``interpolation``
-    How the rectangle is resized, a place in `INTERPOLATIONS`.
+    How the rectangle is resized, an index into `INTERPOLATIONS`.
 ``padding``, ``fill``
-    The window may reach outside of the resized rectangle. What it shows there: a place in `PADDINGS`, and for
+    The window may reach outside of the resized rectangle. What it shows there: an index into `PADDINGS`, and for
     ``constant`` the colour, red + 256 green + 65536 blue.
 """
 
@@ -222,21 +223,21 @@ def sources(box: Box) -> tuple[Ints, Ints]:
 
 
 def _sources(mode: str, first: int, count: int, side: int) -> Ints:
-    """Return which of `side` pixels stand in `count` places from `first` on, where these may lie outside."""
-    places = np.arange(first, first + count)
+    """Return which of `side` pixels stand in `count` positions from `first` on, where these may lie outside."""
+    positions = np.arange(first, first + count)
     if mode in ("constant", "edge"):
-        return places.clip(0, side - 1)
+        return positions.clip(0, side - 1)
     twice = int(mode == "symmetric")  # whether the pixels at the edges come twice
     period = max(2 * (side - 1 + twice), 1)
-    places %= period
-    return np.minimum(places, period - twice - places)
+    positions %= period
+    return np.minimum(positions, period - twice - positions)
 
 
 def _extent(mode: str, first: int, count: int, side: int) -> tuple[int, int]:
-    """Return first and end of those of `side` pixels that stand in `count` places from `first` on."""
-    starts = range(first, first + count, _PLACES)
-    places = (_sources(mode, start, min(_PLACES, first + count - start), side) for start in starts)
-    extents = [(int(block.min()), int(block.max())) for block in places]
+    """Return first and end of those of `side` pixels that stand in `count` positions from `first` on."""
+    starts = range(first, first + count, _POSITIONS)
+    positions = (_sources(mode, start, min(_POSITIONS, first + count - start), side) for start in starts)
+    extents = [(int(block.min()), int(block.max())) for block in positions]
     return min(begin for begin, _ in extents), max(last for _, last in extents) + 1
 
 

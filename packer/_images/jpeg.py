@@ -1,12 +1,9 @@
-"""What the header of a JPEG says, without decoding it (ITU-T T.81, annex B).
+"""The header of a JPEG, read without decoding it (ITU-T T.81, annex B), and its metadata.
 
-The metadata of a JPEG: the orientation in it, and whether it is such as no decoder stumbles over.
-
-libjpeg passes over metadata. Pillow looks into them when it opens an image, and refuses the whole image where it
-stumbles over one of them: a JFIF segment without a version, a profile without its number, a resource without a name.
-An image whose metadata are not the usual ones is left to Pillow, which decides whether the image can be read.
-`packer._images.jpeg` asks `is_usual` of every segment, and finds a second EXIF segment unusual. In C the same
-rules are those of ``native/jpeg/metadata.c``.
+libjpeg ignores metadata. Pillow reads them when it opens an image, and refuses the whole image if one of them is
+malformed: a JFIF segment without a version, a profile without its number, a resource without a name. An image with
+unusual metadata is left to Pillow, which decides whether the image can be read. Every segment is checked by `is_usual`,
+and a second EXIF segment counts as unusual. The same rules in C are those of ``native/jpeg/metadata.c``.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ def is_usual(marker: int, content: bytes) -> bool:
     marker : int
         The second byte of the segment's marker.
     content : bytes
-        What follows the segment's length.
+        The bytes after the segment's length.
     """
     if marker == _APP0 and content.startswith(b"JFIF"):
         return len(content) >= 14 and content[4] == 0
@@ -65,12 +62,12 @@ def is_usual(marker: int, content: bytes) -> bool:
 
 
 def orientation_of_exif(content: bytes) -> int | None:
-    """Return the orientation that an APP1 segment says, 0 where it says none; None where it holds no EXIF."""
+    """Return the orientation that an APP1 segment says, 0 if it says none; None if it holds no EXIF."""
     return _read_orientation(content[len(_EXIF) :]) if content.startswith(_EXIF) else None
 
 
 def orientation_of_xmp(content: bytes) -> int | None:
-    """Return the orientation that an APP1 segment says, 0 where it says none; None where it holds no XMP."""
+    """Return the orientation that an APP1 segment says, 0 if it says none; None if it holds no XMP."""
     if not content.startswith(_XMP):
         return None
     found = _XMP_ORIENTATION.search(content)
@@ -121,7 +118,7 @@ def _is_usual_photoshop(content: bytes) -> bool:
 
 
 def _read_orientation(tiff: bytes) -> int:
-    """Return the orientation in the first directory of a TIFF; 0 where there is none, or the TIFF is broken."""
+    """Return the orientation in the first directory of a TIFF; 0 if there is none, or the TIFF is broken."""
     order = _ORDERS.get(tiff[:4])
     if order is None:
         return 0
@@ -162,13 +159,13 @@ class JPEGHeader(NamedTuple):
     process : int
         Second byte of the start-of-frame marker: 0xC0 baseline, 0xC2 progressive, …
     orientation : int
-        EXIF orientation 1 to 8; 1 where there is none.
+        EXIF orientation 1 to 8; 1 if there is none.
     frame : int
-        Where the start-of-frame segment's parameters begin (precision, height, width, components).
+        The offset of the start-of-frame segment's parameters (precision, height, width, components).
     sampling : bytes
         Sampling factors of the components: horizontal in the upper four bits, vertical in the lower.
     scan : int
-        Where the first scan's entropy-coded data begin.
+        The offset of the first scan's entropy-coded data.
     usual : bool
         Whether the metadata are such as Pillow is known to read; see `packer._images.jpeg`.
     """
@@ -201,7 +198,7 @@ class JPEGHeader(NamedTuple):
 
 
 def read_header(data: Buffer) -> JPEGHeader | None:
-    """Read the markers up to the first scan; None where they are not those of a well-formed image."""
+    """Read the markers up to the first scan; None if they are not those of a well-formed image."""
     frame: tuple[int, int, int, int, int] | None = None
     frame_at = from_exif = from_xmp = exifs = 0
     usual = True
@@ -276,7 +273,7 @@ def scans(data: Buffer, header: JPEGHeader) -> int:
 
 
 def end_of_image(data: Buffer, scan: int) -> int | None:
-    """Return where the image ends, after its end-of-image marker; None where it has none."""
+    """Return where the image ends, after its end-of-image marker; None if it has none."""
     if data[-2:] == b"\xff\xd9":
         return len(data)
     # Inside entropy-coded data 0xFF is followed by 0x00 or a restart marker, so the first match is the marker.

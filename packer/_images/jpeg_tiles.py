@@ -1,20 +1,13 @@
-"""Tiled JPEGs: ordinary JPEGs whose scan is cut into tiles by restart markers, and a table of where the tiles are.
+"""Tiled JPEGs: ordinary JPEGs whose scan is cut into tiles by restart markers, and a table of the tiles' offsets.
 
 The table travels in an application segment; see "Tiled JPEG" in formats.md. A segment that does not fit the JPEG around
-it is ignored, and the JPEG is then decoded as a whole.
+it is ignored, and the JPEG is then decoded as a whole. Tiling is lossless: packer's own C
+(`packer/_images/native/tiling`) codes the same coefficients again, with restart markers and the best Huffman codes, and
+this module joins the pieces.
 
-JPEGs of parts of JPEGs: the rows down to some place, and the tiles that a rectangle touches.
-
-Where a header announces fewer rows than there are, the decoder stops after them. Between two restart markers a scan
-can be decoded without what comes before. So the tiles that a rectangle touches, joined to a header that announces a
-smaller image, are a JPEG of that part of the image, with the same pixels.
-
-This is for decoders that know no rectangles.
-
-JPEGs to tiled JPEGs, losslessly: the same coefficients, coded again with restart markers and the best Huffman codes.
-
-packer's own C reads and codes them (`packer/_images/native/tiling`), and `packer._images.jpeg_tiles` puts the
-pieces together.
+For decoders that know no rectangles, a JPEG of a part is made of a JPEG. If a header announces fewer rows than there
+are, the decoder stops after them; and between two restart markers a scan can be decoded without the data before it. So
+the tiles that a rectangle touches, joined to a header of a smaller image, are a JPEG of that part with the same pixels.
 """
 
 from __future__ import annotations
@@ -74,7 +67,7 @@ class Window(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """How the tiles of an image lie.
+    """The geometry of an image's tiles.
 
     Attributes
     ----------
@@ -86,7 +79,7 @@ class Grid(NamedTuple):
     interval : int
         MCUs of a tile: the restart interval.
     margin_height, margin_width : int
-        How many pixels upsampling of the chroma planes may look at beyond those that are wanted.
+        Pixels that upsampling of the chroma planes may read beyond a window.
     """
 
     height: int
@@ -100,7 +93,7 @@ class Grid(NamedTuple):
     margin_width: int
 
     def window(self, rectangle: Rectangle, halvings: int) -> Window | None:
-        """Return which tiles a rectangle depends on, where the decoder halves; None where those are all of them."""
+        """Return which tiles a rectangle depends on, where the decoder halves; None if those are all of them."""
         top, left, height, width = rectangle
         above, beside = self.margin_height << halvings, self.margin_width << halvings
         first_row = max(top - above, 0) // self.tile_height
@@ -119,7 +112,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, frame: Buffer, columns: int) -> Grid | None:
-        """Return the grid of a frame whose MCU rows are cut into `columns` tiles; None where that is impossible.
+        """Return the grid of a frame whose MCU rows are cut into `columns` tiles; None if that is impossible.
 
         Parameters
         ----------
@@ -144,17 +137,17 @@ class Grid(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """What a tile segment says.
+    """The content of a tile segment.
 
     Attributes
     ----------
     grid : Grid
     segment, table, header, frame, scan : int
-        Where in the JPEG the segment, its table, the headers after it, the frame's parameters and the scan begin.
+        Offsets in the JPEG of the segment, its table, the headers after it, the frame's parameters and the scan.
     group : int
         Rows of tiles of which the table has one entry.
     group_ends : (ceil(rows / group),) int64 array
-        Where in the JPEG each group of rows ends, with the marker after its last tile.
+        The end of each group of rows in the JPEG, with the marker after its last tile.
     """
 
     grid: Grid
@@ -173,7 +166,7 @@ def restarts(first: int, count: int) -> npt.NDArray[np.uint8]:
 
 
 def read_tiles(data: Buffer) -> Tiles | None:
-    """Return where the tiles of a JPEG are; None where it has no tile segment, or one that does not fit the JPEG."""
+    """Return where the tiles of a JPEG are; None if it has no tile segment, or one that does not fit the JPEG."""
     try:
         segment = _find(data)
         return None if segment is None else _read(data, segment)
@@ -223,7 +216,7 @@ def choose_columns(mcus: int, row_bytes: float, least: float) -> int:
     row_bytes : float
         Coded bytes of a row, on average.
     least : float
-        How many bytes a tile shall hold on average; does not matter where a row is one tile.
+        Bytes of a tile on average; ignored if a row is one tile.
     """
     for count in range(mcus // _NARROWEST, 1, -1):
         if mcus % count == 0 and row_bytes >= least * count:
@@ -254,7 +247,7 @@ def assemble(  # noqa: PLR0917
     scan : bytes-like
         The coded data with the restart markers between the tiles, without an end-of-image marker.
     rest : bytes-like
-        What follows the end of the image.
+        The bytes after the end of the image.
 
     Raises
     ------
@@ -353,7 +346,7 @@ def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer
     Returns
     -------
     (bytes-like, int) or None
-        The whole image where nothing can be left out. None where it is no ordinary JPEG of that size in one scan, in
+        The whole image where nothing can be left out. None if it is no ordinary JPEG of that size in one scan, in
         which the decoder goes over the pixels once.
     """
     if _native is None:
@@ -391,12 +384,12 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings:
     rectangle : (top, left, height, width)
         In pixels of the whole image; it lies inside of it.
     halvings : int
-        How often the decoder is going to halve the image.
+        Number of times that the decoder will halve the image.
 
     Returns
     -------
     CutOut or None
-        The whole image where nothing can be left out. None where the image is no tiled JPEG of that size, its
+        The whole image where nothing can be left out. None if the image is no tiled JPEG of that size, its
         markers are not where its table says, or cutting is not worth its while.
     """
     if _native is None:
@@ -435,7 +428,7 @@ def _read_header(data: Buffer) -> jpeg.JPEGHeader | None:
 
 
 def _join(data: Buffer, tiles: Tiles, window: Window) -> bytearray | None:
-    """Return the headers and some tiles; None where the rows of tiles have other markers than they should."""
+    """Return the headers and some tiles; None if the rows of tiles have other markers than they should."""
     grid, group = tiles.grid, tiles.group
     first_group, group_end = window.first_row // group, -(-window.row_end // group)
     first_row, row_end = first_group * group, min(group_end * group, grid.rows)
@@ -477,7 +470,7 @@ _LEAST_TILE = 460  # bytes, on average: what lets ImageNet's photos grow by half
 
 
 def require_transcoder() -> None:
-    """Raise MissingDependencyError where packer's own C is not there."""
+    """Raise MissingDependencyError if packer's own C is not there."""
     if _native is None:
         short = shortcoming()
         assert short is not None

@@ -1,13 +1,8 @@
-"""Encoded masks, and images of any mode, decoded and cut as records of `CROP` say.
+"""Masks, and images of any mode, decoded and cut as records of `CROP` tell.
 
-Images in RGB are `packer._images.rectangle`'s, which decodes no more of them than it must.
-
-Arrays cut, resized to the nearest pixel, mirrored and padded, as records of `CROP` say: for masks.
-
-Every pixel is torchvision's, of ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` of a
-``tv_tensors.Mask``. Pillow takes other neighbours.
-
-Masks and images of any kind moved as affine operations say, to the nearest pixel.
+They are resized to the nearest pixel, mirrored, padded, and moved by affine operations. Every pixel is torchvision's,
+of ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` of a ``tv_tensors.Mask``; Pillow takes other
+neighbours. RGB images are decoded by `packer._images.rectangle`, which decodes only the pixels that it needs.
 """
 
 from __future__ import annotations
@@ -36,9 +31,9 @@ __all__ = [
     "gather",
     "moved",
     "nearest",
-    "places",
     "require_inside",
     "smooth",
+    "source_pixels",
     "window_places",
 ]
 
@@ -56,11 +51,11 @@ def nearest(pixels: Pixels, box: Box, fill: Fill = 0, *, out: Pixels | None = No
     pixels : (height, width) or (height, width, channels) array
         The whole image, of any dtype. The box's rectangle lies inside of it.
     box : Box
-        What is wanted; how it interpolates is passed over, and so is the colour of its padding.
+        The crop; its interpolation and the colour of its padding are ignored.
     fill : number or sequence of channels numbers
-        What ``constant`` padding shows.
+        The colour of ``constant`` padding.
     out : contiguous (out_height, out_width) or (out_height, out_width, channels) array, optional
-        Where the window is written; of the dtype of the pixels.
+        The output for the window; of the dtype of the pixels.
 
     Returns
     -------
@@ -72,18 +67,18 @@ def nearest(pixels: Pixels, box: Box, fill: Fill = 0, *, out: Pixels | None = No
         If the rectangle reaches outside of the pixels, the dtype cannot hold `fill`, or `out` is another array.
     """
     require_inside(pixels.shape, box)
-    rows, columns = places(box)
+    rows, columns = source_pixels(box)
     return gather(pixels, rows, columns, fill, out=out)
 
 
 def require_inside(shape: Sequence[int], box: Box) -> None:
-    """Raise ValueError where a box's rectangle reaches outside of pixels of a shape, (height, width, ...)."""
+    """Raise ValueError if a box's rectangle reaches outside of pixels of a shape, (height, width, ...)."""
     top, left, height, width = box.rectangle
     if min(top, left) < 0 or min(height, width) < 1 or top + height > shape[0] or left + width > shape[1]:
         raise ValueError(f"{box.rectangle} is no rectangle of {shape[1]} x {shape[0]} pixels")
 
 
-def places(box: Box) -> tuple[Ints, Ints]:
+def source_pixels(box: Box) -> tuple[Ints, Ints]:
     """Return which row of the image each row of a box's window shows, and which column each column.
 
     Returns
@@ -107,12 +102,12 @@ def window_places(box: Box) -> tuple[Ints, Ints]:
 
 
 def _outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
-    places = np.arange(first, first + count)
-    return (places < 0) | (places >= side)
+    positions = np.arange(first, first + count)
+    return (positions < 0) | (positions >= side)
 
 
 def _of_image(shown: Ints, first: int, side: int, scaled: int) -> Ints:
-    """Return where places of a side that was resized lay before: by torch's arithmetic, which rounds to float32."""
+    """Return positions along a side before it was resized, by torch's arithmetic, which rounds to float32."""
     inside = shown >= 0
     if scaled != side:
         before = (shown.astype(np.float32) * (np.float32(side) / np.float32(scaled))).astype(np.int64)
@@ -142,8 +137,8 @@ def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0, *, out: Pi
         pixels = np.ascontiguousarray(pixels)
     rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
     begin, stride, fills, to = pixels.ctypes.data, pixels.strides[0], colour.ctypes.data, out.ctypes.data
-    places = rows.ctypes.data, columns.ctypes.data
-    _native.gather(begin, stride, colour.nbytes, *places, len(rows), len(columns), fills, to)
+    indices = rows.ctypes.data, columns.ctypes.data
+    _native.gather(begin, stride, colour.nbytes, *indices, len(rows), len(columns), fills, to)
     return out
 
 
@@ -212,7 +207,7 @@ def cut_mask(
     box, fill
         As for `packer._images.masks.nearest`.
     out : contiguous (out_height, out_width) array, optional
-        Where the window is written. Its dtype holds all numbers of the mask's.
+        The output for the window. Its dtype holds all numbers of the mask's.
 
     Returns
     -------
@@ -227,7 +222,7 @@ def cut_mask(
         As for `nearest`.
     """
     require_inside(size, box)
-    rows, columns = places(box)
+    rows, columns = source_pixels(box)
     shown = rows[rows >= 0]
     first, end = (int(shown.min()), int(shown.max()) + 1) if shown.size else (0, 1)
     pixels = decode_mask(data, exif=exif, max_pixels=max_pixels, size=size, rows=(first, end))
@@ -291,8 +286,8 @@ def smooth(pixels: Pixels, box: Box, fill: Fill | None = None) -> Pixels:
         The whole image, of uint8, uint16, int32, float32 or float64. The box's rectangle lies inside of it.
     box : Box
     fill : number or sequence of channels numbers, optional
-        What ``constant`` padding shows; by default the box's colour, which an image without three channels takes only
-        where the colour is a grey.
+        The colour of ``constant`` padding; by default the box's colour, which an image without three channels
+        takes only if the colour is a grey.
 
     Returns
     -------
@@ -317,7 +312,7 @@ def smooth(pixels: Pixels, box: Box, fill: Fill | None = None) -> Pixels:
 
 
 def _fill(fill: Fill | None, pixels: Pixels, box: Box) -> Fill:
-    """Return a fill, or the box's colour where there is none."""
+    """Return a fill, or the box's colour if there is none."""
     if fill is not None:
         return fill
     colour = [box.fill >> shift & 0xFF for shift in (0, 8, 16)]
@@ -342,8 +337,8 @@ def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> P
     pixels : (height, width) or (height, width, channels) array
     operations : (M,) array of OPERATION
     fill : number or sequence of channels numbers, optional
-        What comes from outside; by default the colour of each operation, which an image without three channels takes
-        only where the colour is a grey.
+        The colour of pixels from outside; by default the colour of each operation, which an image without three
+        channels takes only if the colour is a grey.
 
     Returns
     -------

@@ -1,13 +1,9 @@
 """Pixels in other modes than RGB: grey, and as they are stored.
 
-The mode "unchanged" keeps what a file holds: grey, alpha, the indices of a palette, 16 bits, floats. Pillow decodes
-most of these images. Where Pillow would read fewer bits or bands than there are, packer reads
-the image itself, or refuses it.
-
-The bands of a TIFF that Pillow leaves out, and the bits of which it reads 8: infrared beside red, green and blue.
-
-Pillow reads grey of 8, 16 and 32 bits whole. So a TIFF of several bands is given to it as one of grey with the same
-samples, in which the bands stand side by side.
+The mode "unchanged" keeps the pixels of a file as they are: grey, alpha, the indices of a palette, 16 bits, floats.
+Pillow decodes most of these images. If Pillow would read fewer bits or bands than there are, packer reads the image
+itself, or refuses it. A TIFF of several bands, such as infrared beside red, green and blue, is given to Pillow as a
+grey one with the same samples, in which the bands stand side by side: Pillow reads grey of 8, 16 and 32 bits whole.
 """
 
 from __future__ import annotations
@@ -113,7 +109,7 @@ def _undone(wide: npt.NDArray[Any], directory: TIFF) -> npt.NDArray[Any]:
 
 
 MODES = ("RGB", "L", "unchanged")
-"""What pixels can be decoded to."""
+"""The modes that pixels can be decoded to."""
 
 Pixels = npt.NDArray[Any]
 

@@ -14,11 +14,11 @@ from packer._images.native import CodedNumbers
 __all__ = ["TYPES", "UNMIXED", "Mixture", "Numbers", "write", "writer"]
 
 TYPES = ("float32", "float16", "bfloat16")
-"""What numbers can be, by torch's names."""
+"""The dtypes of numbers, by torch's names."""
 
 
 class Mixture(NamedTuple):
-    """What becomes of each image of a batch, and of its label, by that of the image before; of the first, by the last.
+    """The mixing of each image of a batch, and of its label, with the image before it; of the first, with the last.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Mixture(NamedTuple):
     box : (int, int, int, int), optional
         Top, left, bottom and right of the rectangle that is the other image's, in pixels.
     num_classes : int, optional
-        How long labels become that are class ids.
+        The length of labels that are made of class ids.
     """
 
     share: float
@@ -39,7 +39,7 @@ UNMIXED = Mixture(1.0, (0, 0, 0, 0))
 
 
 class Numbers(NamedTuple):
-    """How levels of 0 to 255 become numbers.
+    """The conversion of levels of 0 to 255 to numbers.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""OpenCV, where it is installed: a faster JPEG encoder and mirror, and another decoder. `ImportError` without it."""
+"""OpenCV, if it is installed: a faster JPEG encoder and mirror, and another decoder. `ImportError` without it."""
 
 from __future__ import annotations
 

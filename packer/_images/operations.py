@@ -1,4 +1,4 @@
-"""Operations on images, which change pixels in place: what is done, and by which numbers."""
+"""Operations of augmentation on images, as records with their parameters, which change pixels in place."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ KINDS = (
     "affine",
     "erase",
 )
-"""What can be done; `OPERATION` has the place in this tuple. Each does what the function of torchvision's
+"""The operations; `OPERATION` has the index in this tuple. Each does what the function of torchvision's
 ``transforms.v2.functional`` does with a uint8 tensor."""
 
 FILTERS = ("nearest", "bilinear")
-"""How a pixel is made of those around the place that it comes from; `OPERATION` has the place in this tuple."""
+"""How a pixel is made of those around its origin; `OPERATION` has the index in this tuple."""
 
 NO_FILL = -1
 
@@ -71,14 +71,14 @@ OPERATION = np.dtype(
 """One operation.
 
 ``kind``
-    A place in `KINDS`.
+    An index into `KINDS`.
 ``factor``
     Brightness, contrast, saturation, hue and sharpness have the factor of torchvision's ``adjust_`` functions here,
     solarize has its threshold, posterize its bits, and blur its sigma.
 ``matrix``
     An affine move's 2 x 3 matrix: which place of the image, seen from its centre, a place of the result shows.
 ``interpolation``
-    An affine move's filter: a place in `FILTERS`.
+    An affine move's filter: an index into `FILTERS`.
 ``fill``
     The colour of what an affine move brings from outside, or of what is erased: red + 256 green + 65536 blue.
     `NO_FILL` is torchvision's None, black.
@@ -133,10 +133,10 @@ def crops_from(data: bytes, shape: tuple[int, ...]) -> Crops:
 
 
 def gathered(count: int, parts: Sequence[tuple[Any, Crops]]) -> Crops:
-    """Return crops of `count` images, of which each part has some: their places, and their crops."""
+    """Return crops of `count` images, of which each part has some: their positions, and their crops."""
     made = np.zeros((count, *parts[0][1].shape[1:]) if parts else count, _widest([crops for _, crops in parts]))
-    for places, crops in parts:
-        as_bytes(made)[places, ..., : crops.dtype.itemsize] = as_bytes(crops)
+    for positions, crops in parts:
+        as_bytes(made)[positions, ..., : crops.dtype.itemsize] = as_bytes(crops)
     return made
 
 

@@ -1,13 +1,12 @@
-"""Pillow: the reference. What `PIL.Image.open(f).convert("RGB")` gives is what ImageFolder shows.
+"""Pillow, the reference: ImageFolder shows the pixels of `PIL.Image.open(f).convert("RGB")`.
 
 Pillow tells a file's format by its content, and knows some forty. For EPS it starts Ghostscript, and for WMF, on
-Windows, the system: programs that run code which a stranger wrote into an image. So only the formats that training sets
-hold are opened, and here only.
+Windows, the system: programs that run code which a stranger wrote into an image. So only the formats of training sets
+are opened, and only in this module.
 
-Plain BMPs: 24 bits a pixel, not compressed, as most programs write them. Pillow reads all others.
-
-A header of 54 bytes, and then the rows from the bottom, each filled up to a multiple of 4 bytes; a pixel is blue, green
-and red. (Microsoft: BITMAPFILEHEADER, BITMAPINFOHEADER.)
+Plain BMPs need no Pillow: 24 bits a pixel, not compressed, as most programs write them. A header of 54 bytes is
+followed by the rows from the bottom, each padded to a multiple of 4 bytes; a pixel is blue, green and red. (Microsoft:
+BITMAPFILEHEADER, BITMAPINFOHEADER.)
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""How to turn an image upright, by its EXIF orientation."""
+"""The transposition that turns an image upright, by its EXIF orientation."""
 
 
 @contextlib.contextmanager
@@ -151,14 +150,14 @@ def orientation(image: Image.Image) -> Any:
     ImageError
         If the EXIF would cost too much.
     Exception
-        What Pillow raises where the EXIF are broken.
+        The errors of Pillow for broken EXIF.
     """
     require_modest_exif(image.info)
     return image.getexif().get(0x0112, 1)
 
 
 def require_pixels(height: int, width: int, max_pixels: int) -> None:
-    """Raise ImageTooLargeError where an image has more pixels than allowed."""
+    """Raise ImageTooLargeError if an image has more pixels than allowed."""
     if height * width > max_pixels:
         raise ImageTooLargeError(f"{width} x {height} pixels are more than the {max_pixels} allowed")
 
@@ -171,7 +170,7 @@ def _installed() -> tuple[str, ...]:
 
 
 def _complaint(error: Exception, data: Buffer, said: Sequence[str]) -> str:
-    """Say what Pillow complains about."""
+    """Return Pillow's complaint."""
     if not len(data):
         return "empty file"
     if is_pointer(data):
@@ -187,8 +186,8 @@ def _complaint(error: Exception, data: Buffer, said: Sequence[str]) -> str:
 
 def _refused(head: bytes) -> str | None:
     """Return which format that is not opened has such a signature; `head` is the first 16 bytes of a file."""
-    for name, (place, signature) in _UNKNOWN_TO_PILLOW.items():
-        if head[place:].startswith(signature):
+    for name, (offset, signature) in _UNKNOWN_TO_PILLOW.items():
+        if head[offset:].startswith(signature):
             return name
     for name, (_, accepts) in Image.OPEN.items():
         with contextlib.suppress(Exception):  # plugins differ in how they take a file that is too short
@@ -235,7 +234,7 @@ PixelArray = npt.NDArray[np.uint8]
 
 
 def read(data: Buffer) -> PlainBMP | None:
-    """Read the header of a BMP; None where the file is no plain one, or is cut short."""
+    """Read the header of a BMP; None if the file is no plain one, or is cut short."""
     if len(data) < _SIZE or bytes(data[:2]) != SIGNATURE:
         return None
     _, begin, info, width, height, _, bits, compression = _HEADER.unpack_from(data)

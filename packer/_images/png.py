@@ -1,8 +1,8 @@
 """PNGs, read by packer: their chunks, and their samples as they are stored, of any depth.
 
-Pillow reads 8 bits of the 16 of a PNG in colour, and all rows of a mask of which a crop wants a few. Only whole PNGs
-are read here: the checksum of every chunk is compared. What is unusual or damaged is left to Pillow, whose answer
-counts. Written are those of 16 bits in colour, which Pillow does not write.
+Pillow reads 8 of the 16 bits of a PNG in colour, and all rows of a mask of which a crop needs a few. Only whole PNGs
+are read here: the checksum of every chunk is compared. Unusual and damaged ones are left to Pillow, whose result
+counts. PNGs of 16 bits in colour are written here too, because Pillow does not write them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PASSES = ((0, 8, 0, 8), (0, 8, 4, 8), (4, 8, 0, 4), (0, 4, 2, 4), (2, 4, 0, 2),
 
 
 class PNG(NamedTuple):
-    """What the chunks of a whole PNG say.
+    """The content of the chunks of a whole PNG.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class PNG(NamedTuple):
         may refuse.
     animated : bool
     compressed : bytes or None
-        The samples; None where the chunks are not in the usual order, or of other kinds.
+        The samples; None if the chunks are not in the usual order, or of other kinds.
     """
 
     height: int
@@ -71,7 +71,7 @@ class PNG(NamedTuple):
 
     @property
     def channels(self) -> int:
-        """How many samples a pixel has."""
+        """Samples of a pixel."""
         return _CHANNELS[self.colour]
 
     def row_size(self, width: int) -> int:
@@ -94,7 +94,7 @@ def read(data: Buffer) -> PNG | None:
     Returns
     -------
     PNG or None
-        None where the data are no whole PNG.
+        None if the data are no whole PNG.
     """
     if bytes(data[: len(SIGNATURE)]) != SIGNATURE:
         return None
@@ -170,7 +170,7 @@ def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
     -------
     (end - first, width, channels) uint8 or uint16 array, or None
         Writable. Grey of 2 or 4 bits is spread over 0 to 255, as Pillow spreads it; of 1 bit, and the indices of a
-        palette, are kept. None where the data are damaged, or packer was not compiled and Pillow keeps all bits.
+        palette, are kept. None if the data are damaged, or packer was not compiled and Pillow keeps all bits.
     """
     end = png.height if end is None else end
     if png.compressed is None or (_native is None and png.depth != 16):
@@ -264,8 +264,8 @@ def unfiltered_in_python(rows: npt.NDArray[np.uint8], step: int) -> npt.NDArray[
             to[step:] = line + above[step:] * (kind == 2)
             continue
         before, current, filtered = above.tolist(), [0] * step, line.tolist()
-        for place, value in enumerate(filtered):
-            left, up, corner = current[place], before[place + step], before[place]
+        for index, value in enumerate(filtered):
+            left, up, corner = current[index], before[index + step], before[index]
             current.append(value + _predicted(kind, left, up, corner) & 0xFF)
         to[:] = current
     return out[1:, step:]

@@ -1,8 +1,8 @@
-"""What a file holds, by its content: type, size, and whether it is whole.
+"""Inspection of a file by its content: type, size, and whether it is whole.
 
 JPEG, PNG, WebP and plain BMP are recognised by walking their structure, which costs some microseconds. Other and
-unusual files are opened and decoded by Pillow, the reference, where they are of one of `pillow.FORMATS`. Files that
-Pillow cannot read are reported, and files that Pillow can read are accepted.
+unusual files are opened and decoded by Pillow, the reference, if they are of one of `pillow.FORMATS`. Files that Pillow
+cannot read are reported, and files that Pillow can read are accepted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TURNED = (5, 6, 7, 8)
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What a file holds.
+    """The properties of an image file.
 
     Attributes
     ----------
@@ -62,11 +62,11 @@ class ImageInfo:
     orientation : int
         EXIF orientation, 1 to 8.
     findings : tuple of str
-        What is unusual about it, in words that the summary counts.
+        Unusual properties, in words that the summary counts.
     plain : bool
         Whether any decoder may read it; else Pillow alone does.
     depth : Depth
-        How many numbers a pixel has, and of how many bits.
+        Numbers of a pixel, and their bits.
     header : JPEGHeader, optional
         The header of a JPEG whose size is affordable; a decoder of the file need not read the header again.
     """
@@ -120,7 +120,7 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
 
 
 def require_affordable(header: jpeg.JPEGHeader, data: Buffer, max_pixels: int) -> None:
-    """Raise ImageTooLargeError where a JPEG has more pixels than allowed, or goes over them too often."""
+    """Raise ImageTooLargeError if a JPEG has more pixels than allowed, or goes over them too often."""
     require_pixels(header.height, header.width, max_pixels)
     if header.sequential and jpeg.one_scan(data, header):
         return

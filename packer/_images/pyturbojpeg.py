@@ -1,8 +1,8 @@
-"""The system's libjpeg-turbo, through PyTurboJPEG, which carries none. `ImportError` where either is not there.
+"""The system's libjpeg-turbo, through PyTurboJPEG, which carries none. `ImportError` if either is not installed.
 
-A system's library may be of any age. So two small images are decoded first: with libraries before 2.1 other pixels come
-out, and a binding that passes over what libjpeg complains about would let half an image pass. Progressive images that
-end early are left to Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
+A system's library may be of any age. So two small images are decoded first: libraries before 2.1 give other pixels, and
+a binding that ignores libjpeg's complaints would accept half an image. Progressive images that end early are left to
+Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Library(turbojpeg.TurboJPEG):  # type: ignore[misc]
 def decode_jpeg(
     data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, scaled: bool = False, cut: bool = False
 ) -> npt.NDArray[np.uint8]:
-    """Decode to uint8 RGB; ImageError where libjpeg complains.
+    """Decode to uint8 RGB; ImageError if libjpeg complains.
 
     It takes and returns what `packer._images.turbojpeg.decode_jpeg` does.
 
@@ -49,7 +49,7 @@ def decode_jpeg(
     ----------
     data : bytes-like
     out : (height, width, 3) uint8 array, optional
-        Where the pixels go; contiguous.
+        The output for the pixels; contiguous.
     scaled : bool
         Whether `out` is smaller than the image: a half, a quarter or an eighth of it, rounded up.
     cut : bool
@@ -113,7 +113,7 @@ def _load() -> _Library:
 
 
 def _require_sound() -> None:
-    """Raise ImportError where the library does not draw what Pillow draws, or says nothing of half an image."""
+    """Raise ImportError if the library does not draw what Pillow draws, or says nothing of half an image."""
     stream = io.BytesIO()
     colours = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
     Image.fromarray(colours).save(stream, "JPEG", subsampling="4:2:2", quality=90)

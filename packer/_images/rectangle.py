@@ -1,16 +1,13 @@
-"""A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its place.
+"""A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its part of a batch.
 
-JPEGs and PNGs are decoded and resized in C (`packer._images.native`). The code below is for all other images, for
-halving, and where packer's own C was not compiled.
+JPEGs and PNGs are decoded, resized and padded in C (`packer._images.native`). The code below is for all other images,
+for halving, and for a packer without its own C.
 
 In a tiled JPEG only the tiles that the rectangle touches are decoded. In another sequential JPEG the rows below the
-rectangle are left out, by giving the decoder a header with a smaller height.
-Where the rectangle is at least twice as large as its resized size, and the caller allows it, the decoder halves the
-image while decoding (libjpeg's scaled DCT), which changes the pixels a little.
-
-Windows that reach outside of what they are cut out of, as numpy.pad and torchvision's functional.pad fill them.
-
-The C of `packer._images.native` pads for itself. The code below is for images that are decoded in another way.
+rectangle are left out, by giving the decoder a header with a smaller height. If the rectangle is at least twice as
+large as its resized size, and the caller allows it, the decoder halves the image while decoding (libjpeg's scaled DCT),
+which changes the pixels a little. Windows that reach outside of the image are filled as by numpy.pad and torchvision's
+functional.pad.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ __all__ = ["RectangleDecoder", "pad_into", "require_channels_last", "resize_by_t
 
 Pixels = npt.NDArray[np.uint8]
 
-_BLOCK = 1 << 18  # pixels at a time: the places that pixels come from take far more memory than the pixels
+_BLOCK = 1 << 18  # pixels at a time: the positions that pixels come from take far more memory than the pixels
 
 
 def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
@@ -60,7 +57,7 @@ def pad_into(pixels: Pixels, part: Box, box: Box, out: Pixels) -> None:
     pixels : (part.out_height, part.out_width, 3) uint8 array
         Not mirrored.
     part : Box
-        What `packer._images.geometry.shown` says of the box.
+        The result of `packer._images.geometry.shown` for the box.
     out : (box.out_height, box.out_width, 3) uint8 array
         The window, mirrored where the box says so.
     """
@@ -86,9 +83,9 @@ def _pad_block(pixels: Pixels, part: Box, box: Box, window: Pixels, rectangle: R
 
 
 def _outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
-    """Tell which of `count` places from `first` on lie outside of `side` pixels."""
-    places = np.arange(first, first + count)
-    return (places < 0) | (places >= side)
+    """Tell which of `count` positions from `first` on lie outside of `side` pixels."""
+    positions = np.arange(first, first + count)
+    return (positions < 0) | (positions >= side)
 
 
 @functools.cache
@@ -156,7 +153,7 @@ class RectangleDecoder:
         *,
         refused: bool = False,
     ) -> None:
-        """Decode what a box wants of any image, and resize it into its place.
+        """Decode the rectangle of a box, of any image, and resize it into the batch.
 
         Parameters
         ----------
@@ -204,7 +201,7 @@ class RectangleDecoder:
         size : (height, width)
             Known size of the whole image.
         halvings : int
-            How often the decoder may halve the image.
+            Number of times that the decoder may halve the image.
         touched : (top, left, height, width), optional
             The part of the rectangle that matters, down to its lower right corner; the rest may have any colour.
 
@@ -214,7 +211,7 @@ class RectangleDecoder:
             RGB. Valid until this thread decodes the next rectangle. Without halvings, exactly the pixels of the
             rectangle in the whole decoded image.
         h : int
-            How often the pixels are halved.
+            Number of times that the pixels are halved.
 
         Raises
         ------
@@ -285,7 +282,7 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
     out : (1, 3, out_height, out_width) uint8 tensor
         Its memory is channels last.
     halvings : int
-        How often the pixels are halved.
+        Number of times that the pixels are halved.
 
     Raises
     ------
@@ -346,14 +343,14 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int =
 
 
 def require_channels_last(images: torch.Tensor) -> None:
-    """Raise ValueError where C must not write into an (N, 3, H, W) tensor, which it knows by its address alone."""
+    """Raise ValueError if C must not write into an (N, 3, H, W) tensor, which it knows by its address alone."""
     channels_last = images.is_contiguous(memory_format=torch.channels_last)
     if images.device.type != "cpu" or images.dtype != torch.uint8 or not channels_last:
         raise ValueError("images are decoded into uint8 tensors of the CPU that are laid out channels last")
 
 
 def _address(out: torch.Tensor, box: Box) -> int:
-    """Return the address of a tensor's memory; ValueError where it has no room for a box's window and nothing else."""
+    """Return the address of a tensor's memory; ValueError if it has no room for a box's window and nothing else."""
     require_channels_last(out)
     if tuple(out.shape) != (1, 3, *box.out):
         raise ValueError(f"an image is decoded into a tensor of shape {(1, 3, *box.out)}, not {tuple(out.shape)}")

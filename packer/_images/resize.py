@@ -1,9 +1,7 @@
-"""Resizing: which size an image gets, and how it gets there.
+"""Resizing: the size that an image gets, by the five modes of `--resize-mode`, and the resizing itself.
 
-Anti-aliased, as Pillow and torchvision resize: torch's kernel for uint8 gives Pillow's result to within one
-level, seldom two, at a fraction of the time. packer's own C gives what torch's gives, sooner.
-
-Which size an image gets: the five modes of `--resize-mode`. Arithmetic only; `resize` does the work.
+Anti-aliased, as by Pillow and torchvision: torch's kernel for uint8 gives Pillow's result to within one level, seldom
+two, at a fraction of the time. packer's own C gives torch's result faster.
 """
 
 from __future__ import annotations
@@ -108,7 +106,7 @@ MODES = ("short", "long", "exact", "crop", "pad")
 
 @dataclass(frozen=True)
 class ResizeSpec:
-    """How to resize.
+    """Settings of a resize.
 
     Attributes
     ----------
@@ -165,7 +163,7 @@ class ResizeSpec:
         return (self.size, self.size) if self.mode == "pad" else (scaled_height, scaled_width)
 
     def require_affordable(self, height: int, width: int) -> None:
-        """Raise ImageTooLargeError where resizing an image of this size would give, or need, far too many pixels."""
+        """Raise ImageTooLargeError if resizing an image of this size would give, or need, far too many pixels."""
         scaled = self.scaled(height, width)
         require_affordable(Box.of((0, 0, height, width), scaled))
         require_pixels(*self.final(height, width), MAX_PIXELS)

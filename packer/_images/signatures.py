@@ -1,4 +1,4 @@
-"""By which bytes files of the formats that are opened begin, and by which suffixes they are known.
+"""Signatures and suffixes of the image formats that are opened.
 
 The formats are `packer._images.pillow.FORMATS`. The signatures are narrower than Pillow's, which takes any text that
 begins with ``P1`` or ``BM`` for an image until it reads on.

@@ -1,20 +1,15 @@
-"""The first directory of a TIFF: how many bands an image has, of how many bits (TIFF 6.0, sections 2 and 8).
+"""TIFFs: the number and the bits of their bands, libtiff's complaints, and directories that Pillow should not read.
 
-Pillow tells of such numbers only what it reads itself. It shows three of four bands and reads 8 of 16 bits in colour,
-and calls a TIFF of thirteen bands no image.
+Pillow tells of bands and bits only those that it reads itself: it shows three of four bands, reads 8 of 16 bits in
+colour, and calls a TIFF of thirteen bands no image. So the first directory is read here (TIFF 6.0, sections 2 and 8).
 
-What libtiff says of a damaged TIFF.
+Pillow lets libtiff write to stderr, where nobody knows which file is meant, and some damage is reported nowhere else.
+So the lines of the thread that decodes are kept.
 
-Pillow lets libtiff write to the error output, where nobody knows which file is meant; and of some damage nothing else
-tells. So the lines of the thread that decodes are kept here.
-
-The directories of EXIF and TIFF: which of them Pillow may read.
-
-A directory lists values, each by the place of its bytes. Pillow copies the bytes of every value, so a directory whose
-values share their bytes makes gigabytes of a small file. Pillow warns of each value that it leaves out, and joins the
-EXIF segments of a JPEG one by one, which takes time by the square of their number. So images are looked through first.
-
-How many bands an image has, of how many bits; and images of which Pillow reads fewer than there are.
+A directory, of EXIF too, lists values, each by the offset of its bytes. Pillow copies the bytes of every value, so a
+directory whose values share their bytes makes gigabytes of a small file. Pillow warns of each value that it leaves out,
+and joins the EXIF segments of a JPEG one by one, in time that grows with the square of their number. So images are
+checked first.
 """
 
 from __future__ import annotations
@@ -101,13 +96,13 @@ class TIFF(NamedTuple):
 
     @property
     def bands(self) -> int:
-        """How many numbers a pixel has."""
+        """Numbers of a pixel."""
         jpeg = self.value(COMPRESSION, 1) == _JPEG and self.value(PHOTOMETRIC, 0) in _COLOURS
         return self.value(SAMPLES, 3 if jpeg else 1)
 
     @property
     def bits(self) -> int:
-        """How many bits the largest number of a pixel has."""
+        """Bits of the largest number of a pixel."""
         return max(self.tags.get(BITS, (1,)))
 
     @property
@@ -127,7 +122,7 @@ class TIFF(NamedTuple):
 
     @property
     def seen_by_pillow(self) -> int:
-        """How many bands Pillow counts: of separate ones, it forgets those that are declared to mean nothing."""
+        """The bands that Pillow counts: of separate ones, it ignores those that are declared to mean nothing."""
         extra = self.tags.get(EXTRA_SAMPLES, ())
         return self.bands - len(extra) if self.value(PLANAR, 1) == _SEPARATE and not any(extra) else self.bands
 
@@ -139,21 +134,21 @@ def read(data: Buffer) -> TIFF | None:
     if order is None or head[2:4] not in (b"*\0", b"\0*", b"+\0", b"\0+"):
         return None
     long = b"+" in head[2:4]
-    place, number, entry = _structs(order, long)
+    pointer, number, entry = _structs(order, long)
     try:
-        (at,) = place.unpack_from(data, place.size)
+        (at,) = pointer.unpack_from(data, pointer.size)
         (count,) = number.unpack_from(data, at)
         if count > _MOST_ENTRIES:
             return None
         view = memoryview(data)[at + number.size :][: count * entry.size]
-        tags, left = {}, len(data)  # bytes of values: those of two tags do not lie in one place
+        tags, left = {}, len(data)  # bytes of values: those of two tags do not overlap
         for start in range(0, len(view) - entry.size + 1, entry.size):
             tag, kind, length, _ = entry.unpack_from(view, start)
             if kind in _KINDS and length:
                 code = f"{order}{length}{_KINDS[kind]}"
-                inline = (size := struct.calcsize(code)) <= place.size
-                begin = at + number.size + start + entry.size - place.size
-                begin = begin if inline else place.unpack_from(data, begin)[0]
+                inline = (size := struct.calcsize(code)) <= pointer.size
+                begin = at + number.size + start + entry.size - pointer.size
+                begin = begin if inline else pointer.unpack_from(data, begin)[0]
                 if tag not in _READ or begin + size > len(data):
                     continue
                 left -= size
@@ -197,31 +192,31 @@ def grey_copy(data: Buffer, tiff: TIFF, band: int | None) -> bytes:
 
 def _with_directory(data: Buffer, tiff: TIFF, tags: Mapping[int, Sequence[int]]) -> bytes:
     """Return a TIFF with another first directory, which stands at its end."""
-    place, number, entry = _structs(tiff.order, tiff.long)
+    pointer, number, entry = _structs(tiff.order, tiff.long)
     file = bytearray(data)
     file += bytes(len(file) % 2)
     at = len(file)
-    beyond = at + number.size + len(tags) * entry.size + place.size
+    beyond = at + number.size + len(tags) * entry.size + pointer.size
     entries, values = b"", b""
     code = "Q" if tiff.long else "I"
     for tag, numbers in sorted(tags.items()):
         short = tag in (BITS, COMPRESSION, PHOTOMETRIC, SAMPLES, PLANAR, PREDICTOR, SAMPLE_FORMAT)
         kind, each = (3, "H") if short else (16 if tiff.long else 4, code)
         packed = struct.pack(f"{tiff.order}{len(numbers)}{each}", *numbers)
-        if len(packed) > place.size:
-            packed, values = place.pack(beyond + len(values)), values + packed
+        if len(packed) > pointer.size:
+            packed, values = pointer.pack(beyond + len(values)), values + packed
         head = struct.pack(f"{tiff.order}HH{code}", tag, kind, len(numbers))
-        entries += head + packed.ljust(place.size, b"\0")
-    file += number.pack(len(tags)) + entries + place.pack(0) + values
-    place.pack_into(file, place.size, at)
+        entries += head + packed.ljust(pointer.size, b"\0")
+    file += number.pack(len(tags)) + entries + pointer.pack(0) + values
+    pointer.pack_into(file, pointer.size, at)
     return bytes(file)
 
 
 def _structs(order: str, long: bool) -> tuple[struct.Struct, struct.Struct, struct.Struct]:
     """Return how a position, the number of entries and an entry are laid out."""
     codes = ("Q", "Q", "HHQQ") if long else ("I", "H", "HHII")
-    place, number, entry = (struct.Struct(order + code) for code in codes)
-    return place, number, entry
+    pointer, number, entry = (struct.Struct(order + code) for code in codes)
+    return pointer, number, entry
 
 
 _MOST = 16  # lines of an image
@@ -279,7 +274,7 @@ def _take(line: str) -> None:
 
 
 def _library() -> Path | None:
-    """Return the libtiff that this process has loaded for Pillow; None where Pillow has it inside of itself."""
+    """Return the libtiff that this process has loaded for Pillow; None if Pillow has it inside of itself."""
     if os.name == "nt":
         return None
     own = Path(PIL.__file__).parent
@@ -294,7 +289,7 @@ def _library() -> Path | None:
 
 
 UNITS = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
-"""How many bytes a value takes, by its type."""
+"""Bytes of a value, by its type."""
 
 _MOST_COPIED = 4  # times the bytes that there are
 _MOST_LEFT_OUT = 64  # values of a directory
@@ -310,7 +305,7 @@ _SOS, _APP1, _APP2 = 0xDA, 0xE1, 0xE2
 
 
 def require_modest(data: Buffer, pages: int = 1) -> None:
-    """Raise ImageError where Pillow should not open an image, for what its metadata would cost.
+    """Raise ImageError if Pillow should not open an image, for what its metadata would cost.
 
     The directories of the first `pages` pages of a TIFF are looked at.
     The EXIF of a PNG and of a WebP are read later: `require_modest_exif` is for them. In an AVIF they may be scattered,
@@ -331,7 +326,7 @@ def require_modest(data: Buffer, pages: int = 1) -> None:
 
 
 def require_modest_exif(info: dict[Any, Any]) -> None:
-    """Raise ImageError where Pillow should not read the EXIF in the `info` of an image that it opened."""
+    """Raise ImageError if Pillow should not read the EXIF in the `info` of an image that it opened."""
     exif = info.get("exif")
     if exif is None and "Raw profile type exif" in info:
         exif = bytes.fromhex("".join(info["Raw profile type exif"].split("\n")[3:]))
@@ -391,18 +386,16 @@ def _require_modest_tiff(tiff: memoryview, pages: int = 1) -> None:
     """Walk the first directories of a TIFF."""
     order = "<" if tiff[:1].tobytes() == b"I" else ">"
     long = tiff[2:3].tobytes() == b"+"
-    place = struct.Struct(order + "Q" if long else order + "I")
-    number = struct.Struct(order + "Q" if long else order + "H")
-    entry = struct.Struct(order + "HHQQ" if long else order + "HHII")
+    pointer, number, entry = _structs(order, long)
     try:
-        (at,) = place.unpack_from(tiff, place.size)
+        (at,) = pointer.unpack_from(tiff, pointer.size)
         for _ in range(pages):
             (count,) = number.unpack_from(tiff, at)
             at += number.size
             end = min(at + count * entry.size, len(tiff))
             whole = end - (end - at) % entry.size
-            _require_modest_values(entry.iter_unpack(tiff[at:whole]), len(tiff), place.size)
-            (at,) = place.unpack_from(tiff, end)
+            _require_modest_values(entry.iter_unpack(tiff[at:whole]), len(tiff), pointer.size)
+            (at,) = pointer.unpack_from(tiff, end)
     except (struct.error, OverflowError):  # it ends there
         return
 
@@ -434,7 +427,7 @@ _MOST_BANDS = 6  # of a TIFF that Pillow opens; of others it complains to whoeve
 
 
 class Depth(NamedTuple):
-    """What a pixel of a file has.
+    """The bands and bits of a file's pixels.
 
     Attributes
     ----------
@@ -445,7 +438,7 @@ class Depth(NamedTuple):
     kind : {"u", "i", "f"}
         The kind of the numbers, as NumPy calls kinds.
     hidden : int
-        How many of the bands Pillow leaves out.
+        Number of bands that Pillow leaves out.
     """
 
     bands: int = 3
@@ -460,7 +453,7 @@ class Depth(NamedTuple):
 
     @property
     def excess(self) -> str:
-        """What 8-bit RGB does not hold of an image, in words; empty where it holds all but alpha."""
+        """The part of an image that 8-bit RGB does not hold, in words; empty if it holds all but alpha."""
         what = {"u": "", "i": "signed numbers of ", "f": "floats of "}[self.kind]
         bits = f"{what}{self.bits} bits a channel" if self.is_deep else ""
         if not self.hidden:
@@ -503,7 +496,7 @@ def is_whole(image: Image.Image, depth: Depth) -> bool:
 
 
 def require_all_bits(image: Image.Image, depth: Depth) -> None:
-    """Raise ImageError where Pillow's pixels of an image have fewer bits or bands than the image, or other numbers."""
+    """Raise ImageError if Pillow's pixels of an image have fewer bits or bands than the image, or other numbers."""
     if depth.hidden:
         raise ImageError(
             f"it has {depth.bands} bands, of which Pillow reads {depth.bands - depth.hidden}: all of them are read of "
@@ -524,7 +517,7 @@ def require_all_bits(image: Image.Image, depth: Depth) -> None:
 
 
 def unreadable(data: Buffer) -> str | None:
-    """Say of which bands and bits an image is that Pillow cannot read; None where that is not the reason."""
+    """Return which bands and bits of an image Pillow cannot read; None if that is not the reason."""
     components = _bits_of_jpeg2000(data)
     if len(components) > 4:
         return _not_read("JPEG 2000", Depth(len(components), max(components)))

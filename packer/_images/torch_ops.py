@@ -1,17 +1,8 @@
-"""Levels and colours of the pixels of a batch, each image by its own factor.
+"""The operations of augmentation on batches of tensors, on any device: see packer.augment.
 
-Every function takes (N, 3, height, width) uint8 images and (N,) records of OPERATION, and returns such images. The
-roundings come in the order of torchvision's functions for uint8 tensors.
-
-Pixels made of their neighbours, in a batch; see `packer._images.torch_ops`.
-
-Operations on a batch in place: which images get which of them.
-
-Pixels that move, and rectangles that are erased, in a batch; see `packer._images.torch_ops`.
-
-The operations of augmentation on batches of tensors, on any device: see packer.augment.
-
-They are for batches that lie on a GPU, and for where packer's C was not compiled.
+They are for batches on a GPU, and for a packer without its own C. Every function takes (N, 3, height, width) uint8
+images and (N,) records of OPERATION, and returns such images. The roundings come in the order of torchvision's
+functions for uint8 tensors.
 """
 
 from __future__ import annotations
@@ -223,7 +214,7 @@ def _grid(images: torch.Tensor, matrices: Any) -> torch.Tensor:
     halves = torch.tensor([[0.5 * width], [0.5 * height]], device=images.device)
     scaled = torch.tensor(np.asarray(matrices).reshape(-1, 2, 3), dtype=torch.float32, device=images.device) / halves
     of_column, of_row, shift = scaled[:, None, None].unbind(4)
-    # No product of matrices: what a program allows them (TF32, autocast) would move pixels.
+    # No matrix product: TF32 or autocast, if the program allows them, would move pixels.
     return across[:, None] * of_column + down[:, None, None] * of_row + shift
 
 

@@ -1,4 +1,4 @@
-"""libjpeg-turbo's decoder, through simplejpeg, which carries the library. `ImportError` where it is not installed."""
+"""libjpeg-turbo's decoder, through simplejpeg, which carries the library. `ImportError` if it is not installed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _AFTER_THE_LAST_ROW = "extraneous bytes before marker"
 def decode_jpeg(
     data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, scaled: bool = False, cut: bool = False
 ) -> npt.NDArray[np.uint8]:
-    """Decode to uint8 RGB; ImageError where libjpeg complains.
+    """Decode to uint8 RGB; ImageError if libjpeg complains.
 
     Parameters
     ----------
     data : bytes-like
     out : (height, width, 3) uint8 array, optional
-        Where the pixels go; contiguous.
+        The output for the pixels; contiguous.
     scaled : bool
         Whether `out` is smaller than the image: a half, a quarter or an eighth of it, rounded up, which libjpeg
         decodes from fewer coefficients.

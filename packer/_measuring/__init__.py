@@ -1,6 +1,5 @@
-"""What a person asks before and while training: how long, how large, how fast, and what it is that waits.
+"""Measuring, before and while training: how long, how large, how fast, and where a training loop's time goes.
 
-What a conversion gives and takes, learnt from trials with some of its images.
-
-Where a training loop's time goes: how long each step waits for data, what the data wait for, what would help.
+`harness` is what all of it is made with; `bench` and `tune` measure loaders, `estimate` a conversion, `diagnosis` a
+training loop, and `doctor` the machine and its disk.
 """

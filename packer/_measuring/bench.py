@@ -1,351 +1,56 @@
-"""How fast one can read what one has: packs and trees side by side, with threads and processes from 1 to all.
+"""`packer.bench`: how fast packs and trees are read, side by side, with threads and processes from 1 to all.
 
-Every way of reading runs in a process of its own (`sides`), over the same number of samples, from memory. The ways take
-turns (`rounds`), each with each number of threads, until the time is over.
-
-What is to be measured: packs and trees by their names, and the ways of reading each.
-
-Rounds: sides that are measured in turn, and what their figures say together.
-
-The speed of a machine changes while one measures. So all sides are measured once a round, each round begins with
-another side, and sides are compared by the median of their ratios within a round.
-
-Sides of a measurement, each in a process of its own: none has the memory, the threads or the imports of another.
-
-A side is an object that is made in its process and whose methods are called from here. Its processes form a group,
-whose CPU time tells what it spent itself; what else kept the CPUs busy meanwhile was others'.
+Every way of reading has a process of its own and reads the same number of samples, from memory. The ways take turns,
+each with each number of threads, until the time is over.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
-import multiprocessing
 import os
 import platform
 import shlex
 import statistics
-import sys
 import tempfile
-import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from packer._formats import open_pack
 from packer._manifest import TILED
-from packer._measuring.machine import HAS_PROC, busy_seconds, others_share, processor, version_of
+from packer._measuring.harness import (
+    ChildProcess,
+    Measurement,
+    ShowSeconds as BenchmarkProgress,
+    TimeLimit,
+    ratio,
+    relative_spread,
+    rounds,
+)
+from packer._measuring.machine import processor, version_of
 from packer._sources import class_directories, imagefolder_source
 from packer._sources.imagefolder import ImageRule, Walk
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import chosen, is_url, name as last_part, shown
-from packer._storage.system import available_cpus, interrupts_held, require_count, require_seconds
-from packer.errors import NotAPackError, OptionError, PackerError, PackNotFoundError, SourceError, printable
+from packer._storage.system import available_cpus, require_count, require_seconds
+from packer.errors import NotAPackError, OptionError, PackNotFoundError, SourceError, printable
 
-__all__ = [
-    "LIMIT",
-    "RECIPES",
-    "Benchmark",
-    "BenchmarkProgress",
-    "Measurement",
-    "Rate",
-    "Side",
-    "Way",
-    "bench",
-    "in_turn",
-    "named",
-    "ratio",
-    "relative_spread",
-    "ways",
-]
+__all__ = ["LIMIT", "RECIPES", "Benchmark", "Rate", "Way", "bench", "named", "ways"]
 
 RECIPES = ("trivial", "rand", "three", "dino")
 """The recipes that have a name: see `packer._measuring.loaders`."""
-
-
-class Way(NamedTuple):
-    """A way of reading what lies at a path.
-
-    Attributes
-    ----------
-    name : str
-        What is shown.
-    way : str
-        What it is, whatever is read.
-    path : str
-    side : str
-        Which process measures it, where it is not one of its own.
-    step : tuple of int
-        The last step that is done, where the way is a recipe.
-    """
-
-    name: str
-    way: str
-    path: str
-    side: str = ""
-    step: tuple[int, ...] = ()
-
-
-def named(paths: list[str]) -> dict[str, str]:
-    """Return the paths by names that tell them apart.
-
-    Raises
-    ------
-    OptionError, PackNotFoundError
-        If there are none, one is given twice, or there is nothing at one.
-    """
-    if not paths:
-        raise OptionError("say which pack or tree is to be measured")
-    for path in paths:
-        if not is_url(path) and not os.path.exists(path):
-            index = f". What other tools made is measured by an index: packer index {shlex.quote(path)} OUT.index"
-            raise PackNotFoundError(printable(f"{path}: there is nothing{index if glob.has_magic(path) else ''}"))
-    bare = [last_part(path) if is_url(path) else Path(os.path.abspath(path)).name for path in paths]
-    names = bare if len(set(bare)) == len(bare) else [shown(path) if is_url(path) else path for path in paths]
-    if len(set(names)) < len(names):
-        raise OptionError("a pack or tree is given twice")
-    return {printable(name): path for name, path in zip(names, paths, strict=True)}
-
-
-def ways(places: dict[str, str], recipe: str | None) -> Iterator[Way]:
-    """Yield the ways of reading what lies at some paths, which have names."""
-    if recipe is not None and (url := next(filter(is_url, places.values()), None)):
-        raise OptionError(f"{shown(url)}: a recipe is measured on a disk: `packer stage` brings the pack there")
-    kinds = {path: _kind(path) for path in places.values()}  # what is wrong is said before torch is imported
-    if recipe in RECIPES:
-        yield from _by_steps(places, recipe)
-        return
-    from packer._measuring.loaders import BLOCKS, RANDOM, WAYS_OF_PACKS, WAYS_OF_TREES, read_recipe
-
-    own = recipe is not None and read_recipe(recipe).loader is not None
-    for name, path in places.items():
-        kind = kinds[path]
-        bare = f"{name}, {kind}" if kind else name
-        if is_url(path):
-            for way in (BLOCKS, RANDOM):
-                yield Way(f"{bare}: {way}", way, path)
-            for way in ("Loader", "limit"):
-                yield Way(f"{bare}: {way}, from the cache", way, path)
-            continue
-        for way in WAYS_OF_TREES if kind is None else WAYS_OF_PACKS:
-            yield Way(f"{bare}: {way}", way, path)
-        if own:
-            yield Way(f"{name}: {Path(str(recipe)).name}", "recipe", path)
-
-
-def _by_steps(places: dict[str, str], recipe: str) -> Iterator[Way]:
-    from packer._measuring.loaders import SIDES, steps_of
-
-    for name, path in places.items():
-        for side in SIDES:
-            for number, step in enumerate(steps_of(recipe)):
-                shown = step if number == 0 else f"+ {step}"
-                yield Way(f"{name}: {side}: {shown}", side, path, f"{name}: {side}", (number,))
-
-
-def _kind(path: str) -> str | None:
-    """Return what kind of a pack there is, in a word or none; None where there is a directory of images.
-
-    Raises
-    ------
-    SourceError
-        If there are no images in it.
-    """
-    try:
-        with contextlib.closing(open_pack(path)) as reader:
-            if not len(reader):
-                raise SourceError(f"{printable(path)}: no samples in it, and nothing to measure")
-            return "tiled" if reader.manifest.findings.get(TILED) else ""
-    except NotAPackError:
-        if os.path.isdir(path):
-            _require_images(Path(path))
-            return None
-        raise
-
-
-def _require_images(tree: Path) -> None:
-    """Raise SourceError where a tree has no images; of a large one no more is listed than the first class with some."""
-    walk = Walk(tree, ImageRule())
-    if not any(walk.images_below(folder) for folder in class_directories(tree)):
-        imagefolder_source(tree)  # its error says what there is instead
-
-
-def in_turn(count: int, number: int) -> list[int]:
-    """Return the places of `count` sides, in the order of round `number`."""
-    return [(place + number) % count for place in range(count)]
-
-
-def ratio(rates: Sequence[float], others: Sequence[float]) -> float | None:
-    """Return the median ratio of two sides' rates within a round; None where no round has both."""
-    ratios = [rate / other for rate, other in zip(rates, others, strict=False) if other > 0]
-    return statistics.median(ratios) if ratios else None
-
-
-def relative_spread(rates: Sequence[float]) -> float:
-    """Return half of the range of some rates, as a share of their median."""
-    return (max(rates) - min(rates)) / 2 / statistics.median(rates)
-
-
-_PATIENCE = 20  # seconds that a side gets to end
-_DIED = "its process died"
-
-
-class Measurement(NamedTuple):
-    """What was measured once."""
-
-    rate: float
-    """Images a second."""
-    cpu_ms: float | None
-    """CPU time of the side's processes in the call, by the images that it counted; None where the system has none."""
-    others: float | None
-    """Share of the CPUs that other processes took; None where the system does not say."""
-
-
-class Side:
-    """An object in a process and process group of its own.
-
-    Parameters
-    ----------
-    make : callable
-        Makes the object there; a function or class of a module that can be imported. ImportError means that something
-        is not installed.
-    *arguments
-        What `make` is given.
-    traces : bool
-        Whether a traceback is printed where a call fails.
-
-    Attributes
-    ----------
-    reason : str or None
-        Why the side cannot be measured, or None.
-    error : type of PackerError or None
-        What kind of error that is, where it is one of packer's.
-    note : str
-        The object's own `note`.
-    """
-
-    def __init__(self, make: Callable[..., Any], *arguments: Any, traces: bool = False) -> None:
-        self.reason: str | None = None
-        self.error: type[PackerError] | None = None
-        self.note = ""
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, make, arguments, traces))
-        with interrupts_held():  # Ctrl-C is for who asks: a side ends with its connection
-            self._process.start()
-        theirs.close()
-        self._ready = self._made = False
-
-    def wait(self) -> None:
-        """Wait until the object is made, which goes on meanwhile; every call waits for that."""
-        if not self._ready:
-            self._ready = True
-            self.note = self._receive() or ""
-            self._made = True
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method there; None where it fails, or has failed before: `reason` says why."""
-        self.wait()
-        if self.reason is not None:
-            return None
-        try:
-            self._connection.send((method, *arguments))
-        except OSError:
-            self.reason = _DIED
-            return None
-        return self._receive()
-
-    def measure(self, method: str, *arguments: Any) -> tuple[int, Measurement]:
-        """Call a method that reads, and returns images and seconds; return the number of images, 0 where it failed."""
-        self.wait()
-        begin, before, busy = time.perf_counter(), self._cpu_seconds(), busy_seconds()
-        images, seconds = self.call(method, *arguments) or (0, 1.0)
-        own, all_busy = self._cpu_seconds() - before, busy_seconds() - busy
-        whole = time.perf_counter() - begin
-        if not images:
-            return 0, Measurement(0.0, None, None)
-        cost = 1000 * own / images if HAS_PROC else None
-        return images, Measurement(images / seconds, cost, others_share(all_busy - own, whole))
-
-    def close(self) -> None:
-        """End the process."""
-        self._connection.close()
-        if not self._made:  # importing torch takes seconds, and nobody waits for it any more
-            self._process.kill()
-        self._process.join(_PATIENCE)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-
-    def _receive(self) -> Any:
-        try:
-            kind, value = self._connection.recv()
-        except (EOFError, OSError):
-            kind, value = "failed", (_DIED, None)
-        if kind == "failed":
-            self.reason, self.error = value
-            return None
-        return value
-
-    def _cpu_seconds(self) -> float:
-        """Return the CPU time of all processes of the group, and of those of them that ended."""
-        total = 0
-        for stat in Path("/proc").glob("[0-9]*/stat") if HAS_PROC else ():
-            with contextlib.suppress(OSError):
-                fields = stat.read_text().rpartition(")")[2].split()
-                if int(fields[2]) == self._process.pid:
-                    total += sum(map(int, fields[11:15]))
-        return total / os.sysconf("SC_CLK_TCK") if HAS_PROC else 0.0
-
-
-def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[Any, ...], traces: bool) -> None:
-    """Make the object, in the side's process, and answer calls until the connection is closed."""
-    if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)
-    if sys.platform == "linux":  # how DataLoader's workers start by default, until Python 3.14
-        multiprocessing.set_start_method("fork", force=True)
-    try:
-        side = make(*arguments)
-    except ImportError as error:
-        connection.send(("failed", (f"not installed: {error}", None)))
-        return
-    except Exception as error:
-        connection.send(("failed", _failure(error)))
-        return
-    connection.send(("done", getattr(side, "note", "")))
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            method, *given = connection.recv()
-            try:
-                answer = "done", getattr(side, method)(*given)
-            except Exception as error:
-                if traces:
-                    traceback.print_exc()
-                answer = "failed", _failure(error)
-            connection.send(answer)
-
-
-def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
-    """Return an error in words, and its class where it is one of packer's."""
-    return (str(error), type(error)) if isinstance(error, PackerError) else (f"{type(error).__name__}: {error}", None)
-
-
 LIMIT = "limit"
 
 _SHORTEST, _LONGEST = 0.3, 2.0  # seconds of a measurement
 _ROUNDS = 3, 15  # that there shall be at least, and are at most
 _PACKAGES = ("packer-images", "torch", "torchvision", "numpy", "pillow", "simplejpeg")
 
-BenchmarkProgress = Callable[[float, float, str], None]
-"""Called with the seconds that have passed, the seconds that there are, and what is measured."""
-
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast one way of reading is with one number of threads.
+    """The rate of one way of reading with one number of threads.
 
     Attributes
     ----------
@@ -361,7 +66,7 @@ class Rate:
     rates : tuple of float
         Images a second, of each round.
     others : float or None
-        The share of the CPUs that other programs took meanwhile, 0 to 1, median; None where the system does not say.
+        The share of the CPUs that other programs took meanwhile, 0 to 1, median; None if the system does not say.
     """
 
     side: str
@@ -384,7 +89,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What `packer.bench` measured.
+    """The result of `packer.bench`.
 
     Attributes
     ----------
@@ -393,15 +98,15 @@ class Benchmark:
     skipped : dict of str to str
         Sides that were not measured, with the reason.
     images : dict of str to int
-        How many samples of each path were read, again and again.
+        Number of samples of each path that were read, again and again.
     mean_bytes : dict of str to float
-        How many bytes a sample of each path has, the files' or the stored ones.
+        Mean bytes of a sample of each path, the files' or the stored ones.
     batch : int
     rounds : int
     seconds : float
-        How long all took.
+        Duration of everything.
     machine : dict of str to str
-        What the figures depend on beside the data.
+        Properties of the machine that the figures depend on.
     """
 
     rates: tuple[Rate, ...]
@@ -420,7 +125,7 @@ class Benchmark:
 
     @property
     def others(self) -> float | None:
-        """The share of the CPUs that other programs took meanwhile, 0 to 1; None where the system does not say."""
+        """The share of the CPUs that other programs took meanwhile, 0 to 1; None if the system does not say."""
         known = [rate.others for rate in self.rates if rate.others is not None]
         return statistics.median(known) if known else None
 
@@ -433,26 +138,24 @@ class Benchmark:
         return max(self.of(side), key=lambda rate: rate.median)
 
     def ratio(self, side: str, other: str) -> float | None:
-        """Return the highest rate of one side by that of another, the median of the rounds; None where one has none."""
+        """Return the highest rate of one side by that of another, the median of the rounds; None if one has none."""
         return ratio(self.fastest(side).rates, self.fastest(other).rates)
 
 
 @dataclass
 class _Cell:
-    """A side with a number of threads, while it is measured."""
+    """A way of reading with a number of threads, while it is measured."""
 
-    name: str
-    way: str
-    path: str
+    way: Way
     threads: int
-    side: str
-    step: tuple[int, ...] = ()
-    rates: list[float] = field(default_factory=list)
-    others: list[float] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list)
 
-    def done(self) -> Rate:
-        others = statistics.median(self.others) if self.others else None
-        return Rate(self.name, self.way, _known(self.path), self.threads, tuple(self.rates), others)
+    def rate(self) -> Rate:
+        rates = tuple(measured.rate for measured in self.measurements)
+        others = [measured.others for measured in self.measurements if measured.others is not None]
+        way = self.way
+        share = statistics.median(others) if others else None
+        return Rate(way.name, way.way, _public_path(way.path), self.threads, rates, share)
 
 
 def bench(
@@ -482,9 +185,9 @@ def bench(
     batch : int
         Samples of a batch.
     images : int
-        How many samples of each path are read again and again; they are spread over all.
+        Number of samples of each path that are read again and again; they are spread over all.
     seconds : float
-        How long it may take, about; starting and one round at least come to their end.
+        Time limit, approximately; starting and one round are always finished.
     threads : sequence of int, optional
         With which numbers of threads; by default 1, 2, 4 and so on, and all CPUs.
     recipe : {"trivial", "rand", "three", "dino"} or path, optional
@@ -513,45 +216,42 @@ def bench(
     for name, number in (("batch", batch), ("images", images), *(("threads", count) for count in threads or ())):
         require_count(name, number)
     require_seconds("seconds", seconds)
-    progress = shown_progress(progress, "bench", "s")
-    begin = time.monotonic()
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    limit = TimeLimit(seconds, shown_progress(progress, "bench", "s"))
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if recipe is not None:
         recipe = str(recipe) if str(recipe) in RECIPES else os.path.abspath(recipe)
-    places = named([os.fspath(path) for path in given])
+    by_name = named([os.fspath(path) for path in paths])
     counts = sorted(set(threads)) if threads else [available_cpus()] if recipe in RECIPES else _up_to(available_cpus())
     with contextlib.ExitStack() as stack:
-        fetched = stack.enter_context(_kept(places.values()))
-        sides: dict[str, Side] = {}
-        cells, sizes = [], {}
-        for way in ways(places, recipe):
-            side = way.side or way.name
-            if side not in sides:
-                sides[side] = _started(way.way, way.path, batch, images, recipe, fetched)
-                stack.callback(sides[side].close)
-            cells += [_Cell(way.name, way.way, way.path, number, side, way.step) for number in counts]
+        fetched = stack.enter_context(_cache_directory(by_name.values()))
+        processes: dict[str, ChildProcess] = {}
+        cells, sizes = list[_Cell](), dict[str, tuple[int, int]]()
+        for way in ways(by_name, recipe):
+            if way.process not in processes:
+                processes[way.process] = _start(way, batch, images, recipe, fetched)
+                stack.callback(processes[way.process].close)
+            cells += [_Cell(way, number) for number in counts]
         for cell in cells:
-            if cell.path not in sizes or cell.threads == counts[0]:
-                if progress is not None:
-                    progress(time.monotonic() - begin, seconds, f"starting {cell.name}")
-                count, size = sides[cell.side].call("describe") or (0, 0)
+            if cell.way.path not in sizes or cell.threads == counts[0]:
+                limit.show(f"starting {cell.way.name}")
+                count, size = processes[cell.way.process].call("describe") or (0, 0)
                 if count:
-                    sizes[cell.path] = count, size
-        rounds = _measure(sides, cells, begin, seconds, progress)
-    rates = tuple(cell.done() for cell in cells if cell.rates and sides[cell.side].reason is None)
-    skipped = {name: side.reason for name, side in sides.items() if side.reason is not None}
+                    sizes[cell.way.path] = count, size
+        measured_rounds = _measure(processes, cells, limit)
+    rates = tuple(cell.rate() for cell in cells if cell.measurements and processes[cell.way.process].reason is None)
+    skipped = {name: process.reason for name, process in processes.items() if process.reason is not None}
     if not rates:
-        kinds = {side.error for side in sides.values()}
-        kind = kinds.pop() if len(kinds) == 1 else None
-        raise (kind or SourceError)("; ".join(_reasons(skipped)))
+        errors = {process.error for process in processes.values()}
+        error = errors.pop() if len(errors) == 1 else None
+        raise (error or SourceError)("; ".join(_reasons(skipped)))
     return Benchmark(
         rates,
         skipped,
-        {_known(path): count for path, (count, _) in sizes.items()},
-        {_known(path): size / count for path, (count, size) in sizes.items()},
+        {_public_path(path): count for path, (count, _) in sizes.items()},
+        {_public_path(path): size / count for path, (count, size) in sizes.items()},
         batch,
-        rounds,
-        time.monotonic() - begin,
+        measured_rounds,
+        limit.passed,
         _machine(),
     )
 
@@ -562,14 +262,14 @@ def _reasons(skipped: dict[str, str]) -> Iterator[str]:
         yield f"{next(name for name, other in skipped.items() if other == reason)}: {reason}"
 
 
-def _known(path: str) -> str:
-    """Return what a person knows a path by: of a URL, without what is secret in it."""
+def _public_path(path: str) -> str:
+    """Return a path as a user knows it: a URL without its secrets."""
     return shown(path) if is_url(path) else path
 
 
 @contextlib.contextmanager
-def _kept(paths: Iterable[str]) -> Iterator[str]:
-    """Have a directory for what is fetched of URLs, on the disk on which a training would keep it."""
+def _cache_directory(paths: Iterable[str]) -> Iterator[str]:
+    """Make a directory for samples fetched from URLs, on the disk on which a training would keep them."""
     base = next((chosen(path).cache_dir for path in paths if is_url(path)), None)
     if base is not None:
         os.makedirs(base, exist_ok=True)
@@ -577,42 +277,32 @@ def _kept(paths: Iterable[str]) -> Iterator[str]:
         yield directory
 
 
-def _started(way: str, path: str, batch: int, images: int, recipe: str | None, fetched: str) -> Side:  # noqa: PLR0917
-    from packer._measuring.loaders import BLOCKS, RANDOM, Fetching, Reading
+def _start(way: Way, batch: int, images: int, recipe: str | None, fetched: str) -> ChildProcess:
+    from packer._measuring import loaders
 
     if recipe in RECIPES:
-        from packer._measuring.loaders import Steps
-
-        return Side(Steps, way, path, batch, images, recipe)
-    if way in (BLOCKS, RANDOM):
-        return Side(Fetching, way, path, batch, images, fetched)
-    return Side(Reading, way, path, batch, images, recipe)
+        return ChildProcess(loaders.RecipeSteps, way.way, way.path, batch, images, recipe)
+    if way.way in (loaders.BLOCKS, loaders.RANDOM):
+        return ChildProcess(loaders.FirstEpoch, way.way, way.path, batch, images, fetched)
+    return ChildProcess(loaders.RepeatedEpochs, way.way, way.path, batch, images, recipe)
 
 
-def _measure(
-    sides: dict[str, Side], cells: list[_Cell], begin: float, seconds: float, progress: BenchmarkProgress | None
-) -> int:
+def _measure(processes: dict[str, ChildProcess], cells: list[_Cell], limit: TimeLimit) -> int:
     """Measure all cells in turn until the time is over; return the number of rounds."""
     least, most = _ROUNDS
-    span = min(max((begin + seconds - time.monotonic()) / (2 * least * max(len(cells), 1)), _SHORTEST), _LONGEST)
-    took = 0.0
-    for number in range(most):
-        started = time.monotonic()
-        if number and started + took > begin + seconds:
-            return number
-        for place in in_turn(len(cells), number * max(1, len(cells) // least)):
-            cell, side = cells[place], sides[cells[place].side]
-            if side.reason is not None:
+    span = min(max(limit.left / (2 * least * max(len(cells), 1)), _SHORTEST), _LONGEST)
+    done = 0
+    for order in rounds(len(cells), most, limit, max(1, len(cells) // least)):
+        for cell in (cells[position] for position in order):
+            process = processes[cell.way.process]
+            if process.reason is not None:
                 continue
-            if progress is not None:
-                shown = f"{cell.name}, {cell.threads} thread{'s' if cell.threads > 1 else ''}"
-                progress(time.monotonic() - begin, seconds, shown)
-            count, measured = side.measure("read", cell.threads, span, *cell.step)
+            limit.show(f"{cell.way.name}, {cell.threads} thread{'s' if cell.threads > 1 else ''}")
+            count, measured = process.measure("read", cell.threads, span, *cell.way.step)
             if count:
-                cell.rates.append(measured.rate)
-                cell.others += [measured.others] if measured.others is not None else []
-        took = time.monotonic() - started
-    return most
+                cell.measurements.append(measured)
+        done += 1
+    return done
 
 
 def _up_to(cpus: int) -> list[int]:
@@ -625,3 +315,114 @@ def _machine() -> dict[str, str]:
     facts["python"] = platform.python_version()
     versions = {package: version_of(package) for package in _PACKAGES}
     return facts | {package: version for package, version in versions.items() if version is not None}
+
+
+class Way(NamedTuple):
+    """A way of reading what lies at a path.
+
+    Attributes
+    ----------
+    name : str
+        The name that is shown.
+    way : str
+        The kind of way, such as "Loader", whatever is read.
+    path : str
+    process : str
+        The name of the child process that measures it.
+    step : tuple of int
+        The last step that is applied, if the way is a recipe.
+    """
+
+    name: str
+    way: str
+    path: str
+    process: str
+    step: tuple[int, ...] = ()
+
+
+def named(paths: list[str]) -> dict[str, str]:
+    """Return the paths by short names, each of them different.
+
+    Raises
+    ------
+    OptionError, PackNotFoundError
+        If there are none, one is given twice, or one does not exist.
+    """
+    if not paths:
+        raise OptionError("say which pack or tree is to be measured")
+    for path in paths:
+        if not is_url(path) and not os.path.exists(path):
+            index = f". What other tools made is measured by an index: packer index {shlex.quote(path)} OUT.index"
+            raise PackNotFoundError(printable(f"{path}: there is nothing{index if glob.has_magic(path) else ''}"))
+    bare = [last_part(path) if is_url(path) else Path(os.path.abspath(path)).name for path in paths]
+    names = bare if len(set(bare)) == len(bare) else [shown(path) if is_url(path) else path for path in paths]
+    if len(set(names)) < len(names):
+        raise OptionError("a pack or tree is given twice")
+    return {printable(name): path for name, path in zip(names, paths, strict=True)}
+
+
+def ways(by_name: dict[str, str], recipe: str | None) -> Iterator[Way]:
+    """Yield the ways of reading some packs and trees, given as paths by name."""
+    if recipe is not None and (url := next(filter(is_url, by_name.values()), None)):
+        raise OptionError(f"{shown(url)}: a recipe is measured on a disk: `packer stage` brings the pack there")
+    kinds = {path: _kind(path) for path in by_name.values()}  # raises errors before torch is imported
+    if recipe in RECIPES:
+        yield from _by_steps(by_name, recipe)
+        return
+    from packer._measuring.loaders import BLOCKS, RANDOM, WAYS_OF_PACKS, WAYS_OF_TREES, read_recipe
+
+    own = recipe is not None and read_recipe(recipe).loader is not None
+    for name, path in by_name.items():
+        kind = kinds[path]
+        bare = f"{name}, {kind}" if kind else name
+        if is_url(path):
+            for way in (BLOCKS, RANDOM):
+                yield _own_process(f"{bare}: {way}", way, path)
+            for way in ("Loader", "limit"):
+                yield _own_process(f"{bare}: {way}, from the cache", way, path)
+            continue
+        for way in WAYS_OF_TREES if kind is None else WAYS_OF_PACKS:
+            yield _own_process(f"{bare}: {way}", way, path)
+        if own:
+            yield _own_process(f"{name}: {Path(str(recipe)).name}", "recipe", path)
+
+
+def _own_process(name: str, way: str, path: str) -> Way:
+    return Way(name, way, path, name)
+
+
+def _by_steps(by_name: dict[str, str], recipe: str) -> Iterator[Way]:
+    from packer._measuring.loaders import SIDES, steps_of
+
+    for name, path in by_name.items():
+        for side in SIDES:
+            for number, step in enumerate(steps_of(recipe)):
+                label = step if number == 0 else f"+ {step}"
+                yield Way(f"{name}: {side}: {label}", side, path, f"{name}: {side}", (number,))
+
+
+def _kind(path: str) -> str | None:
+    """Return the kind of a pack, "tiled" or nothing; None for a directory of images.
+
+    Raises
+    ------
+    SourceError
+        If there are no images in it.
+    """
+    try:
+        with contextlib.closing(open_pack(path)) as reader:
+            if not len(reader):
+                raise SourceError(f"{printable(path)}: no samples in it, and nothing to measure")
+            return "tiled" if reader.manifest.findings.get(TILED) else ""
+    except NotAPackError:
+        if os.path.isdir(path):
+            _require_images(Path(path))
+            return None
+        raise
+
+
+def _require_images(tree: Path) -> None:
+    """Raise SourceError if a tree has no images; a large one is listed as far as the first class that has some."""
+    walk = Walk(tree, ImageRule())
+    if not any(walk.images_below(folder) for folder in class_directories(tree)):
+        imagefolder_source(tree)  # its error says what there is instead

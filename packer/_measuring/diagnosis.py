@@ -1,13 +1,8 @@
-"""`packer.profile`: a loop's time, step by step, and what it says about the loader.
-
-What the measurements say: the cause of the waiting, and how many times as fast the loop would be with which change.
+"""`packer.profile`: how long a training loop waits for data, step by step, what for, and what would help.
 
 The loop's time from batch to batch follows from two numbers: how long the step works, and how long the loader needs for
-a batch. Without workers the two follow one another; with workers the longer one counts.
-
-A profile in sentences.
-
-What a profile found, for a program and for a person.
+a batch. Without workers the two follow one another; with workers the longer one counts. From these `diagnose` finds the
+cause of the waiting, and how many times as fast the loop would be after each change; `sentences` writes the report.
 """
 
 from __future__ import annotations
@@ -22,22 +17,32 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from packer._measuring.disk import keeping_random_states
+from packer._measuring.harness import Cost, keeping_random_states
 from packer._measuring.loader_stages import (
-    Packed,
-    Seen,
+    LoaderInfo,
+    PackedCost,
     Stages,
     UnpackedError,
     fewer_workers,
+    inspect_loader,
     measure_packed,
     measure_stages,
-    see,
 )
-from packer._measuring.timing import Cost, Timings
+from packer._measuring.timing import Timings
 from packer._storage.system import available_cpus, require_count
 from packer.errors import printable
 
-__all__ = ["CAUSES", "GAIN", "SHARED", "Findings", "Profile", "ProfileReport", "diagnose", "profile", "sentences"]
+__all__ = [
+    "CAUSES",
+    "GAIN",
+    "SHARED",
+    "Profile",
+    "ProfileFindings",
+    "ProfileReport",
+    "diagnose",
+    "profile",
+    "sentences",
+]
 
 CAUSES = {
     "step": "the training step itself takes the time",
@@ -51,14 +56,14 @@ CAUSES = {
     "too few workers": "too few workers make the batches",
     "too many workers": "too many workers share the processors",
     "lock": "threads wait for Python's lock",
-    "unknown": "what takes the time cannot be seen",
+    "unknown": "what takes the time cannot be info",
 }
-"""What a loop can wait for, and how a person is told."""
+"""The causes of a loop's waiting, and their words in a report."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileReport:
-    """How long steps wait for data, why, and what would help. ``print(report)`` says it in sentences.
+    """A report on how long steps wait for data, why, and what would help. ``print(report)`` prints sentences.
 
     Attributes
     ----------
@@ -75,7 +80,7 @@ class ProfileReport:
     gpu_idle : float or None
         The share of the time that the GPU was idle for want of a batch; None without CUDA.
     steps : int
-        How many batches were measured.
+        Number of batches that were measured.
     wait, step : float
         Mean seconds that a step waits for its batch, and works.
     first : float
@@ -83,14 +88,14 @@ class ProfileReport:
     stages : dict of str to float
         Seconds that a sample takes on one processor, by stage. Empty where that was not measured.
     samples : int
-        How many samples this was measured with.
+        Number of samples that this was measured with.
     gains : dict of str to float
         How many times as fast the loop would be: with ``"packing"``, ``"packing with --resize 256"``, and the number
         of workers, such as ``"num_workers=2"``. Only what was measured or follows from it.
     packing_helps : bool
         Whether one of those with packing is worth while.
     sentences : tuple of str
-        The report as a person reads it.
+        The report as a user reads it.
     """
 
     cause: str
@@ -127,15 +132,15 @@ _COLLATION_BY_TORCH = (
 )
 
 SHARED = 2.0
-"""How many times as long work takes at most where two threads share a core."""
+"""The largest factor by which work slows down when two threads share a core."""
 
 GAIN = 1.2
-"""How many times as fast a change makes the loop, from which on it is worth while."""
+"""The smallest factor by which a change must speed up the loop to be worth while."""
 
 
 @dataclass(kw_only=True)
-class Findings:
-    """What was found of a loader so far.
+class ProfileFindings:
+    """The findings on a loader so far.
 
     Attributes
     ----------
@@ -150,7 +155,7 @@ class Findings:
         Why there are none.
     fewer : float, optional
         How many times as fast a pass is with as many workers as processors, where there are more.
-    packed : list of Packed
+    packed : list of PackedCost
     unpacked : str
         Why there are none.
     gains : dict of str to float
@@ -161,7 +166,7 @@ class Findings:
     """
 
     timings: Timings
-    seen: Seen
+    info: LoaderInfo
     waiting: float
     error: float
     idle: float | None = None
@@ -169,7 +174,7 @@ class Findings:
     stages: Stages | None = None
     unseen: str = ""
     fewer: float | None = None
-    packed: list[Packed] = field(default_factory=list)
+    packed: list[PackedCost] = field(default_factory=list)
     unpacked: str = ""
     gains: dict[str, float] = field(default_factory=dict)
     packing_helps: bool = False
@@ -177,7 +182,7 @@ class Findings:
 
     def made(self, sample: Cost, workers: int) -> float:
         """Return every how many seconds a batch comes of samples that cost so much, from so many workers."""
-        batch, count = self.seen.batch_size, max(workers, 1)
+        batch, count = self.info.batch_size, max(workers, 1)
         return batch * (sample.cpu / min(count, available_cpus()) + sample.blocked / count)
 
     def interval(self, made: float, workers: int, sample: Cost) -> float:
@@ -185,7 +190,7 @@ class Findings:
 
         Loader and loop share the processors: a batch and its step take no less than all processors need for both.
         """
-        least = (self._step_cpu + sample.cpu * self.seen.batch_size) / available_cpus()
+        least = (self._step_cpu + sample.cpu * self.info.batch_size) / available_cpus()
         return max(self.step + made if workers == 0 else max(self.step, made), least)
 
     @property
@@ -199,14 +204,14 @@ class Findings:
     @property
     def _step_cpu(self) -> float:
         """The seconds that a step itself is on processors."""
-        if self.seen.apart or self.stages is None:
+        if self.info.in_processes or self.stages is None:
             return self.timings.work_cpu
-        here = self.stages.total.cpu * self.seen.batch_size * (SHARED if self.seen.threaded else 1)
+        here = self.stages.total.cpu * self.info.batch_size * (SHARED if self.info.threaded else 1)
         return max(self.timings.work_cpu - here, 0.0)
 
 
-def sentences(found: Findings) -> Iterator[str]:
-    """Yield what a person should know, the most important first."""
+def sentences(found: ProfileFindings) -> Iterator[str]:
+    """Yield what a user should know, the most important first."""
     packing = "; ".join(filter(None, [_cause_in_words(found), _packing_in_words(found)]))
     yield f"{_waiting(found)}{':' if packing else ''} {packing}".rstrip() + "."
     yield from _own_cure(found)
@@ -217,7 +222,7 @@ def sentences(found: Findings) -> Iterator[str]:
     yield from _notes(found)
 
 
-def _waiting(found: Findings) -> str:
+def _waiting(found: ProfileFindings) -> str:
     timings = found.timings
     times = f"{_ms(timings.wait)} of {_ms(timings.interval)}"
     if found.idle is not None:
@@ -226,7 +231,7 @@ def _waiting(found: Findings) -> str:
     return f"{found.waiting:.0%} of each step waits for data ({times}{sure})"
 
 
-def _cause_in_words(found: Findings) -> str:
+def _cause_in_words(found: ProfileFindings) -> str:
     """Return what takes the time."""
     if found.cause == "step":
         return f"the loader keeps up, {CAUSES['step']}; packing will not help you"
@@ -239,18 +244,18 @@ def _cause_in_words(found: Findings) -> str:
     return f"{name} takes {_ms(stages.costs[found.cause].total)} of a sample's {_ms(stages.total.total)}"
 
 
-def _packing_in_words(found: Findings) -> str:
+def _packing_in_words(found: ProfileFindings) -> str:
     """Return what packing would give."""
     gains = {name.partition(" with ")[2]: gain for name, gain in found.gains.items() if name.startswith("packing")}
     if found.cause == "step" or found.stages is None:
         return ""
     if not gains:
-        return "this is a pack already, and packing will not help you" if found.seen.of_packer else ""
+        return "this is a pack already, and packing will not help you" if found.info.of_packer else ""
     ordered = sorted(gains.items(), key=lambda item: -item[1])
     would = ", with the pack on this machine, would give about" if found.cause == "reading" else " would give about"
     said = ", ".join(
-        f"packing {f'with {options}' if options else 'alone'}{would if not place else ''} {_times(gain)}"
-        for place, (options, gain) in enumerate(ordered)
+        f"packing {f'with {options}' if options else 'alone'}{would if not number else ''} {_times(gain)}"
+        for number, (options, gain) in enumerate(ordered)
     )
     return said if found.packing_helps else f"packing will not help you: {said}"
 
@@ -264,25 +269,25 @@ def _stages(stages: Stages) -> str:
     return f"A sample on one processor: {', '.join(parts)}{waits} (mean of {stages.samples}, one stage at a time)."
 
 
-def _basis(found: Findings) -> str:
+def _basis(found: ProfileFindings) -> str:
     """Return what the figures for packing are based on."""
     staged = ""
     if found.cause == "reading":
         staged = " A pack on the disk that is slow was not measured: `packer stage` copies one to this machine."
-    options = "transform= and fuse=True" if not found.seen.of_packer else "the dataset's own settings"
+    options = "transform= and fuse=True" if not found.info.of_packer else "the dataset's own settings"
     return (
         f"What packing would give is measured on {found.packed[0].samples} of the images: they were packed in memory, "
         f"and read with {options} on as many workers.{staged}"
     )
 
 
-def _own_cure(found: Findings) -> Iterator[str]:
+def _own_cure(found: ProfileFindings) -> Iterator[str]:
     """Yield what helps against the cause itself."""
-    seen, cause = found.seen, found.cause
+    info, cause = found.info, found.cause
     numbers = ((name, gain) for name, gain in found.gains.items() if not name.startswith("packing"))
     workers = max(numbers, key=lambda number: number[1], default=None)
     if cause in ("too few workers", "too many workers") and workers is not None:
-        instead = f" instead of {seen.workers}"
+        instead = f" instead of {info.workers}"
         yield f"Say {workers[0]}{instead}: that alone gives about {_times(workers[1])}."
     elif cause == "transform":
         yield (
@@ -290,11 +295,11 @@ def _own_cure(found: Findings) -> Iterator[str]:
             "tensors, or do it for whole batches on the GPU."
         )
     elif cause == "collation":
-        yield _COLLATION_BY_TORCH if getattr(seen.collate, "__name__", "") == "default_collate" else _COLLATION
+        yield _COLLATION_BY_TORCH if getattr(info.collate, "__name__", "") == "default_collate" else _COLLATION
     elif cause == "lock":
         yield (
             f"Two threads wait for each other for {found.stages.lock if found.stages else 0:.0%} of their time: "
-            f"a transform in Python holds the lock. Say processes={seen.workers}, or torch's DataLoader with workers."
+            f"a transform in Python holds the lock. Say processes={info.workers}, or torch's DataLoader with workers."
         )
     elif cause == "items":
         yield "Reading, decoding and what else dataset[i] does cannot be told apart from outside; cProfile can."
@@ -308,23 +313,23 @@ def _own_cure(found: Findings) -> Iterator[str]:
         yield f"{workers[0]} would give about {_times(workers[1])}."
 
 
-def _notes(found: Findings) -> Iterator[str]:
+def _notes(found: ProfileFindings) -> Iterator[str]:
     timings = found.timings
     if timings.steps < _FEW or not timings.tells:
         at_a_time = f", and {timings.burst} workers make as many at a time" if timings.burst > 1 else ""
         yield f"Only {timings.steps} steps were measured{at_a_time}, which is little to go by."
     if timings.of_start() > 0.2 and timings.complete:
-        starts = found.seen.kind == "DataLoader" and found.seen.workers and not found.seen.loader.persistent_workers
+        starts = found.info.kind == "DataLoader" and found.info.workers and not found.info.loader.persistent_workers
         cure = ": persistent_workers=True starts workers once, and not for each pass" if starts else ""
         yield f"The first batch came after {timings.first:.1f} s, {timings.of_start():.0%} of the pass{cure}."
     if found.stages is not None and found.cause not in ("step", "lock", "too many workers"):
-        made = found.made(found.stages.total, found.seen.workers)
+        made = found.made(found.stages.total, found.info.workers)
         if made < _EXPLAINED * timings.wait:
             yield (
                 f"By its stages a batch would take {_ms(made)}. The rest is the way from a worker to the loop, or "
                 "other programs use the processors (`packer doctor` says their load)."
             )
-    if found.stages is not None and found.seen.kind.endswith("DataLoader") and not found.seen.workers:
+    if found.stages is not None and found.info.kind.endswith("DataLoader") and not found.info.workers:
         yield "Without workers (num_workers=0) the training loop makes each batch itself, and waits for all of it."
 
 
@@ -355,16 +360,16 @@ _FORKED, _SPAWNED = 0.02, 2.0  # seconds that the start of a worker takes
 
 def diagnose(loader: Iterable[Any], timings: Timings, seconds: float) -> ProfileReport:
     """Return the report of a pass, for which some samples are made again, within some seconds."""
-    seen = see(loader)
-    timings.burst = seen.burst
+    info = inspect_loader(loader)
+    timings.burst = info.burst
     share, error = timings.waiting()
     idle = timings.gpu.share()
     if idle is not None:
         share, error = idle, 1.0  # of the GPU's time, whose spread nothing tells
-    found = Findings(timings=timings, seen=seen, waiting=share, error=error, idle=idle)
+    found = ProfileFindings(timings=timings, info=info, waiting=share, error=error, idle=idle)
     starting = timings.of_start() > _STARTING and timings.steps > 1
     found.keeps_up = found.waiting < WORTH_A_WORD or (error < 1 and found.waiting - 2 * error < _CERTAIN)
-    if found.keeps_up and timings.tells and not (starting and seen.workers > available_cpus()):
+    if found.keeps_up and timings.tells and not (starting and info.workers > available_cpus()):
         found.cause = "step"
     elif seconds > 0:
         with keeping_random_states():
@@ -372,27 +377,27 @@ def diagnose(loader: Iterable[Any], timings: Timings, seconds: float) -> Profile
     return _report(found)
 
 
-def _find(found: Findings, seconds: float) -> None:
+def _find(found: ProfileFindings, seconds: float) -> None:
     """Find out what the batches wait for, and what would help."""
-    seen = found.seen
-    if seen.unseen:
-        found.unseen = seen.unseen
+    info = found.info
+    if info.unseen:
+        found.unseen = info.unseen
         return
     try:
-        found.stages = measure_stages(seen, 0.4 * seconds)
-    except Exception as error:  # a person's dataset, which may not be asked outside of its workers
+        found.stages = measure_stages(info, 0.4 * seconds)
+    except Exception as error:  # a user's dataset, which may not be asked outside of its workers
         found.unseen = f"making a sample outside of the loop failed: {type(error).__name__}: {error}"
         return
     cpus = available_cpus()
     with contextlib.suppress(Exception):  # workers that cannot be started again say nothing, and end no training
-        if seen.kind == "DataLoader" and seen.workers > cpus:
+        if info.kind == "DataLoader" and info.workers > cpus:
             sample, step = found.stages.total.total, found.step
-            found.fewer = fewer_workers(seen, cpus, _batches(found), sample=sample, seconds=0.4 * seconds, step=step)
+            found.fewer = fewer_workers(info, cpus, _batches(found), sample=sample, seconds=0.4 * seconds, step=step)
     found.cause = _cause(found, cpus)
     if found.cause == "step":
         return
     try:
-        found.packed = measure_packed(seen, found.stages, 0.3 * seconds)
+        found.packed = measure_packed(info, found.stages, 0.3 * seconds)
     except UnpackedError as why:
         found.unpacked = str(why)
     except Exception as error:  # such as no room for the packs
@@ -400,27 +405,27 @@ def _find(found: Findings, seconds: float) -> None:
     _gains(found, cpus)
 
 
-def _batches(found: Findings) -> int:
+def _batches(found: ProfileFindings) -> int:
     """Return how many batches a pass has."""
     try:
-        return len(found.seen.loader)
+        return len(found.info.loader)
     except TypeError:
         return found.timings.steps
 
 
-def _cause(found: Findings, cpus: int) -> str:
+def _cause(found: ProfileFindings, cpus: int) -> str:
     stages = found.stages
     assert stages is not None
     fewer = found.fewer is not None and found.fewer > GAIN
     if found.keeps_up and fewer:  # after its first batch, for which it waits long
         return "too many workers"
-    made = found.made(stages.total, found.seen.workers)
+    made = found.made(stages.total, found.info.workers)
     if found.keeps_up and (found.timings.tells or made <= found.timings.work):
         return "step"
     return _slowest(found, fewer, cpus)
 
 
-def _slowest(found: Findings, fewer: bool, cpus: int) -> str:
+def _slowest(found: ProfileFindings, fewer: bool, cpus: int) -> str:
     """Return what a loader that does not keep up is slow for; `fewer` workers may be faster."""
     stages = found.stages
     assert stages is not None
@@ -439,25 +444,25 @@ def _slowest(found: Findings, fewer: bool, cpus: int) -> str:
     return largest
 
 
-def _more_workers(found: Findings, cpus: int) -> float:
+def _more_workers(found: ProfileFindings, cpus: int) -> float:
     """Return how many times as fast the loop would be with a worker for each processor."""
-    seen, stages = found.seen, found.stages
+    info, stages = found.info, found.stages
     assert stages is not None
-    if seen.workers >= cpus:
+    if info.workers >= cpus:
         return 1.0
-    now = found.interval(found.made(stages.total, seen.workers), seen.workers, stages.total)
-    more = stages.total + stages.handing if not seen.workers else stages.total
+    now = found.interval(found.made(stages.total, info.workers), info.workers, stages.total)
+    more = stages.total + stages.handing if not info.workers else stages.total
     made = found.made(more, cpus)
-    if seen.kind == "DataLoader":
-        made = max(made, _A_BATCH) + _start(seen, cpus - seen.workers) / max(_batches(found), 1)
+    if info.kind == "DataLoader":
+        made = max(made, _A_BATCH) + _start(info, cpus - info.workers) / max(_batches(found), 1)
     return now / max(found.interval(made, cpus, more), 1e-9)
 
 
-def _start(seen: Seen, workers: int) -> float:
+def _start(info: LoaderInfo, workers: int) -> float:
     """Return how long the start of some workers takes, which come one after the other where they are forks."""
-    if seen.loader.persistent_workers:
+    if info.loader.persistent_workers:
         return 0.0
-    context, method = seen.loader.multiprocessing_context, multiprocessing.get_start_method(allow_none=True)
+    context, method = info.loader.multiprocessing_context, multiprocessing.get_start_method(allow_none=True)
     if context is not None:
         method = context.get_start_method()
     elif method is None:  # nobody has decided yet, nor does this: a program may do so later
@@ -465,27 +470,27 @@ def _start(seen: Seen, workers: int) -> float:
     return _FORKED * workers if method == "fork" else _SPAWNED
 
 
-def _gains(found: Findings, cpus: int) -> None:
+def _gains(found: ProfileFindings, cpus: int) -> None:
     """Note what each change would give, in times as fast."""
-    seen, stages = found.seen, found.stages
+    info, stages = found.info, found.stages
     assert stages is not None
-    name = "threads" if seen.kind == "Loader" else "num_workers"
+    name = "threads" if info.kind == "Loader" else "num_workers"
     if found.fewer is not None:
         found.gains[f"{name}={cpus}"] = found.fewer
-    elif seen.workers < cpus:
+    elif info.workers < cpus:
         found.gains[f"{name}={cpus}"] = _more_workers(found, cpus)
     if found.cause == "handing over":
         here = stages.total - stages.costs["handing over"]
-        now = found.interval(found.made(stages.total, seen.workers), seen.workers, stages.total)
+        now = found.interval(found.made(stages.total, info.workers), info.workers, stages.total)
         found.gains[f"{name}=0"] = now / max(found.interval(found.made(here, 0), 0, here), 1e-9)
     for packed in found.packed:
         found.gains[" with ".join(filter(None, ["packing", packed.options]))] = _packing(found, packed)
 
 
-def _packing(found: Findings, packed: Packed) -> float:
+def _packing(found: ProfileFindings, packed: PackedCost) -> float:
     """Return how many times as fast the loop would be with batches of a pack, on the same workers."""
     assert found.stages is not None
-    workers, stages = found.seen.workers, found.stages
+    workers, stages = found.info.workers, found.stages
     now, then = found.made(stages.total, workers), found.made(packed.cost, workers)
     measured = found.timings.interval if workers else found.timings.wait
     # What a batch takes beyond its stages grows with them where processors are shared, with the other thread of a core
@@ -499,7 +504,7 @@ def _packing(found: Findings, packed: Packed) -> float:
     return before / max(after, 1e-9)
 
 
-def _report(found: Findings) -> ProfileReport:
+def _report(found: ProfileFindings) -> ProfileReport:
     timings, stages = found.timings, found.stages
     helps = any(gain > GAIN for name, gain in found.gains.items() if name.startswith("packing"))
     found.packing_helps = helps and found.cause not in ("step", "unknown")
@@ -534,7 +539,7 @@ def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float =
     steps : int, optional
         End the pass after so many batches, as if the loader had no more; by default a pass is a whole one.
     seconds : float
-        How long finding out may take after a pass. Then some samples are read, decoded, transformed and collated one
+        Time limit for finding out after a pass. Then some samples are read, decoded, transformed and collated one
         stage at a time, by this process, and some of them are packed in a temporary directory. 0 leaves this out.
     show : bool
         Whether the report is printed. `Profile.report` returns it in any case.
@@ -598,7 +603,7 @@ class Profile:
         Parameters
         ----------
         seconds : float, optional
-            How long that may take, in place of `packer.profile`'s.
+            Time limit for that, instead of `packer.profile`'s.
 
         Raises
         ------

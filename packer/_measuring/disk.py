@@ -1,14 +1,7 @@
 """The disk below a path, or the network disk: how fast it gives the bytes that training reads.
 
-Nothing is written. Files are read past the page cache (O_DIRECT) where the system and the file system can do that.
-Otherwise the cache is asked to forget what is read (``posix_fadvise``), and what the figures say may be the memory's.
-
-A directory for what is made to be measured, which goes whatever becomes of this process.
-
-The random numbers of the program that asks: measuring draws none of them.
-
-How much is measured depends on the time that it takes. If the program's generators moved on meanwhile, no two of its
-runs would be the same, whatever seeds they set.
+Nothing is written. Files are read past the page cache (O_DIRECT) if the system and the file system can do that.
+Otherwise the cache is told to drop the pages that are read (``posix_fadvise``), and the figures may be the memory's.
 """
 
 from __future__ import annotations
@@ -17,29 +10,17 @@ import contextlib
 import mmap
 import os
 import random
-import shutil
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packer._measuring.harness import TimeLimit, run_together
 from packer._storage.safe_open import open_regular
 from packer.errors import SourceError, printable
 
-__all__ = [
-    "THREADS",
-    "DiskReadings",
-    "FileSystem",
-    "file_system",
-    "keeping_random_states",
-    "read_disk",
-    "scratch_directory",
-]
+__all__ = ["THREADS", "DiskReadings", "FileSystem", "file_system", "read_disk"]
 
 _ALIGNED = 4096
 _PIECE = 8 << 20
@@ -71,17 +52,17 @@ NETWORKS = (
 )
 MEMORIES = ("tmpfs", "ramfs", "devtmpfs")
 
-_CHANCE = random.Random()  # of its own: the numbers of a program that asks stay what they are
+_CHANCE = random.Random()  # of its own: the caller's random numbers stay as they are
 
 
 @dataclass(frozen=True)
 class FileSystem:
-    """What lies below a path.
+    """The file system below a path.
 
     Attributes
     ----------
     kind : str
-        Such as ``"ext4"``, ``"nfs4"``; empty where the system does not say.
+        Such as ``"ext4"``, ``"nfs4"``; empty if the system does not say.
     device, mounted : str
         The device or the server, and where it is mounted.
     free : int
@@ -106,12 +87,12 @@ class FileSystem:
 
 @dataclass
 class DiskReadings:
-    """How fast files below a path were read.
+    """The speed of reading files below a path.
 
     Attributes
     ----------
     listed : int
-        How many entries of directories were listed.
+        Number of directory entries that were listed.
     listing : float
         Seconds an entry.
     direct : bool
@@ -121,13 +102,13 @@ class DiskReadings:
     size : int
         Bytes of a random read: a whole file's mean, or a sample's in a large file.
     random, together : float
-        Random reads a second, on one thread and on `THREADS`; 0 where there was nothing to read.
+        Random reads a second, on one thread and on `THREADS`; 0 if there was nothing to read.
     in_order : float
         Bytes a second of a large file from the beginning on; 0 without one.
     read : int
         Bytes that were read.
     unreadable : int
-        How many files could not be read.
+        Number of files that could not be read.
     """
 
     listed: int = 0
@@ -197,14 +178,14 @@ def _listed(path: Path, readings: DiskReadings, seconds: float) -> list[str]:
     if not os.path.isdir(path):
         os.close(open_regular(path))  # says why it cannot be read; a FIFO would wait for its other end
         return [str(path)]
-    begin = time.perf_counter()
-    names = list(_walked(str(path), readings, begin + seconds))
-    readings.listing = (time.perf_counter() - begin) / max(readings.listed, 1)
+    limit = TimeLimit(seconds)
+    names = list(_walked(str(path), readings, limit))
+    readings.listing = limit.passed / max(readings.listed, 1)
     _CHANCE.shuffle(names)
     return names
 
 
-def _walked(top: str, readings: DiskReadings, end: float) -> Iterator[str]:
+def _walked(top: str, readings: DiskReadings, limit: TimeLimit) -> Iterator[str]:
     """Yield files; a directory below the top that cannot be listed is counted."""
     waiting = [top]
     while waiting:
@@ -223,18 +204,18 @@ def _walked(top: str, readings: DiskReadings, end: float) -> Iterator[str]:
                     waiting.append(entry.path)
                 elif os.path.isfile(entry.path):
                     yield entry.path
-                if readings.listed >= _MOST_FILES or time.perf_counter() > end:
+                if readings.listed >= _MOST_FILES or limit.is_over:
                     return
 
 
 def _opened(names: list[str], readings: DiskReadings, seconds: float) -> list[tuple[str, int]]:
-    """Return files with their sizes, and note how long opening them takes, which nobody asked of them before."""
+    """Return files with their sizes, and note how long it takes to open each for the first time."""
     files: list[tuple[str, int]] = []
-    end = time.perf_counter() + seconds
+    limit = TimeLimit(seconds)
     for name in names:
-        begin = time.perf_counter()
-        if begin > end and files:
+        if limit.is_over and files:
             break
+        begin = time.perf_counter()
         try:
             fd = os.open(name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError:
@@ -249,58 +230,53 @@ def _opened(names: list[str], readings: DiskReadings, seconds: float) -> list[tu
 
 
 def _whole(files: list[tuple[str, int]]) -> list[tuple[str, int, int]]:
-    """Return what is read at random of small files: each, whole."""
+    """Return the ranges that are read at random of small files: each file as a whole."""
     return [(name, 0, size) for name, size in files if size < _LARGE]
 
 
 def _samples_of(name: str, size: int) -> list[tuple[str, int, int]]:
-    """Return what is read at random of a large file: places of samples."""
+    """Return the ranges that are read at random of a large file, as large as a sample."""
     return [(name, _CHANCE.randrange(0, size - _SAMPLE) // _ALIGNED * _ALIGNED, _SAMPLE) for _ in range(_MOST_FILES)]
 
 
 def _read_in_order(name: str, size: int, readings: DiskReadings, seconds: float) -> None:
-    reader, begin, place = _Reader(readings), time.perf_counter(), 0
-    while place < size and time.perf_counter() - begin < seconds and place < _MOST_IN_ORDER:
-        place += reader.read(name, place, _PIECE)
-    readings.in_order = place / max(time.perf_counter() - begin, 1e-9)
+    reader, limit, offset = _Reader(readings), TimeLimit(seconds), 0
+    while offset < size and not limit.is_over and offset < _MOST_IN_ORDER:
+        offset += reader.read(name, offset, _PIECE)
+    readings.in_order = offset / max(limit.passed, 1e-9)
 
 
 def _read_at_random(reads: list[tuple[str, int, int]], readings: DiskReadings, seconds: float) -> None:
-    """Read on one thread, and then on several; no place twice."""
-    lock, local = threading.Lock(), threading.local()
+    """Read on one thread, and then on several; no range twice."""
+    third = len(reads) // 3  # each of few files may be read once: most are kept for the threads
+    alone, together = (reads[-third:], reads[:-third]) if third else (reads, [])
+    before = readings.read
+    readings.random, count = _rate(alone, readings, seconds, 1)
+    readings.size = (readings.read - before) // max(count, 1)
+    if together:
+        readings.together, _ = _rate(together, readings, seconds, THREADS)
 
-    def until(end: float) -> int:
-        count = 0
-        local.reader = _Reader(readings)
-        while time.perf_counter() < end and readings.read < _MOST_BYTES:
+
+def _rate(reads: list[tuple[str, int, int]], readings: DiskReadings, seconds: float, threads: int) -> tuple[float, int]:
+    """Take ranges from the list and read them until the time is over; return reads a second, and their number."""
+    lock, counts, limit = threading.Lock(), [0] * threads, TimeLimit(seconds)
+
+    def work(number: int) -> None:
+        reader = _Reader(readings)
+        while not limit.is_over and readings.read < _MOST_BYTES:
             with lock:
                 if not reads:
                     break
-                name, place, size = reads.pop()
+                name, offset, size = reads.pop()
             try:
-                local.reader.read(name, place, size)
+                reader.read(name, offset, size)
             except OSError:
                 readings.unreadable += 1
                 continue
-            count += 1
-        return count
+            counts[number] += 1
 
-    third = len(reads) // 3  # of few files each may be read once: most are kept for the threads
-    kept, reads[:] = reads[:-third] if third else [], reads[-third:] if third else reads
-    before = readings.read
-    readings.random, count = _rate(lambda: until(time.perf_counter() + seconds))
-    readings.size = (readings.read - before) // max(count, 1)
-    reads[:] = kept
-    if reads:
-        with ThreadPoolExecutor(THREADS) as pool:
-            end = time.perf_counter() + seconds
-            readings.together, _ = _rate(lambda: sum(pool.map(until, [end] * THREADS)))
-
-
-def _rate(work: Callable[[], int]) -> tuple[float, int]:
-    begin = time.perf_counter()
-    count = work()
-    return count / max(time.perf_counter() - begin, 1e-9), count
+    run_together(work, threads)
+    return sum(counts) / max(limit.passed, 1e-9), sum(counts)
 
 
 class _Reader:
@@ -318,7 +294,7 @@ class _Reader:
         except OSError:
             readings.direct = False
 
-    def read(self, name: str, place: int, size: int) -> int:
+    def read(self, name: str, offset: int, size: int) -> int:
         """Read a range, past the page cache where that can be; return how many bytes there were."""
         direct = getattr(os, "O_DIRECT", 0) if self._readings.direct else 0
         fd = os.open(name, os.O_RDONLY | direct | getattr(os, "O_BINARY", 0))
@@ -326,72 +302,23 @@ class _Reader:
             if not direct:
                 self._readings.direct = False
                 if hasattr(os, "posix_fadvise"):
-                    os.posix_fadvise(fd, place, size, os.POSIX_FADV_DONTNEED)
-            got = self._read(fd, place, size)
+                    os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
+            got = self._read(fd, offset, size)
         finally:
             os.close(fd)
         self._readings.read += got
         return got
 
-    def _read(self, fd: int, place: int, size: int) -> int:
+    def _read(self, fd: int, offset: int, size: int) -> int:
         got = 0
         while got < size:
             wanted = min(-(-(size - got) // _ALIGNED) * _ALIGNED, _PIECE)
             if hasattr(os, "preadv"):
-                count = os.preadv(fd, [memoryview(self._memory)[:wanted]], place + got)
+                count = os.preadv(fd, [memoryview(self._memory)[:wanted]], offset + got)
             else:
-                os.lseek(fd, place + got, os.SEEK_SET)
+                os.lseek(fd, offset + got, os.SEEK_SET)
                 count = len(os.read(fd, wanted))
             got += count
             if count < wanted:
                 break
         return got
-
-
-_WATCH = """
-import shutil, signal, sys
-for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-    if hasattr(signal, name):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
-sys.stdin.buffer.read()
-shutil.rmtree(sys.argv[1], ignore_errors=True)
-"""
-"""What a process of its own does: it waits until its pipe is closed, which the system does for whoever is killed."""
-
-
-@contextlib.contextmanager
-def scratch_directory(what: str, inside: Path) -> Iterator[Path]:
-    """Make a directory, named after what it is for, in `inside`; where nothing can be written there, in the system's.
-
-    A process of its own removes the directory where this one is killed.
-    """
-    writable = os.path.isdir(inside) and os.access(inside, os.W_OK | os.X_OK)
-    made = Path(tempfile.mkdtemp(prefix=f"packer-{what}-", dir=inside if writable else None))
-    line = [sys.executable, "-I", "-S", "-c", _WATCH, str(made)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": os.name != "nt"}
-    watcher = None
-    try:
-        with contextlib.suppress(OSError):  # no process is left: then this one alone removes the directory
-            watcher = subprocess.Popen(line, stdin=subprocess.PIPE, **quiet)  # type: ignore[call-overload]
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-        if watcher is not None:
-            watcher.kill()  # a fork of this process may hold the pipe open
-            watcher.stdin.close()
-            watcher.wait()
-
-
-@contextlib.contextmanager
-def keeping_random_states() -> Iterator[None]:
-    """Let the program draw the random numbers after this block that it would have drawn without the block."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    states = random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        if numpy is not None and states[1] is not None:
-            numpy.random.set_state(states[1])
-        if torch is not None and states[2] is not None:
-            torch.set_rng_state(states[2])

@@ -27,12 +27,12 @@ _MUCH_TO_LIST = 1e-3
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found of a machine. ``print(diagnosis)`` says it in lines.
+    """The findings on a machine. ``print(diagnosis)`` prints them in lines.
 
     Attributes
     ----------
     path : str or None
-        What was read, where something was.
+        The path that was read, if any.
     findings : list of Finding
         One thing each, with ``topic``, ``found``, ``means``, ``advice`` and ``values``; an empty ``advice`` where
         nothing is to be done.
@@ -50,7 +50,7 @@ class Diagnosis:
 
 
 def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) -> Diagnosis:
-    """Say what this machine has for loading data, and how fast the disk below a path is.
+    """Find out what this machine has for loading data, and how fast the disk below a path is.
 
     Nothing is written. A GPU is asked for through nvidia-smi and torch.
 
@@ -59,7 +59,7 @@ def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) 
     path : path, optional
         A pack, a file, or a directory of images on the disk that training reads. Without it no disk is read.
     seconds : float
-        How long the disk is read, at most 1 GiB and 5,000 directory entries.
+        Time limit for reading the disk, of which at most 1 GiB and 5,000 directory entries are read.
 
     Returns
     -------

@@ -1,12 +1,7 @@
-"""What a conversion will give and take, from trials with some of its images.
+"""`packer.estimate`: how large a pack will be and how long its conversion takes, from trials with some of the images.
 
-`packer.estimate`: what the command does, as a function; errors speak of arguments.
-
-What other options would give, from a few images each.
-
-The command that does what a request asks for.
-
-How much of what will be read is in memory already, so that reading it is no measure of the disk.
+Beside that: how many images have findings, what other options would give, how much of the source lies in memory
+already, so that reading it is no measure of the disk, and the command that makes the pack.
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ from packer._conversion.convert import BESIDE_A_SAMPLE, note_on_overhead, requir
 from packer._conversion.request import ConversionRequest, files_said, option, speaking_of_arguments
 from packer._conversion.workspace import check_place
 from packer._images.probe import is_beyond_8_bit
-from packer._measuring.disk import scratch_directory
+from packer._measuring.harness import TimeLimit, scratch_directory
 from packer._measuring.trials import Interval, Population, ShowTrial, Trials, run_trials
 from packer._sources import Source
 from packer._storage.files import writing_to
@@ -57,7 +52,7 @@ _LEAST_SECONDS = 0.1  # of what is tried
 
 @dataclass(frozen=True)
 class Alternative:
-    """What other options would give.
+    """The size and the duration with other options.
 
     Attributes
     ----------
@@ -76,43 +71,39 @@ class Alternative:
 
 def try_alternatives(
     request: ConversionRequest,
-    source: Source,
-    population: Population,
+    run: Callable[..., Trials],
     *,
-    ends: float,
+    ends: TimeLimit,
     before: float,
     first: float,
     to_8_bit: str | None,
-    how: Mapping[str, Any],
 ) -> tuple[list[Alternative], list[str]]:
-    """Try what other options would give, until the time ends; return that, and those that were not tried.
+    """Try other options until the time ends; return the results, and the options that were not tried.
 
-    Each would be converted by a process of its own, which loads what it needs. Here that is loaded by whoever needs it
-    first, which may have been what was asked for: it spent `first` seconds on it. Where there are images that 8-bit RGB
-    does not hold, `to_8_bit` says how options that encode pixels make them 8-bit RGB.
+    Each would be converted by a process of its own, which loads its modules. Here a module is loaded by the first trial
+    that needs it, which may have been the trial of `request`: it spent `first` seconds on it. If there are images that
+    8-bit RGB does not hold, `to_8_bit` tells how options that encode pixels make them 8-bit RGB. `run` is `run_trials`
+    with all arguments but the request and its times.
     """
     found, left = [], []
-    loaded = {bool(request.recipe.tiles): first}  # of what is loaded, only what tiles takes long
+    loaded = {bool(request.recipe.tiles): first}  # only tiles take long to load
     others = list(_others(request, to_8_bit))
-    for number, (options, asked) in enumerate(others):
-        now = time.monotonic()
-        until = now + (ends - now) / (len(others) - number)
-        if until - now < _LEAST_SECONDS:
+    for number, (options, other) in enumerate(others):
+        until = TimeLimit(ends.left / (len(others) - number))
+        if until.seconds < _LEAST_SECONDS:
             left.append(options)
             continue
         try:
-            trials = run_trials(
-                asked, source, population, until=until, ends=ends, wanted=0, what=f"trying {options}", **how
-            )
+            trials = run(other, until=until, ends=ends, wanted=0, subject=f"trying {options}")
         except (DestinationError, OSError):  # no room for it
             left.append(options)
             continue
         except (PackerError, ValueError):
-            continue  # such images cannot be made so
+            continue  # these images cannot be converted with these options
         if not trials.each:
             left.append(options)
             continue
-        duration, tiled = trials.duration(), bool(asked.recipe.tiles)
+        duration, tiled = trials.duration(), bool(other.recipe.tiles)
         loaded[tiled] = max(duration.first, loaded.get(tiled, 0.0))
         duration = replace(duration, first=loaded[tiled])
         found.append(Alternative(options, trials.size(), duration.on(before=before)))
@@ -120,7 +111,7 @@ def try_alternatives(
 
 
 def _others(request: ConversionRequest, to_8_bit: str | None) -> Iterator[tuple[str, ConversionRequest]]:
-    """Yield what else one may ask for, each with its options, but for what was asked for."""
+    """Yield other requests with their options, except for the request itself."""
     resize = request.resize or 256
     plain: dict[str, Any] = {"codec": None, "resize": None, "tiles": None, "quality": None, "recode": False}
     plain |= {"resize_mode": None, "upscale": False, "interpolation": None}
@@ -134,11 +125,11 @@ def _others(request: ConversionRequest, to_8_bit: str | None) -> Iterator[tuple[
         words += ["--tiles"] if tiles else ["--no-tiles"] if tiles is False else []
         words += [f"--to-8-bit {to_8_bit}"] if to_8_bit and encodes else []
         try:
-            asked = replace(request, **changed)
+            other = replace(request, **changed)
         except OptionError:
             continue
-        if asked.recipe != request.recipe:
-            yield " ".join(words) or "--codec keep", asked
+        if other.recipe != request.recipe:
+            yield " ".join(words) or "--codec keep", other
 
 
 _KINDS = (
@@ -154,11 +145,11 @@ _KINDS = (
     ("png", None, False),
     ("raw", None, False),
 )
-"""What else is tried: a codec, whether tiled, whether resized; the most usual first."""
+"""The other options that are tried: a codec, whether tiled, whether resized; the most usual first."""
 
 
 _SIGNS = {"fields": "=", "columns": ":", "keys": "="}
-"""What stands between the name and the value of an option that is given by names."""
+"""The separator of name and value in options that are given by names."""
 
 _PLACES = ("src", "dst")
 
@@ -194,7 +185,7 @@ def _texts(name: str, value: Any) -> Iterator[str]:
 
 
 def share_in_memory(paths: Iterable[str]) -> float | None:
-    """Return how many of some files are in memory: the share whose first page is; None where the system does not tell.
+    """Return how many of some files are in memory: the share whose first page is; None if the system does not tell.
 
     A file is not read for that: the kernel is asked for the page, without waiting for a disk (preadv2, RWF_NOWAIT).
     """
@@ -232,7 +223,7 @@ ShowPhase = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a conversion will give and take.
+    """The expected size, duration and findings of a conversion.
 
     An interval has `value`, `low` and `high`; the truth lies in it with 95 %: of a duration, where the machine and its
     disks go on as they did while some images were tried.
@@ -240,13 +231,13 @@ class Estimate:
     Attributes
     ----------
     images : int
-        How many images the source has.
+        Number of images in the source.
     bytes_in : Interval
         Bytes of their files.
     tried : int
-        How many of them were converted to learn this.
+        Number of images that were converted to learn this.
     looked_at : int
-        How many of them were asked for their sizes, which are all where there was time.
+        Number of images whose sizes were read: all, if there was time.
     exact : bool
         Whether all images were converted, so that nothing of the size is estimated.
     size : Interval
@@ -258,29 +249,29 @@ class Estimate:
     seconds_on_jobs : Interval
         Duration where so many machines such as this one make parts, and the disk serves all of them as it served one.
     remarkable : Interval
-        How many images have a finding.
+        Number of images with a finding.
     findings : dict of str to Interval
-        How many images have which.
+        Number of images with each finding.
     left_out : list of dict
         Name and reason of each image among those tried that cannot be converted.
     unreadable : Interval
-        How many of all images those are.
+        Number of all images that cannot be converted.
     in_memory : float or None
-        Which share of the files was in memory before the trials, so that no disk was waited for; None where nothing
+        Share of the files that was in memory before the trials, so that no disk was waited for; None if nothing
         tells.
     others : float or None
-        Which share of the processors other work took meanwhile; None where nothing tells.
+        Share of the processors that other work took meanwhile; None if nothing tells.
     room : int
         Bytes that are free on the disk where the pack will be.
     alternatives : list of Alternative
     not_tried : list of str
         Alternatives that there was no time or no room for.
     notes : list of str
-        What a person should know about the source.
+        Remarks on the source.
     command : str
-        What makes the pack.
+        The command that makes the pack.
     part_command : str or None
-        What makes part K of it, a job a part; None where one job makes all.
+        The command that makes part K of it, a job a part; None if one job makes all.
     """
 
     images: int
@@ -336,7 +327,7 @@ def estimate_request(
     check_place(request.dst, source.tree)
     source.require_undamaged()
     before = spent + time.monotonic() - began
-    ends = time.monotonic() + max(seconds / 2, seconds - before)
+    ends = TimeLimit(max(seconds / 2, seconds - before))
     population, looking = _population(source, seconds * _FOR_SIZES, seed, show)
     before += looking
     in_memory = share_in_memory(_files(source, population.order[-_ASKED:]))
@@ -345,9 +336,9 @@ def estimate_request(
         writing_to(beside, "an estimate converts some images beside DST"),
         scratch_directory("estimate", beside) as directory,
     ):
-        how: dict[str, Any] = {"directory": directory, "show": _trials_shown(show)}
-        until = ends - (1 - _FOR_ITSELF) * seconds if others else ends
-        trials = run_trials(request, source, population, until=until, ends=ends, what="trying", **how)
+        run = partial(run_trials, source=source, population=population, directory=directory, show=_show_trials(show))
+        until = TimeLimit(ends.left - (1 - _FOR_ITSELF) * seconds) if others else ends
+        trials = run(request, until=until, ends=ends, subject="trying")
         if len(trials.left_out()) == trials.tried:
             entry = trials.left_out()[0]
             raise SourceError(
@@ -359,7 +350,7 @@ def estimate_request(
             first = trials.duration().first
             to_8_bit = request.to_8_bit or ("type" if _has_excess(trials) else None)
             alternatives, left = try_alternatives(
-                request, source, population, ends=ends, before=before, first=first, to_8_bit=to_8_bit, how=how
+                request, run, ends=ends, before=before, first=first, to_8_bit=to_8_bit
             )
     return _estimate(
         request,
@@ -445,7 +436,7 @@ def _has_excess(trials: Trials) -> bool:
 
 
 def _refusals(trials: Trials) -> list[str]:
-    """Say which option is to be chosen, where the conversion refuses images that 8-bit RGB does not hold."""
+    """Return which option is to be chosen, where the conversion refuses images that 8-bit RGB does not hold."""
     number = sum("--to-8-bit" in entry["reason"] for entry in trials.left_out())
     if not number:
         return []
@@ -458,14 +449,14 @@ def _population(source: Source, seconds: float, seed: int, show: ShowPhase) -> t
     if sizes is not None:
         return Population(sizes, np.arange(length), length, seed), 0.0
     mixed = np.random.default_rng([seed, 2]).permutation(length)
-    ends, asking, known = time.monotonic() + seconds, 0.0, list[Ints]()
+    limit, asking, known = TimeLimit(seconds), 0.0, list[Ints]()
     for start in range(0, length, _CHUNK):
         some = source.taken(mixed[start : start + _CHUNK])
         began = time.monotonic()
         known.append(some.present_stamps()[:, 0].clip(0))
         asking += time.monotonic() - began
         show("sizes", start + len(some), length)
-        if time.monotonic() > ends:
+        if limit.is_over:
             break
     sizes = np.concatenate(known)
     return Population(sizes, mixed[: len(sizes)], length, seed), asking * length / len(sizes)
@@ -477,8 +468,8 @@ def _files(source: Source, indices: Ints) -> Iterator[str]:
     return iter(paths if len(set(paths)) == len(paths) else [])
 
 
-def _trials_shown(show: ShowPhase) -> ShowTrial:
-    return lambda what, progress: show(what, progress.done, progress.total) if progress else show(what, 0, None)
+def _show_trials(show: ShowPhase) -> ShowTrial:
+    return lambda subject, now: show(subject, now.done, now.total) if now else show(subject, 0, None)
 
 
 def _nothing(what: str, done: int, total: int | None) -> None:
@@ -507,19 +498,19 @@ def estimate(
     Parameters
     ----------
     src : path
-        What `convert` takes.
+        As for `convert`.
     dst : path, optional
-        Where the pack will be: its suffix decides the format, and the trials lie on its disk. By default a ``.lmdb``
+        The path of the pack: its suffix decides the format, and the trials lie on its disk. By default a ``.lmdb``
         of the name of `src` in the present directory.
     jobs : int, optional
         On how many machines such as this one parts may be made; 1 by default.
     seconds : float
-        How long it may take, about; a listing that takes more than half of that comes in addition.
+        Time limit, approximately; a listing that takes more than half of that comes in addition.
     seed : int
         Decides which images are tried.
     progress : bool or callable, optional
         True shows a bar. A callable is called with what is done now, how much of it is done, and how much there is of
-        it, or None where that is not known.
+        it, or None if that is not known.
     **options
         The arguments of `convert`.
 
@@ -554,8 +545,8 @@ def requested(
     paths: dict[str, Any] = {name: local_path(options[name]) for name in _PATHS if options.get(name) is not None}
     if options.get("coco"):
         paths["coco"] = files_said(options["coco"])
-    place = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
-    return ConversionRequest(src=local_path(src), dst=place, **{**options, **paths})
+    destination = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
+    return ConversionRequest(src=local_path(src), dst=destination, **{**options, **paths})
 
 
 def default_destination(src: Path, format: str | None) -> Path:
@@ -564,8 +555,8 @@ def default_destination(src: Path, format: str | None) -> Path:
     name = re.sub(r"[^\w.-]+", "", Path(os.path.abspath(src)).stem).strip(".-") or "pack"
     inside = Path.cwd().is_relative_to(os.path.realpath(src))
     folder = Path(os.path.realpath(src)).parent if inside else Path()
-    number, place = 1, folder / f"{name}{suffix}"
-    while os.path.lexists(place):
+    number, path = 1, folder / f"{name}{suffix}"
+    while os.path.lexists(path):
         number += 1
-        place = folder / f"{name}-{number}{suffix}"
-    return place
+        path = folder / f"{name}-{number}{suffix}"
+    return path

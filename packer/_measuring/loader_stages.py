@@ -1,28 +1,19 @@
 """The stages of an item, one at a time: reading, decoding, transforms, collation, the copy to the device.
 
-A bounded number of items is made on one thread, with random indices, as files that were read a moment ago are read
-again from memory. What a call takes is what it costs its thread (`clocks`), so that neither the loader's other workers
-nor other programs count.
+`inspect_loader` finds a loader's dataset, how it makes items and batches, and on how many workers. `measure_stages`
+makes a bounded number of items on one thread, with random indices, because files that were read a moment ago are read
+again from memory; a call costs what it costs its thread, so that neither the loader's other workers nor other programs
+count. `fewer_workers` runs the same DataLoader with fewer workers. `measure_packed` converts some of the samples, in
+memory if possible, and reads them as packer would.
 
-What can be seen of a loader: its dataset, how it makes items and batches, and on how many workers.
-
-A dataset, transform or collation that may be tried without the training noticing: a copy with a state of its own.
-
-Random generators, counters, lists, dictionaries and small arrays are the copy's own. Large arrays and tensors, open
-files and connections are shared: they are costly, or cannot be had twice. What a copy opens is closed with the copy,
-and what it shares is not.
-
-The same DataLoader with other numbers of workers, over the same batches.
-
-What packing would give, as it is measured: some of the samples are converted, and read as packer would read them.
-
-The packs lie in memory where that can be, and else in a temporary directory, for as long as they are measured.
+Nothing of this may change the training: datasets, transforms and collations are tried on a copy (`isolated_copy`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import random
 import sys
 import threading
@@ -39,60 +30,72 @@ import numpy as np
 
 from packer._datasets.open import SHARED_MEMORY
 from packer._images.probe import inspect
-from packer._measuring.disk import scratch_directory
-from packer._measuring.machine import Load
-from packer._measuring.timing import Cost, Timed, Watch, moment, openers_watched, since
+from packer._measuring.harness import (
+    Cost,
+    Load,
+    TimeLimit,
+    best_cost,
+    moment,
+    rounds,
+    run_together,
+    scratch_directory,
+    since,
+)
 from packer.errors import ImageError
 
 __all__ = [
-    "Known",
-    "Packed",
-    "Seen",
+    "Copies",
+    "LoaderInfo",
+    "PackedCost",
     "Stages",
     "UnpackedError",
-    "apart",
     "as_in_a_worker",
     "fewer_workers",
     "innermost",
+    "inspect_loader",
+    "isolated_copy",
     "measure_packed",
     "measure_stages",
-    "see",
     "watched",
 ]
 
-Known = dict[int, tuple[Any, Any]]
+Copies = dict[int, tuple[Any, Any]]
 
 _SMALL = 1 << 20  # bytes of an array that is copied
 _FEW = 256  # entries of a list or dictionary that are copied, too
 _DEEPEST_COPY = 12
 
 
-def apart(value: Any, known: Known | None = None) -> Any:
-    """Return a value alike, whose use leaves this one as it is.
+def isolated_copy(value: Any, copies: Copies | None = None) -> Any:
+    """Return a copy that can be used without changing the original.
+
+    Random generators, counters, lists, dictionaries and small arrays are the copy's own. Large arrays and tensors, open
+    files and connections are shared: they are costly, or cannot be opened twice. Files that the copy opens are closed
+    with the copy; shared ones are not.
 
     Parameters
     ----------
     value : object
-        A dataset, a transform, a collation; what cannot be copied is returned itself.
-    known : dict, optional
-        The copies so far, with what they are copies of, by ids: what two values share, their copies share.
+        A dataset, a transform, a collation; a value that cannot be copied is returned itself.
+    copies : dict, optional
+        The copies so far, each with its original, by the original's id: if two values share a part, so do their copies.
     """
-    return _Copying({} if known is None else known).of(value, 0)
+    return _Copying({} if copies is None else copies).of(value, 0)
 
 
 class _Copying:
-    def __init__(self, known: Known) -> None:
-        self._known = known
+    def __init__(self, copies: Copies) -> None:
+        self._copies = copies
 
     def of(self, value: Any, depth: int) -> Any:
         """Return the copy of a value, or the value itself."""
-        if id(value) not in self._known:
+        if id(value) not in self._copies:
             try:
                 made = self._made(value, depth)
-            except Exception:  # a person's own class may do anything
+            except Exception:  # a user's own class may do anything
                 made = value
-            self._known[id(value)] = value, made
-        return self._known[id(value)][1]
+            self._copies[id(value)] = value, made
+        return self._copies[id(value)][1]
 
     def _made(self, value: Any, depth: int) -> Any:
         if depth > _DEEPEST_COPY or isinstance(value, type | ModuleType | FunctionType):
@@ -120,7 +123,7 @@ class _Copying:
             names = {"__del__": lambda this: None, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
             kind = type(value.__class__)(kind.__name__, (kind,), names)
         alike = object.__new__(kind)  # without __getstate__, which drops what is open
-        self._known[id(value)] = value, alike
+        self._copies[id(value)] = value, alike
         for name, held in vars(value).items():
             alike.__dict__[name] = self.of(held, depth + 1)
         return alike
@@ -164,8 +167,8 @@ _STAGES = {"loader": "loading", "transforms": "transform", "transform": "transfo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What is known of a loader.
+class LoaderInfo:
+    """A loader's dataset, and how it makes items and batches.
 
     Attributes
     ----------
@@ -175,18 +178,18 @@ class Seen:
         ``"DataLoader"``, ``"Loader"`` (packer's), ``"packer.DataLoader"`` where packer's threads make its batches, or
         the name of its class.
     dataset : object, optional
-        What items are taken of, where these can be asked for one by one.
+        The dataset of the items, if these can be requested one by one.
     unseen : str
-        Why stages cannot be separated; empty where they can.
+        Why stages cannot be separated; empty if they can.
     batch_size : int
     collate : callable, optional
     workers : int
         Processes that make batches; of packer's loaders without processes, threads. 0: the loop makes them itself.
     burst : int
-        How many batches are made at the same time: a DataLoader's workers make one each.
+        Number of batches that are made at the same time: a DataLoader's workers make one each.
     threaded : bool
         Whether several threads of one process make items.
-    apart : bool
+    in_processes : bool
         Whether other processes than the loop's make the items.
     transform : callable, optional
         That of a packer Loader, in place of the dataset's.
@@ -201,7 +204,7 @@ class Seen:
     workers: int = 0
     burst: int = 1
     threaded: bool = False
-    apart: bool = False
+    in_processes: bool = False
     transform: Any = None
 
     @property
@@ -240,13 +243,13 @@ def innermost(loader: Any) -> Any:
     return loader
 
 
-def see(loader: Any) -> Seen:
-    """Return what can be seen of a loader."""
+def inspect_loader(loader: Any) -> LoaderInfo:
+    """Return what is visible of a loader."""
     loader = innermost(loader)
     name = type(loader).__name__
     if _is(loader, "packer._loader.loader", "Loader"):
         processes, threads = loader.processes, loader.threads
-        return Seen(
+        return LoaderInfo(
             loader=loader,
             kind="Loader",
             dataset=loader.dataset,
@@ -254,65 +257,67 @@ def see(loader: Any) -> Seen:
             collate=loader.collate_fn,
             workers=max(threads, processes),
             threaded=threads > max(processes, 1),
-            apart=processes > 0,
+            in_processes=processes > 0,
             transform=loader.transform,
         )
     if not _is(loader, "torch.utils.data", "DataLoader"):
-        return Seen(loader=loader, kind=name, unseen=f"a {name} does not show how it makes its batches")
+        return LoaderInfo(loader=loader, kind=name, unseen=f"a {name} does not show how it makes its batches")
     workers, dataset = loader.num_workers, loader.dataset
-    made: dict[str, Any] = {"workers": workers, "burst": max(workers, 1), "apart": workers > 0}
+    made: dict[str, Any] = {"workers": workers, "burst": max(workers, 1), "in_processes": workers > 0}
     if _is(dataset, "torch.utils.data", "IterableDataset") or not hasattr(dataset, "__len__"):
         said = f"{type(dataset).__name__} gives its items in its own order, and not one by one"
-        return Seen(loader=loader, kind="DataLoader", unseen=said, **made)
+        return LoaderInfo(loader=loader, kind="DataLoader", unseen=said, **made)
     if loader.batch_sampler is None:
         said = "the DataLoader has no batches (batch_size=None)"
-        return Seen(loader=loader, kind="DataLoader", unseen=said, **made)
+        return LoaderInfo(loader=loader, kind="DataLoader", unseen=said, **made)
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1
     if _is(loader, "packer._loader.dataloader", "DataLoader") and loader._source() is not None:
         made = {"workers": workers, "threaded": workers > 1, "collate": loader.collate_fn}
-        return Seen(loader=loader, kind="packer.DataLoader", dataset=dataset, batch_size=size, **made)
-    return Seen(loader=loader, kind="DataLoader", dataset=dataset, batch_size=size, collate=loader.collate_fn, **made)
+        return LoaderInfo(loader=loader, kind="packer.DataLoader", dataset=dataset, batch_size=size, **made)
+    return LoaderInfo(
+        loader=loader, kind="DataLoader", dataset=dataset, batch_size=size, collate=loader.collate_fn, **made
+    )
 
 
-def watched(dataset: Any, watch: Watch, transform: Any = None, known: Known | None = None) -> Any:
+def watched(dataset: Any, watch: Watch, transform: Any = None, copies: Copies | None = None) -> Any:
     """Return a copy of a dataset whose loading and transforms are timed; the dataset itself where it has no copy.
 
-    The copy has a state of its own (`apart`). `transform` takes the place of a packer dataset's own. `known` are the
-    copies that were made so far.
+    The copy has a state of its own (`isolated_copy`). `transform` replaces a packer dataset's own. `copies`
+    are those that were made so far.
     """
     if _is_pack(dataset):
         return _watched_pack(dataset, watch, transform)
     if _is_row_of_packs(dataset):
         return dataset
-    return _watched_own(dataset, watch, transform, {} if known is None else known)
+    return _watched_own(dataset, watch, transform, {} if copies is None else copies)
 
 
-def _watched_own(dataset: Any, watch: Watch, transform: Any, known: Known) -> Any:
+def _watched_own(dataset: Any, watch: Watch, transform: Any, copies: Copies) -> Any:
     """Return a copy of a dataset that is not packer's, with its loading and transforms timed."""
-    alike = apart(dataset, known)
+    alike = isolated_copy(dataset, copies)
     if alike is dataset:
         return dataset
     try:
         if type(dataset).__name__ == "Subset":
-            alike.dataset = watched(dataset.dataset, watch, transform, known)
+            alike.dataset = watched(dataset.dataset, watch, transform, copies)
         elif type(dataset).__name__ == "ConcatDataset":
-            alike.datasets = [watched(part, watch, transform, known) for part in dataset.datasets]
+            alike.datasets = [watched(part, watch, transform, copies) for part in dataset.datasets]
         for name, stage in _STAGES.items():
             function = getattr(alike, name, None)
             if callable(function) and not isinstance(function, Timed):
                 setattr(alike, name, Timed(watch, stage, function))
-    except Exception:  # a person's own class: setting its attributes may do anything
-        return apart(dataset)
+    except Exception:  # a user's own class: setting its attributes may do anything
+        return isolated_copy(dataset)
     return alike
 
 
 def _watched_pack(dataset: Any, watch: Watch, transform: Any) -> Any:
     alike = dataset._alike()
     if transform is not None:
-        alike.transform = apart(transform)
+        alike.transform = isolated_copy(transform)
     prepared = alike._preparation
     timed = {
-        name: Timed(watch, "transform", apart(function))
+        name: Timed(watch, "transform", isolated_copy(function))
         for name in ("transform", "target_transform", "transforms")
         if (function := getattr(prepared, name)) is not None
     }
@@ -361,6 +366,84 @@ def _leaves(dataset: Any) -> Iterator[Any]:
         yield dataset
 
 
+class Watch:
+    """Adds up the costs of calls, by the stage that they are made in; a call inside of another counts for the outer.
+
+    Attributes
+    ----------
+    costs : dict of str to Cost
+        By stage.
+    paths : list of str
+        The files that were opened.
+    loaded : object
+        The last loaded image.
+    """
+
+    def __init__(self) -> None:
+        self.costs: dict[str, Cost] = {}
+        self.paths: list[str] = []
+        self.loaded: Any = None
+        self._inside = False
+
+    def call(self, stage: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Call a function, and add what that costs to a stage."""
+        if self._inside:
+            return function(*arguments, **options)
+        self._inside = True
+        begin = moment()
+        try:
+            result = function(*arguments, **options)
+            if stage == "loading":
+                _decode(result)
+        finally:
+            self.costs[stage] = self.costs.get(stage, Cost()) + since(begin)
+            self._inside = False
+        if stage == "loading":
+            self.loaded = result
+            named = arguments[0] if arguments else None
+            if not isinstance(named, str | os.PathLike):
+                named = getattr(named, "name", None)  # of an open file
+            if isinstance(named, str | os.PathLike) and os.path.isfile(named):
+                self.paths.append(os.fspath(named))
+        return result
+
+
+class Timed:
+    """A callable whose calls a `Watch` times; otherwise the callable itself."""
+
+    def __init__(self, watch: Watch, stage: str, function: Any) -> None:
+        self._watch, self._stage, self._function = watch, stage, function
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._watch.call(self._stage, self._function, arguments, options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+
+@contextlib.contextmanager
+def openers_watched(watch: Watch) -> Iterator[None]:
+    """Time what opens images inside of a dataset that does not say so: ``Image.open`` of Pillow, ``cv2.imread``."""
+    found = [(sys.modules.get(module), name) for module, name in (("PIL.Image", "open"), ("cv2", "imread"))]
+    originals = [(module, name, getattr(module, name)) for module, name in found if hasattr(module, name)]
+    try:
+        for module, name, function in originals:
+            setattr(module, name, Timed(watch, "loading", function))
+        yield
+    finally:
+        for module, name, function in originals:
+            setattr(module, name, function)
+
+
+def _decode(image: Any) -> None:
+    """Decode an image that Pillow opened and would decode later, as a part of a transform."""
+    if type(image).__module__.startswith("PIL."):
+        image.load()
+
+
 _MOST_SAMPLES = 256
 _AT_A_TIME = 16
 _NEEDED = 8
@@ -372,7 +455,7 @@ _LOCKED_FOR = 0.4
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """What the stages cost.
+    """The costs of the stages.
 
     Attributes
     ----------
@@ -380,11 +463,11 @@ class Stages:
         Seconds a sample, by stage, in the order of the work: reading, decoding, items (what ``dataset[i]`` does beside
         these), transform, collation, handing over (from a worker to the loop), transfer.
     samples : int
-        How many samples were measured.
+        Number of samples that were measured.
     paths : sequence of str
         Files that were opened for them.
     form : str
-        What a transform is given: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty where no image was seen.
+        The input of a transform: ``"pil"``, ``"numpy"`` or ``"tensor"``; empty if no image was seen.
     lock : float
         The share of the time that two threads, making items at the same time, wait for each other; 0 for a loader
         without threads.
@@ -421,36 +504,36 @@ class _Made:
     items: list[Any] = field(default_factory=list)
 
 
-def measure_stages(seen: Seen, seconds: float) -> Stages:
+def measure_stages(info: LoaderInfo, seconds: float) -> Stages:
     """Return what each stage of the loader costs, within some seconds.
 
     Raises
     ------
     Exception
-        What the dataset, its transforms or the collation raise.
+        Errors of the dataset, its transforms or the collation.
     """
     watch = Watch()
-    known: Known = {}
-    dataset = watched(seen.dataset, watch, seen.transform, known)
+    copies: Copies = {}
+    dataset = watched(info.dataset, watch, info.transform, copies)
     chosen = np.random.default_rng().permutation(len(dataset))[: _MOST_SAMPLES + 2].tolist()
     handing, load = Cost(), Load()
     with load, as_in_a_worker(), openers_watched(watch):
-        in_place = _in_place(seen)
-        make = in_place or (lambda indices: seen.items(dataset, indices))
+        in_place = _in_place(info)
+        make = in_place or (lambda indices: info.items(dataset, indices))
         make(chosen[:2])  # imports, and memory that is allocated once
         watch.costs.clear()
         watch.paths.clear()
-        made = _make(make, chosen[2:] or chosen, seen.batch_size, seconds)
+        made = _make(make, chosen[2:] or chosen, info.batch_size, seconds)
         count = len(made.indices)
-        costs = _divided(seen, made, watch, count)
-        if in_place is None and seen.collate is not None:
-            costs["collation"], batch = _collated(apart(seen.collate, known), made.items, seen.batch_size)
-            if seen.kind == "DataLoader":
-                handing = _handed_over(batch, seen.workers > 0) / seen.batch_size
-            if seen.workers:
+        costs = _divided(info, made, watch, count)
+        if in_place is None and info.collate is not None:
+            costs["collation"], batch = _collated(isolated_copy(info.collate, copies), made.items, info.batch_size)
+            if info.kind == "DataLoader":
+                handing = _handed_over(batch, info.workers > 0) / info.batch_size
+            if info.workers:
                 costs["handing over"] = handing
-            costs["transfer"] = _transferred(batch) / seen.batch_size
-        lock = _lock(make, chosen, made.cost) if seen.threaded else 0.0
+            costs["transfer"] = _transferred(batch) / info.batch_size
+        lock = _lock(make, chosen, made.cost) if info.threaded else 0.0
     shown = {stage: cost for stage, cost in costs.items() if cost.total > 0}
     return Stages(
         costs=shown,
@@ -465,7 +548,7 @@ def measure_stages(seen: Seen, seconds: float) -> Stages:
 
 def _make(make: Callable[[list[int]], Any], indices: list[int], batch_size: int, seconds: float) -> _Made:
     """Make items until the time is over."""
-    made, begun = _Made(), time.perf_counter()
+    made, limit = _Made(), TimeLimit(seconds)
     step = max(1, min(batch_size, _AT_A_TIME))
     for first in range(0, len(indices), step):
         some = indices[first : first + step]
@@ -475,12 +558,12 @@ def _make(make: Callable[[list[int]], Any], indices: list[int], batch_size: int,
         made.indices += some
         if len(made.items) < batch_size:
             made.items += items
-        if time.perf_counter() - begun > seconds and len(made.indices) >= _NEEDED:
+        if limit.is_over and len(made.indices) >= _NEEDED:
             break
     return made
 
 
-def _divided(seen: Seen, made: _Made, watch: Watch, count: int) -> dict[str, Cost]:
+def _divided(info: LoaderInfo, made: _Made, watch: Watch, count: int) -> dict[str, Cost]:
     """Divide the cost of items among reading, decoding, transforms, and what is left."""
     loading, transform = watch.costs.get("loading"), watch.costs.get("transform", Cost())
     rest = made.cost - transform
@@ -491,8 +574,8 @@ def _divided(seen: Seen, made: _Made, watch: Watch, count: int) -> dict[str, Cos
             "decoding": Cost(max(loading.cpu - reading.cpu, 0.0)),
             "items": rest - loading,
         }
-    elif seen.of_packer:
-        reading = _reading_pack(seen, made.indices)
+    elif info.of_packer:
+        reading = _reading_pack(info, made.indices)
         parts = {"reading": Cost(min(reading.cpu, rest.cpu), rest.blocked), "decoding": Cost(rest.cpu - reading.cpu)}
         parts["decoding"] = Cost(max(parts["decoding"].cpu, 0.0))
     else:
@@ -509,9 +592,9 @@ def _reading_files(paths: Sequence[str]) -> Cost:
     return since(begin)
 
 
-def _reading_pack(seen: Seen, indices: list[int]) -> Cost:
+def _reading_pack(info: LoaderInfo, indices: list[int]) -> Cost:
     """Return what reading samples of a pack costs that were read just now; nothing for several packs."""
-    dataset = seen.dataset
+    dataset = info.dataset
     while type(dataset).__name__ == "Subset":
         indices, dataset = [dataset.indices[index] for index in indices], dataset.dataset
     if not hasattr(dataset, "reader"):
@@ -522,20 +605,20 @@ def _reading_pack(seen: Seen, indices: list[int]) -> Cost:
     return since(begin)
 
 
-def _in_place(seen: Seen) -> Callable[[list[int]], list[Any]] | None:
-    """Return what decodes samples into their places in a batch, as packer's loaders do; None where it makes items."""
-    if seen.kind not in ("Loader", "packer.DataLoader"):
+def _in_place(info: LoaderInfo) -> Callable[[list[int]], list[Any]] | None:
+    """Return a function that decodes samples into a batch, as packer's loaders do; None if items are made."""
+    if info.kind not in ("Loader", "packer.DataLoader"):
         return None
     from torch.utils.data import default_collate
 
     from packer._datasets.concat import readable
     from packer._datasets.memory import Layout, Slot
 
-    images = readable(seen.dataset)
-    if seen.kind == "packer.DataLoader":
+    images = readable(info.dataset)
+    if info.kind == "packer.DataLoader":
         layout: Layout | None = images._in_batches()
     else:
-        layout = images._in_place(seen.transform) if seen.collate is default_collate else None
+        layout = images._in_place(info.transform) if info.collate is default_collate else None
     if layout is None:
         return None
 
@@ -550,49 +633,42 @@ def _in_place(seen: Seen) -> Callable[[list[int]], list[Any]] | None:
 
 
 def _collated(collate: Callable[[list[Any]], Any], items: list[Any], batch_size: int) -> tuple[Cost, Any]:
-    """Return what collation costs a sample, and the batch; where too few items were made, they stand in it again."""
+    """Return the cost of collation per sample, and the batch; items are repeated if there are too few."""
     batch = [items[number % len(items)] for number in range(batch_size)]
-    costs, made = [], None
-    for _ in range(3):
-        begin = moment()
+    made = None
+
+    def work() -> None:
+        nonlocal made
         made = collate(list(batch))
-        costs.append(since(begin))
-        if costs[-1].total > 0.2:
-            break
-    return min(costs, key=lambda cost: cost.total) / batch_size, made
+
+    return best_cost(work, 3, enough=0.2) / batch_size, made
 
 
 def _handed_over(batch: Any, shared: bool) -> Cost:
-    """Return what a worker spends on giving a batch to the loop: it copies the tensors to memory that both share.
+    """Return the cost of handing a batch to the loop: a worker copies the tensors to shared memory.
 
-    Where it is not `shared`, any memory is copied to: who has no workers may have no room for what is shared.
+    Unless `shared`, they are copied to any memory: a machine without workers may have no room in shared memory.
     """
     from packer._loader.prefetch import map_tensors
 
-    costs = []
-    for _ in range(2):
-        copy = map_tensors(batch, lambda tensor: tensor.clone())
-        begin = moment()
-        map_tensors(copy, lambda tensor: tensor.share_memory_() if shared else tensor.clone())
-        costs.append(since(begin))
-    return min(costs, key=lambda cost: cost.total)
+    copies = [map_tensors(batch, lambda tensor: tensor.clone()) for _ in range(2)]
+    hand_over = (lambda tensor: tensor.share_memory_()) if shared else (lambda tensor: tensor.clone())
+    return best_cost(lambda: map_tensors(copies.pop(), hand_over), len(copies))
 
 
 def _transferred(batch: Any) -> Cost:
-    """Return what copying a batch to the CUDA device takes; nothing without one that the program uses."""
+    """Return the cost of copying a batch to the CUDA device; none if the program does not use one."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return Cost()
     from packer._loader.prefetch import map_tensors
 
-    took = []
-    for _ in range(3):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
+    def work() -> None:
         map_tensors(batch, lambda tensor: tensor.to("cuda"))
         torch.cuda.synchronize()
-        took.append(time.perf_counter() - begin)
-    return Cost(min(took))
+
+    torch.cuda.synchronize()
+    return Cost(best_cost(work, 3).total)
 
 
 def _lock(make: Callable[[list[int]], Any], indices: list[int], alone: Cost) -> float:
@@ -602,20 +678,16 @@ def _lock(make: Callable[[list[int]], Any], indices: list[int], alone: Cost) -> 
 
     def work(number: int) -> None:
         together.wait()
-        begin, end = moment(), time.perf_counter() + _LOCKED_FOR
-        place = number
-        while time.perf_counter() < end:
-            make([indices[place % len(indices)]])
-            place += 2
+        begin, limit, position = moment(), TimeLimit(_LOCKED_FOR), number
+        while not limit.is_over:
+            make([indices[position % len(indices)]])
+            position += 2
         cost = since(begin, alone=False)
         shares.append(cost.blocked / max(cost.total, 1e-12))
 
-    threads = [threading.Thread(target=work, args=(number,), name="packer-profile") for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if len(shares) < 2:  # a thread ended by an error, which items made one by one would have raised
+    try:
+        run_together(work, 2)
+    except Exception:  # items made one by one would have raised it before
         return 0.0
     return max(sum(shares) / 2 - alone.blocked / max(alone.total, 1e-12), 0.0)
 
@@ -629,7 +701,9 @@ def _form(loaded: Any) -> str:
 _A_WORKER = 2  # batches that each worker makes at least, where they last for longer than the trial
 
 
-def fewer_workers(seen: Seen, workers: int, batches: int, *, sample: float, seconds: float, step: float = 0.0) -> float:
+def fewer_workers(
+    info: LoaderInfo, workers: int, batches: int, *, sample: float, seconds: float, step: float = 0.0
+) -> float:
     """Return how many times as fast a pass of `batches` is with fewer workers.
 
     Both take their start and the same batches, in turn, as long as the time lasts. Where whole batches would take too
@@ -644,39 +718,37 @@ def fewer_workers(seen: Seen, workers: int, batches: int, *, sample: float, seco
     step : float
         Seconds that the training loop works on a batch, while workers make the next ones.
     """
-    count = min(batches, max(seen.workers * _A_WORKER, 8))
+    count = min(batches, max(info.workers * _A_WORKER, 8))
     fitting = int(seconds / 2 * workers / max(sample, 1e-9))  # samples, for two passes
-    size = min(seen.batch_size, max(fitting // count, 1))
-    chosen = np.random.default_rng().integers(len(seen.dataset), size=(count, size)).tolist()
+    size = min(info.batch_size, max(fitting // count, 1))
+    chosen = np.random.default_rng().integers(len(info.dataset), size=(count, size)).tolist()
     best: dict[int, float] = {}
-    begun = time.perf_counter()
-    for _ in range(2):
-        for number in (seen.workers, workers):
-            first, took = _pass(seen, number, chosen, batches * seen.batch_size / size)
-            took = max(took, first + step * batches)
-            best[number] = min(took, best.get(number, took))
-        if time.perf_counter() - begun > seconds / 2:
-            break
-    return best[seen.workers] / max(best[workers], 1e-9)
+    numbers = info.workers, workers
+    for order in rounds(len(numbers), 2, TimeLimit(seconds)):
+        for number in (numbers[position] for position in order):
+            first, duration = _pass(info, number, chosen, batches * info.batch_size / size)
+            duration = max(duration, first + step * batches)
+            best[number] = min(duration, best.get(number, duration))
+    return best[info.workers] / max(best[workers], 1e-9)
 
 
-def _pass(seen: Seen, workers: int, chosen: list[list[int]], batches: float) -> tuple[float, float]:
+def _pass(info: LoaderInfo, workers: int, chosen: list[list[int]], batches: float) -> tuple[float, float]:
     """Return when the first batch comes and how long `batches` take: some are made, the others taken for as fast."""
     given, begin = [], time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on many workers, and on forks beside threads: the training loop said them
-        for _ in _loader(seen, workers, chosen):
+        for _ in _loader(info, workers, chosen):
             given.append(time.perf_counter() - begin)
     half = len(given) // 2
     steady = (given[-1] - given[half - 1]) / (len(given) - half) if half else given[-1]
     return given[0], given[-1] + steady * (batches - len(given))
 
 
-def _loader(seen: Seen, workers: int, chosen: list[list[int]]) -> Any:
+def _loader(info: LoaderInfo, workers: int, chosen: list[list[int]]) -> Any:
     from torch import Generator
     from torch.utils.data import DataLoader
 
-    loader = seen.loader
+    loader = info.loader
     return DataLoader(
         loader.dataset,
         batch_sampler=chosen,
@@ -702,8 +774,8 @@ class UnpackedError(Exception):
 
 
 @dataclass(frozen=True)
-class Packed:
-    """What items of a pack cost.
+class PackedCost:
+    """The cost of items that are read from a pack.
 
     Attributes
     ----------
@@ -719,70 +791,70 @@ class Packed:
     samples: int
 
 
-def measure_packed(seen: Seen, stages: Stages, seconds: float) -> list[Packed]:
+def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[PackedCost]:
     """Return what the loader's items would cost from a pack, and from one with smaller images where they are large.
 
     Raises
     ------
     UnpackedError
-        If the images' files, or the transform, are not to be seen.
+        If the images' files, or the transform, cannot be seen.
     """
     from packer._conversion.api import pack as write
     from packer._datasets.open import open_dataset
 
-    samples = list(_samples(seen, stages))
+    samples = list(_samples(info, stages))
     if not samples:
-        raise UnpackedError("which files the images are is not to be seen in the dataset")
-    settings = _settings(seen, stages)
-    found: list[Packed] = []
+        raise UnpackedError("which files the images are is not to be info in the dataset")
+    settings = _settings(info, stages)
+    found: list[PackedCost] = []
     with scratch_directory("profile", SHARED_MEMORY) as directory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what fuse= cannot take over, which is no fault here
-        for options, given in _ways(seen, samples):
+        for options, given in _ways(info, samples):
             try:
                 pack = directory / f"{len(found)}.lmdb"
                 write(samples, pack, classes=["any"], on_error="skip", **given)
                 with open_dataset(pack, **settings) as dataset:
-                    measured = measure_stages(replace(seen, dataset=dataset, threaded=False), seconds / 2)
-            except Exception as error:  # of a person's transform, or of images that packer refuses
+                    measured = measure_stages(replace(info, dataset=dataset, threaded=False), seconds / 2)
+            except Exception as error:  # of a user's transform, or of images that packer refuses
                 raise UnpackedError(f"the transform and the images do not go together with packer: {error}") from error
-            found.append(Packed(options, measured.total, len(samples)))
+            found.append(PackedCost(options, measured.total, len(samples)))
     return found
 
 
-def _samples(seen: Seen, stages: Stages) -> Iterator[dict[str, Any]]:
+def _samples(info: LoaderInfo, stages: Stages) -> Iterator[dict[str, Any]]:
     """Yield samples as `packer.pack` takes them: some of the files that were read, or samples of the pack."""
-    if not seen.of_packer:
+    if not info.of_packer:
         for path in list(dict.fromkeys(stages.paths))[:_SAMPLES]:
             yield {"image": Path(path), "label": 0}
         return
-    packs = [pack for pack in seen.leaves if len(pack)][:_SAMPLES]
+    packs = [pack for pack in info.leaves if len(pack)][:_SAMPLES]
     for pack in packs:
         step = max(len(pack) * len(packs) // _SAMPLES, 1)
         for row in pack._rows_of(list(range(0, len(pack), step)[: _SAMPLES // len(packs)])).tolist():
             yield {"image": bytes(pack.reader.read(row)), "label": 0}
 
 
-def _settings(seen: Seen, stages: Stages) -> dict[str, Any]:
+def _settings(info: LoaderInfo, stages: Stages) -> dict[str, Any]:
     """Return the settings with which packer's dataset gives what the loader's dataset gives."""
-    dataset, *others = seen.leaves
-    names = _OF_PACKS if seen.of_packer else {"transform": "transform"}
-    if any(not hasattr(leaf, name) for leaf in seen.leaves for name in names.values()):
+    dataset, *others = info.leaves
+    names = _OF_PACKS if info.of_packer else {"transform": "transform"}
+    if any(not hasattr(leaf, name) for leaf in info.leaves for name in names.values()):
         raise UnpackedError("the dataset has no transform that could be applied to a pack's images")
     settings = {name: getattr(dataset, attribute) for name, attribute in names.items()}
     if any(getattr(other, names[name]) != value for other in others for name, value in settings.items()):
         raise UnpackedError("the datasets in a row have transforms of their own")
-    if seen.of_packer:
-        if any(pack._parts is not None for pack in seen.leaves):
+    if info.of_packer:
+        if any(pack._parts is not None for pack in info.leaves):
             raise UnpackedError("the samples have fields beside the image")
         return settings
-    transform = apart(settings["transform"])
+    transform = isolated_copy(settings["transform"])
     output = "numpy" if stages.form == "numpy" else "pil" if transform is None else None
     return {"transform": transform, "fuse": transform is not None, "output": output}
 
 
-def _ways(seen: Seen, samples: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _ways(info: LoaderInfo, samples: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the options that are tried, as the command has them and as `packer.pack` takes them."""
-    if not seen.of_packer:
+    if not info.of_packer:
         yield "", {}
     if _shorter_side(samples) > _RESIZED * _WORTH_RESIZING:
         yield f"--resize {_RESIZED}", {"resize": _RESIZED}

@@ -1,24 +1,18 @@
-"""The ways in which training code reads a pack or a tree: what `packer bench` measures, in processes of their own.
+"""The ways in which training code reads a pack or a tree: what `packer bench` measures, in child processes.
 
-What no loader can exceed: the calls alone that decode and resize, on plain threads, over images that lie in memory.
+`RepeatedEpochs` reads from memory, `FirstEpoch` fetches a pack at a URL with nothing of it in a cache, `RecipeSteps`
+measures the steps of a training recipe, by packer and by torchvision. `DecodeLimit` is the bound on every loader: the
+calls alone that decode and resize, on plain threads, over images in memory.
 
-Choosing crops, reading, checking, queues and batches are left out.
-
-Recipes of training that have a name, step by step, by packer and by torchvision.
-
-A recipe: a Python file in which a person says how their training reads.
-
-Any of these names may be defined in it:
+A user's own recipe is a Python file (`read_recipe`), which may define
 
 ``loader(path, threads)``
     Returns an iterable of batches, such as a DataLoader with `threads` workers. Each batch is a tuple or list of which
-    the last has a `len()`, the labels; or a dict of which the first value has one. It is measured as a side of its own.
+    the last has a `len()`, the labels; or a dict of which the first value has one. It is measured as one more way.
 ``transform``
     A transform of a PIL image to a tensor, as ImageFolder takes it; instead of the usual one of a training.
 ``crop``
-    One of packer's crops, for the sides that decode with ``crop=``.
-
-A pack at a URL as a first epoch reads it, with nothing of it in a cache: blocks of neighbours, or at random.
+    One of packer's crops, for the ways that decode with ``crop=``.
 """
 
 from __future__ import annotations
@@ -29,7 +23,6 @@ import itertools
 import os
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,10 +42,11 @@ from packer._images.geometry import CROP, Box
 from packer._images.operations import parted
 from packer._images.rectangle import RectangleDecoder
 from packer._loader.loader import Loader
+from packer._measuring.harness import run_together, timed_calls
 from packer._table import Ints
 from packer.crops import RandomResizedCrop
 from packer.errors import OptionError, SourceError, printable
-from packer.samplers import BlockShuffleSampler
+from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
 
 __all__ = [
     "AT_A_TIME",
@@ -64,12 +58,12 @@ __all__ = [
     "WAYS_OF_PACKS",
     "WAYS_OF_TREES",
     "Call",
-    "Fetching",
-    "Limit",
-    "Reading",
-    "Recipe",
-    "Shuffled",
-    "Steps",
+    "DecodeLimit",
+    "Endless",
+    "FirstEpoch",
+    "RecipeSteps",
+    "RepeatedEpochs",
+    "TrainingRecipe",
     "drawing",
     "endless",
     "read_for",
@@ -82,10 +76,10 @@ __all__ = [
 AT_A_TIME = 8  # images that a thread takes in turn
 
 Call = Callable[[torch.Tensor], None]
-"""Draws images, into the (N, 3, H, W) places that it is given."""
+"""Draws images into their (N, 3, H, W) uint8 pixels of a batch."""
 
 
-class Limit:
+class DecodeLimit:
     """packer's own calls over some images of a dataset whose crops have one size; crops are those of epoch 0, seed 0.
 
     Parameters
@@ -93,7 +87,7 @@ class Limit:
     dataset : ImageDataset
         With a `crop`.
     indices : (N,) int64 array
-        Which images; their bytes are held in memory.
+        The images; their bytes are held in memory.
     """
 
     def __init__(self, dataset: ImageDataset, indices: Ints) -> None:
@@ -111,27 +105,20 @@ class Limit:
     def read(self, threads: int, seconds: float) -> tuple[int, float]:
         """Draw images on so many threads for about so long, again and again; return how many, and how long it took."""
         tasks = itertools.cycle(self._tasks)
-        counts, errors = [0] * threads, []
-        begin = time.perf_counter()
+        counts, begin = [0] * threads, time.perf_counter()
 
         def work(number: int) -> None:
             _, height, width = self._shape
-            place = torch.empty((AT_A_TIME, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-            try:
-                while not counts[number] or time.perf_counter() - begin < seconds:
-                    call, count = next(tasks)
-                    call(place[:count])
-                    counts[number] += count
-            except BaseException as error:
-                errors.append(error)
+            pixels = torch.empty((AT_A_TIME, height, width, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
 
-        workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        if errors:
-            raise errors[0]
+            def draw() -> int:
+                call, count = next(tasks)
+                call(pixels[:count])
+                return count
+
+            counts[number], _ = timed_calls(draw, seconds - (time.perf_counter() - begin))
+
+        run_together(work, threads)
         return sum(counts), time.perf_counter() - begin
 
 
@@ -141,26 +128,26 @@ def drawing(raw: bool, stored: Sequence[bytes], sizes: Sequence[tuple[int, int]]
     images["raw"] = raw
     tasks = native.tasks(images, np.array(boxes, CROP), np.zeros(len(boxes), np.int64))
 
-    def call(places: Any) -> None:
-        _, channels, height, width = places.shape
+    def call(pixels: Any) -> None:
+        _, channels, height, width = pixels.shape
         own = tasks.copy()
-        own["out"] = places.data_ptr() + channels * height * width * np.arange(len(places))
-        for number in native.decode_into(own):  # what is left to libraries
-            RectangleDecoder().decode_into(stored[number], sizes[number], boxes[number], places[number][None])
+        own["out"] = pixels.data_ptr() + channels * height * width * np.arange(len(pixels))
+        for number in native.decode_into(own):  # the rest is decoded by libraries
+            RectangleDecoder().decode_into(stored[number], sizes[number], boxes[number], pixels[number][None])
 
     return call
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What a recipe defines; None where it does not."""
+class TrainingRecipe:
+    """The definitions of a user's recipe; None for those that it leaves out."""
 
     loader: Callable[[str, int], Any] | None = None
     transform: Callable[[Any], Any] | None = None
     crop: Any = None
 
 
-def read_recipe(path: str | os.PathLike[str] | None) -> Recipe:
+def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
     """Run a recipe, as a module of its own name, so that other processes can import what it defines.
 
     Raises
@@ -169,7 +156,7 @@ def read_recipe(path: str | os.PathLike[str] | None) -> Recipe:
         If the file cannot be read or run, or defines nothing of what a recipe has.
     """
     if path is None:
-        return Recipe()
+        return TrainingRecipe()
     path = Path(path).absolute()
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
@@ -188,7 +175,7 @@ def read_recipe(path: str | os.PathLike[str] | None) -> Recipe:
         raise OptionError(
             f"{printable(path)} defines none of what a recipe has: loader(path, threads), transform, crop"
         )
-    return Recipe(**found)
+    return TrainingRecipe(**found)
 
 
 OUTPUT = 224
@@ -200,7 +187,7 @@ _AT_ONCE = 256  # samples
 _LEAST = 3  # batches that a measurement has
 
 
-class Reading:
+class RepeatedEpochs:
     """One way of reading some samples of one pack or tree, again and again in an order that is shuffled.
 
     Parameters
@@ -218,12 +205,15 @@ class Reading:
 
     def __init__(self, way: str, path: str, batch: int, images: int, recipe: str | None) -> None:
         torch.set_num_threads(1)
-        warnings.simplefilter("ignore")  # what is said of seeds and epochs is beside the point
-        with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # what a recipe prints, each time
+        warnings.simplefilter("ignore")  # warnings of seeds and epochs do not matter here
+        with (
+            open(os.devnull, "w") as nowhere,
+            contextlib.redirect_stderr(nowhere),
+        ):  # every child would print the recipe's lines
             self._recipe = read_recipe(recipe)
         self._way, self._path, self._batch = way, path, batch
         self._held: tuple[int, Loader] | None = None  # a Loader with processes, which take long to start
-        self._limit: Limit | None = None
+        self._limit: DecodeLimit | None = None
         self._dataset = None if way == "recipe" else _dataset(way, path, self._recipe)
         if self._dataset is not None:
             self._indices = spread(len(self._dataset), images)
@@ -248,7 +238,7 @@ class Reading:
         if self._way == "limit":
             if self._limit is None:
                 assert isinstance(self._dataset, ImageDataset)
-                self._limit = Limit(self._dataset, self._indices)
+                self._limit = DecodeLimit(self._dataset, self._indices)
             return self._limit.read(threads, seconds)
         loader, settle = self._loader(threads)
         return read_for(loader, settle, seconds)
@@ -258,7 +248,8 @@ class Reading:
         if self._way == "recipe":
             assert self._recipe.loader is not None
             return endless(self._recipe.loader(self._path, threads)), threads + 1
-        dataset, order = Subset(self._dataset, self._indices.tolist()), Shuffled(len(self._indices))  # type: ignore[arg-type]
+        dataset: Any = Subset(self._dataset, self._indices.tolist())  # type: ignore[arg-type]
+        order = Endless(ShuffleSampler(len(self._indices), seed=0))
         if "DataLoader" in self._way:
             return DataLoader(dataset, self._batch, sampler=order, num_workers=threads), threads + 1
         if self._way != PROCESSES:
@@ -273,15 +264,16 @@ class Reading:
         return loader, loader.prefetch + 1
 
 
-class Shuffled:
-    """An order without an end: one permutation after the other."""
+class Endless:
+    """An order without an end: one epoch of a sampler after the other."""
 
-    def __init__(self, count: int) -> None:
-        self._count, self._random = count, np.random.default_rng(0)
+    def __init__(self, sampler: OrderSampler) -> None:
+        self._sampler, self._epochs = sampler, itertools.count()
 
     def __iter__(self) -> Iterator[int]:
-        while True:
-            yield from self._random.permutation(self._count).tolist()
+        for epoch in self._epochs:
+            self._sampler.set_epoch(epoch)
+            yield from self._sampler
 
 
 def endless(loader: Any) -> Iterable[Any]:
@@ -297,19 +289,15 @@ def endless(loader: Any) -> Iterable[Any]:
             raise ValueError("the loader gives no batches")
 
 
-def read_for(batches: Iterable[Any], settle: int, seconds: float) -> tuple[int, float]:
+def read_for(loader: Iterable[Any], settle: int, seconds: float) -> tuple[int, float]:
     """Read for so long, after the first batches; return how many samples were read, and how long that took."""
-    iterator = iter(batches)
+    batches = iter(loader)
     for _ in range(settle):
-        next(iterator)
-    count, samples, begin = 0, 0, time.perf_counter()
-    while count < _LEAST or time.perf_counter() - begin < seconds:
-        samples += _length(next(iterator))
-        count += 1
-    elapsed = time.perf_counter() - begin
-    if hasattr(iterator, "close"):
-        iterator.close()
-    return samples, elapsed  # workers of a DataLoader end with its iterator
+        next(batches)
+    measured = timed_calls(lambda: _length(next(batches)), seconds, _LEAST)
+    if hasattr(batches, "close"):
+        batches.close()
+    return measured  # workers of a DataLoader end with its iterator
 
 
 def _length(batch: Any) -> int:
@@ -322,7 +310,7 @@ def spread(length: int, count: int) -> Ints:
     return np.unique(np.linspace(0, length - 1, min(length, count)).astype(np.int64))
 
 
-def _dataset(way: str, path: str, recipe: Recipe) -> Any:
+def _dataset(way: str, path: str, recipe: TrainingRecipe) -> Any:
     if way == "ImageFolder, DataLoader":
         return _folder(path, recipe)
     crop = recipe.crop if recipe.crop is not None else RandomResizedCrop(OUTPUT, flip=0.5)
@@ -337,7 +325,7 @@ def _dataset(way: str, path: str, recipe: Recipe) -> Any:
     return dataset
 
 
-def _folder(path: str, recipe: Recipe) -> Any:
+def _folder(path: str, recipe: TrainingRecipe) -> Any:
     datasets, steps = torchvision().datasets, torchvision().transforms
     if recipe.transform is not None:
         return datasets.ImageFolder(path, recipe.transform)
@@ -346,7 +334,7 @@ def _folder(path: str, recipe: Recipe) -> Any:
 
 
 def torchvision() -> Any:
-    """Import torchvision; ImportError where it is not there, or does not go with this torch."""
+    """Import torchvision; ImportError if it is not there, or does not go with this torch."""
     try:
         import torchvision as found
         import torchvision.transforms.v2
@@ -411,7 +399,7 @@ def steps_of(recipe: str) -> list[str]:
     return [step.name for step in _RECIPES[recipe]]
 
 
-class Steps:
+class RecipeSteps:
     """A recipe's steps by one side, each with those before it, over some samples of one pack or tree.
 
     Parameters
@@ -429,7 +417,7 @@ class Steps:
 
     def __init__(self, side: str, path: str, batch: int, images: int, recipe: str) -> None:
         torch.set_num_threads(1)
-        warnings.simplefilter("ignore")  # what is said of seeds and epochs is beside the point
+        warnings.simplefilter("ignore")  # warnings of seeds and epochs do not matter here
         self._side, self._path, self._batch = side, path, batch
         self._steps = _RECIPES[recipe]
         self._indices = spread(len(self._dataset(0)), images)
@@ -442,7 +430,7 @@ class Steps:
     def read(self, threads: int, seconds: float, step: int) -> tuple[int, float]:
         """Read for about so long with so many threads or workers, down to a step; return how many, and how long."""
         dataset: Any = Subset(self._dataset(step), self._indices.tolist())
-        order = Shuffled(len(self._indices))
+        order = Endless(ShuffleSampler(len(self._indices), seed=0))
         done = self._steps[: step + 1]
         if self._side == SIDES[0]:
             normalize = _NORMALIZE if _NORMALISE in done else None
@@ -487,7 +475,7 @@ _BLOCK = 256  # samples, as of `BlockShuffleSampler` by default
 _LONGEST = 10  # times what a measurement shall take, and then it ends
 
 
-class Fetching:
+class FirstEpoch:
     """The first samples of an epoch in one order, fetched anew each time.
 
     Parameters
@@ -497,15 +485,15 @@ class Fetching:
     batch : int
         Samples of a batch.
     images : int
-        How many samples at most. Those of a block shuffle are whole blocks, as in an epoch, where all that lies
-        between two samples is wanted soon.
+        How many samples at most. Those of a block shuffle are whole blocks, as in an epoch, where the bytes between
+        two samples are needed soon as well.
     directory : str
-        On the disk that keeps what is fetched. Who says so removes it at the end.
+        The directory for fetched samples; the caller removes it at the end.
     """
 
     def __init__(self, way: str, url: str, batch: int, images: int, directory: str) -> None:
         torch.set_num_threads(1)
-        warnings.simplefilter("ignore")  # that a random order fetches each sample by itself is what is measured
+        warnings.simplefilter("ignore")  # a random order, which fetches each sample by itself, is measured on purpose
         self._way, self._url, self._batch, self._images = way, url, batch, images
         self._epoch, self._directory = 0, directory
 

@@ -1,36 +1,24 @@
-"""This machine as a data loader sees it: processors, memory, limits, GPUs, libraries.
-
-One thing that was found out about a machine, and what it means.
-
-What other processes do with the processors meanwhile.
-"""
+"""This machine as a data loader sees it, one `Finding` after the other: processors, memory, limits, GPUs, libraries."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from packer._images.extension import VECTORS, _native, shortcoming
 from packer._storage.system import available_cpus, cgroup_cpus, cgroup_memory, in_units
 
 __all__ = [
-    "HAS_PROC",
     "Finding",
-    "Load",
     "available_now",
-    "busy_seconds",
     "describe_machine",
     "libraries_that_decode",
-    "others_share",
     "processor",
     "version_of",
 ]
@@ -43,13 +31,13 @@ class Finding:
     Attributes
     ----------
     topic : str
-        What it is about: ``"processors"``, ``"memory"``, ``"/dev/shm"``, ….
+        The subject: ``"processors"``, ``"memory"``, ``"/dev/shm"``, ….
     found : str
-        What there is.
+        The fact.
     means : str
-        What that means for reading data; empty where it speaks for itself.
+        Its meaning for reading data; empty if it is obvious.
     advice : str
-        What to do; empty where nothing is to be done.
+        The remedy; empty if nothing is to be done.
     values : dict
         The numbers and names behind it: sizes in bytes, times in seconds, rates a second.
     """
@@ -81,10 +69,10 @@ _LIBRARIES = {
     "OpenCV": ("opencv-python-headless", "opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless"),
     "h5py": ("h5py",),
 }
-"""What decodes, and what batches are made with, by the distributions that have it."""
+"""The libraries that decode and make batches, with the distributions that have them."""
 
 _DECODERS = {"turbojpeg": "simplejpeg", "pyturbojpeg": "PyTurboJPEG", "opencv": "OpenCV", "pillow": "Pillow"}
-"""Whose functions a decoder's name stands for."""
+"""The library behind each decoder's name."""
 
 
 def describe_machine() -> Iterator[Finding]:
@@ -239,7 +227,7 @@ def _or_unlimited(value: int | None) -> str:
 
 
 def available_now() -> int | None:
-    """Return how many bytes of memory files may fill now; None where the system does not say."""
+    """Return how many bytes of memory files may fill now; None if the system does not say."""
     limits = [value for value in (_meminfo("MemAvailable"), cgroup_memory()) if value is not None]
     return min(limits, default=None)
 
@@ -333,7 +321,7 @@ def _file_of(decoder: str) -> str | None:
 
 
 def _loaded(name: str) -> str | None:
-    """Return the file of a library that this process has loaded; None where the system does not say."""
+    """Return the file of a library that this process has loaded; None if the system does not say."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             paths = (line.split(maxsplit=5)[-1].strip() for line in file)
@@ -348,7 +336,7 @@ def processor() -> str:
 
 
 def version_of(*distributions: str) -> str | None:
-    """Return the version of the first of some distributions that is installed; None where none is."""
+    """Return the version of the first of some distributions that is installed; None if none is."""
     for name in distributions:
         try:
             return importlib.metadata.version(name)
@@ -376,59 +364,3 @@ def _line(path: str, name: str) -> str | None:
             )
     except OSError:
         return None
-
-
-HAS_PROC = sys.platform == "linux"
-
-
-class Load:
-    """Measures, from `with` to its end, which share of the processors was busy for others than this process.
-
-    Attributes
-    ----------
-    others : float or None
-        That share; None before the end, and where the system does not say.
-    """
-
-    others: float | None = None
-
-    def __enter__(self) -> Load:
-        self._began = time.perf_counter(), busy_seconds(), _own_seconds()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        seconds, busy, own = (
-            after - before
-            for after, before in zip((time.perf_counter(), busy_seconds(), _own_seconds()), self._began, strict=True)
-        )
-        self.others = others_share(busy - own, seconds)
-
-
-def others_share(busy: float, seconds: float) -> float | None:
-    """Return the share, 0 to 1, of this process's CPUs that were `busy` for others in these seconds, in CPU seconds.
-
-    It is a share of the CPUs of the affinity, which `busy_seconds` counts, whatever a quota leaves of them.
-    """
-    if not HAS_PROC or seconds <= 0:
-        return None
-    return min(1.0, max(0.0, busy) / seconds / len(os.sched_getaffinity(0)))
-
-
-def busy_seconds() -> float:
-    """Return how long the CPUs of this process were busy, or taken by the hypervisor, since the machine started."""
-    if not HAS_PROC:
-        return 0.0
-    total = 0
-    with contextlib.suppress(OSError):
-        wanted = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
-        for line in Path("/proc/stat").read_text().splitlines():
-            name, *values = line.split()
-            if name in wanted:
-                user, nice, system, _, _, irq, softirq, steal, *_ = map(int, values)
-                total += user + nice + system + irq + softirq + steal
-    return total / os.sysconf("SC_CLK_TCK")
-
-
-def _own_seconds() -> float:
-    """Return the CPU time of this process, and of its children that ended."""
-    return sum(os.times()[:4])

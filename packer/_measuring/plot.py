@@ -121,19 +121,19 @@ def _label(axes: Any, ends: list[tuple[float, str, str]], last: int) -> None:
     top = axes.get_ylim()[1]
     gap, below = top * 0.05, -top
     for height, side, color in sorted(ends):
-        place = max(height, below + gap)
-        below = place
+        lifted = max(height, below + gap)
+        below = lifted
         text = f"{side}  {height:,.0f}"
         axes.annotate(
             text,
             (last, height),
-            xytext=(14, (place - height) / top * _height(axes)),
+            xytext=(14, (lifted - height) / top * _height(axes)),
             textcoords="offset points",
             color=_DARK.get(color, color),
             fontsize=9.5,
             va="center",
             annotation_clip=False,
-            arrowprops=_LEADER | {"color": color} if place > height else None,
+            arrowprops=_LEADER | {"color": color} if lifted > height else None,
         )
 
 

@@ -1,11 +1,9 @@
-"""What `packer doctor --train` adds to somebody's training program: each pass over a loader is measured.
+"""`packer doctor --train`: a user's training command runs as it is, and each pass over a loader is measured.
 
 `packer._measuring.train_hook` starts the program with a directory at the front of ``PYTHONPATH``, whose
 ``sitecustomize.py`` Python imports by itself, and which calls `install`. The program's own files stay as they are. When
 torch's DataLoader or packer's loaders are imported, their ``__iter__`` is replaced by one that measures. After enough
 steps or seconds the report is written, and the program ends by SystemExit in its loop.
-
-A training command, run as it is for a while, and what its loaders wait for.
 """
 
 from __future__ import annotations
@@ -178,7 +176,7 @@ class _Recorder:
             self._finding = False
 
     def _at_exit(self) -> None:
-        """Say at least how long the steps waited, where a program ends within its first pass."""
+        """Report at least how long the steps waited, if a program ends within its first pass."""
         if os.getpid() != self._process or self._done:
             return
         measured = [entry for entry in self._longest.values() if entry[1].steps]
@@ -238,7 +236,7 @@ install()
 """
 
 _QUOTED = re.compile(r"\\.|'[^']*'|" r'"(?:\\.|[^"\\])*"', re.DOTALL)
-"""What a shell takes as it is."""
+"""A quoted part of a command."""
 
 _PATIENCE = 30.0
 """Seconds that a command gets to end after its report was written, and then again after SIGTERM."""
@@ -249,14 +247,14 @@ _LOOKS = 0.1
 
 @dataclass(frozen=True)
 class TrainingProfile:
-    """What a training command showed.
+    """The result of a training command.
 
     Attributes
     ----------
     report : ProfileReport, optional
-        On the loader that took most of the time; None where none gave a batch.
+        On the loader that took most of the time; None if none gave a batch.
     status : int, optional
-        With which status the command ended by itself; None where it was ended after enough steps.
+        With which status the command ended by itself; None if it was ended after enough steps.
     interrupted : bool
         Whether Ctrl-C ended it.
     """
@@ -280,7 +278,7 @@ def profile_training(
     seconds : float
         And so many seconds after its first batch.
     finding : float
-        How long finding out what is slow may take, within the command.
+        Time limit for the diagnosis, within the command.
     to_stderr : bool
         Whether what the command prints goes to stderr.
 

@@ -1,17 +1,13 @@
-"""Several trials of one conversion, and what they say of converting all images: how large, how long, what is found.
+"""Trials: conversions of some images of a source, and the estimate that they give of converting all.
 
 A conversion takes the time that it needs to begin and to end, and a time for each image and each byte. A trial tells
-when its first batch was written and when the last one, so that the two can be told apart. What is loaded and compiled
-once is loaded before the trials, or in the first of them where only some images need it.
+when its first batch was written and when the last one, so that the two can be told apart. Modules are loaded and code
+is compiled once, before the trials, or in the first of them if only some images need it.
 
-A trial: some images of a source, converted as all of them would be, and what became of them.
-
-Which images of a list stand for all, and what is known of all when these are known.
-
-Images of like sizes are a stratum. Strata of large images have fewer of them, as what is asked for, such as the bytes
-in the pack, varies more among these; from every stratum the same number is drawn at first. What is drawn beyond that is
-drawn from all alike, so that many images together take the time that as many of all take. The sum over all images is
-estimated by regression on the size, which is known of every image. See Cochran, Sampling Techniques, 5.5 and 7.10.
+Images of similar sizes are a stratum. Strata of large images have fewer members, because the estimated quantity, such
+as the bytes in the pack, varies more among these; from every stratum the same number is drawn at first. Later images
+are drawn from all alike, so that many images together take the time that as many of all take. The sum over all images
+is estimated by regression on the size, which is known of every image. See Cochran, Sampling Techniques, 5.5 and 7.10.
 """
 
 from __future__ import annotations
@@ -22,6 +18,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,48 +29,301 @@ from packer._conversion.convert import ConversionProgress
 from packer._conversion.pipeline import BATCH_BYTES, Pipeline, threads_for
 from packer._conversion.request import ConversionRequest
 from packer._formats import open_pack
-from packer._measuring.machine import Load
-from packer._measuring.timing import moment, since
+from packer._measuring.harness import Load, TimeLimit, moment, since
 from packer._sources import Source
 from packer._sources.base import OtherFiles
 from packer._storage.files import remove
 from packer._table import Ints
 
-__all__ = ["Duration", "Interval", "Population", "Trial", "Trials", "convert_some", "run_trials"]
+__all__ = ["ConversionTime", "Interval", "Population", "TrialConversion", "Trials", "convert_some", "run_trials"]
 
-_MOST_AROUND = 1 << 16  # bytes; beyond, something else lies there
+Floats = npt.NDArray[np.float64]
+
+_LEAST, _SHORT, _WANTED = 16, 34, 300  # images of a trial; of all trials of what is asked for
+_MOST_BYTES = 256 << 20  # of the images of a trial: what it writes goes to the disk
+_MOST_IMAGES = 4000
+_OF_EACH_SIZE, _APART = 20, 5  # the first images of a population's order are of all sizes
+_DOUBT = 0.2  # of a duration: other work on the machine, and disks that slow down, show only later
+_OF_BYTES = 0.3  # how far the share of the time that grows with the bytes may be off
+_LEAST_DOUBT = 0.002  # of a size that was not counted
+_STRUCTURE = 0.05  # of what is beside the images, which grows with their number, but for a page here and there
+
+ShowTrial = Callable[[str, ConversionProgress | None], None]
+"""Called with the subject of the trials, and their progress; None while they are prepared."""
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """What a conversion of some images did.
+@dataclass(frozen=True)
+class ConversionTime:
+    """The duration of a conversion, in parts.
 
     Attributes
     ----------
-    places : (n,) int64 array
-        Which images, as places in the order of a `Population`.
+    first : float
+        Seconds that are spent once in a process, to load modules.
+    fixed : float
+        Seconds of every conversion: to begin and to end.
+    work : Interval
+        Seconds for all images.
+    """
+
+    first: float
+    fixed: float
+    work: Interval
+
+    def on(self, jobs: int = 1, before: float = 0.0) -> Interval:
+        """Return the seconds where so many machines share the work, after so many seconds before it.
+
+        The part that is spent once is taken to be as uncertain as the work.
+        """
+        seconds = self.work.value / jobs + self.first + self.fixed + before
+        return Interval.around(seconds, seconds * (self.work.high - self.work.value) / max(self.work.value, 1e-9))
+
+
+@dataclass
+class Trials:
+    """The trials of one conversion.
+
+    Attributes
+    ----------
+    population : Population
+    workers : int
+        On how many threads.
+    first : float
+        Seconds that were spent once, to load what images need.
+    by_bytes : float
+        Share of the time of all images that grows with their bytes; the rest is the same for each image.
+    each : list of TrialConversion
+        A short one, and others as long as time allows. The last one has all images where there is time for that.
+    others : float or None
+        Share of the processors that other work took meanwhile.
+    """
+
+    population: Population
+    workers: int
+    first: float = 0.0
+    by_bytes: float = 0.5
+    each: list[TrialConversion] = field(default_factory=list)
+    others: float | None = None
+
+    @property
+    def tried(self) -> int:
+        """The number of images that were tried."""
+        return sum(map(len, self._counted))
+
+    @property
+    def _counted(self) -> list[TrialConversion]:
+        """The trials that say what images become: the last one alone where it has them all."""
+        return self.each[-1:] if self.is_exact else self.each
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all images were tried at once."""
+        return len(self.each[-1]) == len(self.population)
+
+    def size(self) -> Interval:
+        """Bytes of the pack."""
+        if self.is_exact:
+            last = self.each[-1]
+            return Interval.around(float(last.stored.sum()) + last.structure, 0.0)
+        total = self.population.total(self._positions, np.concatenate([trial.stored for trial in self.each]))
+        short, long = self.each[0], max(self.each, key=len)
+        an_image = max(0.0, (long.structure - short.structure) / max(len(long) - len(short), 1))
+        beside = long.structure + an_image * (len(self.population) - len(long))
+        value, drawn = total.value + beside, (total.high - total.low) / 2
+        return Interval.around(value, math.hypot(drawn, _STRUCTURE * beside, _LEAST_DOUBT * value))
+
+    def duration(self) -> ConversionTime:
+        """The time of the conversion of all images."""
+        long, whole = self.each[1:] or self.each, len(self.population)
+        if len(long[-1]) == whole:
+            long = long[-1:]
+        fixed = min(trial.around for trial in self.each)  # all of it, where there is a single batch
+        works = [self._work(trial) for trial in long]
+        rates = [max(trial.seconds - fixed, 1e-6) / work for trial, work in zip(long, works, strict=True)]
+        rate = float(np.average(rates, weights=works))
+        unlike = float(np.average([self._unlike(trial) for trial in long], weights=works))
+        doubt = math.hypot(_DOUBT, (max(rates) - min(rates)) / rate, (self.others or 0.0) / 2, _OF_BYTES * unlike)
+        late = self.each[0].seconds - fixed - rate * self._work(self.each[0])  # of what only some images need
+        return ConversionTime(self.first + max(0.0, late), fixed, Interval.around(rate * whole, rate * whole * doubt))
+
+    def findings(self) -> dict[str, Interval]:
+        """The estimated number of images with each finding."""
+        each = [findings for trial in self._counted for findings in trial.findings]
+        return {
+            name: self.population.number(self._positions, np.array([name in findings for findings in each], bool))
+            for name in sorted({name for findings in each for name in findings})
+        }
+
+    def remarkable(self) -> Interval:
+        """The estimated number of images with any finding."""
+        found = [bool(findings) for trial in self._counted for findings in trial.findings]
+        return self.population.number(self._positions, np.array(found, bool))
+
+    def unreadable(self) -> Interval:
+        """The estimated number of images that cannot be converted."""
+        return self.population.number(self._positions, np.concatenate([trial.is_left_out for trial in self._counted]))
+
+    def left_out(self) -> list[dict[str, str]]:
+        """Name and reason of the images among those tried that cannot be converted."""
+        return [entry for trial in self._counted for entry in trial.left_out]
+
+    @property
+    def _positions(self) -> Ints:
+        return np.concatenate([trial.positions for trial in self._counted])
+
+    def _work(self, trial: TrialConversion) -> float:
+        """Return how much work the images of a trial are, by the image and by the byte; all images are N."""
+        return len(trial) * (1 + self.by_bytes * self._unlike(trial)) + self._idle(len(trial))
+
+    def _unlike(self, trial: TrialConversion) -> float:
+        """Return by which share the images of a trial are larger than all are."""
+        mean = self.population.mean_size
+        return float(self.population.sizes(trial.positions).mean()) / mean - 1 if mean else 0.0
+
+    def _idle(self, images: int) -> float:
+        """Return how much work the threads could do that have ended while another one has its last batch."""
+        batch = min(BATCH_BYTES / max(self.population.mean_size, 1.0), images / (2 * self.workers))
+        return (self.workers - 1) * batch / 2
+
+
+def run_trials(
+    request: ConversionRequest,
+    source: Source,
+    population: Population,
+    directory: Path,
+    *,
+    until: TimeLimit,
+    ends: TimeLimit,
+    wanted: int = _WANTED,
+    show: ShowTrial,
+    subject: str,
+) -> Trials:
+    """Convert some images several times, other ones each time.
+
+    If there is time for all images, the last trial is of all of them.
+
+    Parameters
+    ----------
+    until, ends : TimeLimit
+        The trials go on until the first of these, and until the second one if they have fewer than `wanted` images by
+        then. There is at least one trial, unless none fits and no image is wanted.
+    """
+    show(subject, None)
+    trials = Trials(population, threads_for(request.workers, request.recipe))
+    known, begun = len(population.order), 0
+    trials.first, trials.by_bytes, an_image = _load(request, source, population)
+
+    def convert(start: int, count: int) -> None:
+        positions = np.arange(start, min(start + count, known))
+        indices, progress = population.order[positions], partial(show, subject)
+        trials.each.append(convert_some(request, source, positions, indices, directory=directory, progress=progress))
+
+    def fitting(limit: TimeLimit) -> int:
+        return max(0, int(limit.left / an_image))
+
+    if not wanted and fitting(ends) < _LEAST:
+        return trials
+    with Load() as load:
+        convert(0, max(_LEAST, min(_SHORT, fitting(until) // 4)))
+        for parts in (2, 1):
+            last = trials.each[-1]
+            begun, an_image = begun + len(last), max(last.seconds - last.around, 1e-6) / len(last)
+            most = int(_MOST_BYTES / max(population.mean_size, 1))
+            if known == len(population) and known <= min(fitting(until), most, _MOST_IMAGES):
+                convert(0, known)
+                break
+            count = max(min(fitting(until), most, _MOST_IMAGES) // parts, min(wanted - begun, fitting(ends)) // parts)
+            if min(count, known - begun) >= _LEAST:
+                convert(begun, min(count, -(-(known - begun) // parts)))
+    trials.others = load.others
+    return trials
+
+
+def _load(request: ConversionRequest, source: Source, population: Population) -> tuple[float, float, float]:
+    """Load the modules that images need.
+
+    Images of several sizes are prepared, twice: they may take different ways, of which each loads its modules at first.
+
+    Returns
+    -------
+    first : float
+        Seconds of that, which every process needs once.
+    by_bytes : float
+        Share of an image's time that grows with its bytes.
+    an_image : float
+        Seconds of an image, on one thread, with what others on this machine take.
+    """
+    begin = moment()
+    request.recipe.load()
+    loaded = since(begin).total
+    positions = np.arange(0, min(_OF_EACH_SIZE, len(population.order)), _APART)
+    some = population.order[positions]
+    once = np.array([_prepared(request, source, index) for index in some])
+    began = time.perf_counter()
+    again = np.array([_prepared(request, source, index) for index in some])
+    an_image = (time.perf_counter() - began) / len(some)
+    a_byte, any_image = (
+        np.polyfit(population.sizes(positions), again, 1) if np.ptp(population.sizes(positions)) else (0, 1)
+    )
+    of_bytes = a_byte * population.mean_size
+    by_bytes = min(max(float(of_bytes / max(any_image + of_bytes, 1e-9)), 0.0), 1.0)
+    return loaded + max(0.0, float((once - again).sum())), by_bytes, max(an_image, 1e-6)
+
+
+def _prepared(request: ConversionRequest, source: Source, index: int) -> float:
+    """Return how long preparing an image takes on one thread that nobody disturbs."""
+    begin = moment()
+    pipeline = Pipeline(source.taken(np.array([index])), request.recipe, "skip", start=0)
+    for _ in pipeline.run(_ThisThread(), ahead=1):
+        pass
+    return since(begin).total
+
+
+class _ThisThread(Executor):
+    """Runs each function at once, on this thread."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*arguments, **options))
+        except BaseException as error:
+            done.set_exception(error)
+        return done
+
+
+_MOST_PADDING = 1 << 16  # bytes; a larger gap holds something else
+
+
+@dataclass(frozen=True, eq=False)
+class TrialConversion:
+    """The result of converting some images.
+
+    Attributes
+    ----------
+    positions : (n,) int64 array
+        The images, as positions in the order of a `Population`.
     stored : (n,) float64 array
-        Bytes of each in the pack, with the blobs of its fields and what is around them; 0 of one that was left out.
+        Bytes of each in the pack, with the blobs of its fields and the format's padding; 0 of one that was left out.
     data : int
-        Bytes of all, without what is around them.
-    beside : int
+        Bytes of all, without the padding.
+    structure : int
         Other bytes of the pack: its structure, table and manifest.
     seconds : float
-        Duration of the conversion.
+        ConversionTime of the conversion.
     around : float
-        How much of that was before the first batch was written, and after the last one.
+        Seconds of that before the first batch was written, and after the last one.
     findings : list of tuple of str
-        What was found of each image.
+        The findings of each image.
     is_left_out : (n,) bool array
-        Which images cannot be converted.
+        Mask of images that cannot be converted.
     left_out : list of dict
         Name and reason of each image that was left out.
     """
 
-    places: Ints
-    stored: npt.NDArray[np.float64]
+    positions: Ints
+    stored: Floats
     data: int
-    beside: int
+    structure: int
     seconds: float
     around: float
     findings: list[tuple[str, ...]]
@@ -81,29 +331,29 @@ class Trial:
     left_out: list[dict[str, str]]
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
 
 def convert_some(
     request: ConversionRequest,
     source: Source,
-    places: Ints,
+    positions: Ints,
     indices: Ints,
     *,
     directory: Path,
     progress: Callable[[ConversionProgress], None] | None = None,
-) -> Trial:
-    """Convert some images of a source as a request asks for all of them, into a directory; nothing of it stays.
+) -> TrialConversion:
+    """Convert some images of a source as all of them would be, into a directory, and remove the pack.
 
     Parameters
     ----------
     request : ConversionRequest
     source : Source
         All images.
-    places, indices : (n,) int64 arrays
-        Which images, as places in the order of a `Population`, and as indices of `source`.
+    positions, indices : (n,) int64 arrays
+        The images, as positions in the order of a `Population`, and as indices of `source`.
     directory : Path
-        Where the pack will be for a moment.
+        The directory of the pack, for a moment.
     progress : callable, optional
         As for `packer.convert`.
 
@@ -116,7 +366,7 @@ def convert_some(
     account = source.complete_account()
     some = replace(source.taken(indices[in_order]), others=OtherFiles(), notes=[], doubts=(), account=account)
     pack, report = directory / f"trial{request.format_row.suffixes[0]}", directory / "findings.jsonl"
-    asked = replace(
+    trial_request = replace(
         request,
         dst=pack,
         format=request.format_row.name,
@@ -136,7 +386,7 @@ def convert_some(
 
     try:
         began = time.perf_counter()
-        summary = asked.convert(some, note, allow_empty=True)
+        summary = trial_request.convert(some, note, allow_empty=True)
         seconds = time.perf_counter() - began
         noted = map(json.loads, report.read_text("utf-8").splitlines())
         findings = {line["name"]: tuple(line["findings"]) for line in noted if "findings" in line}
@@ -145,8 +395,8 @@ def convert_some(
         is_left_out = np.array([name in skipped for name in names], bool)
         stored = np.zeros(len(some))
         stored[~is_left_out], data = _stored(pack)
-        return Trial(
-            places[in_order],
+        return TrialConversion(
+            positions[in_order],
             stored,
             data,
             summary.bytes_out - int(stored.sum()),
@@ -161,11 +411,10 @@ def convert_some(
             remove(path)
 
 
-def _stored(pack: Path) -> tuple[npt.NDArray[np.float64], int]:
-    """Return how many bytes each sample takes in a pack: its data, its fields' blobs, and all up to the next sample.
+def _stored(pack: Path) -> tuple[Floats, int]:
+    """Return the bytes of each sample in a pack: its data, its fields' blobs, and the padding up to the next sample.
 
-    The last is what a format puts around a sample: the rest of a page, a record's header. The second thing returned are
-    the bytes of all samples without it.
+    The padding is the rest of a page, or a record's header. The second value are the bytes of all samples without it.
     """
     with open_pack(pack) as reader:
         sizes = reader.table.size.astype(np.float64)
@@ -173,16 +422,14 @@ def _stored(pack: Path) -> tuple[npt.NDArray[np.float64], int]:
             if field.is_blob:
                 sizes += reader.table.more[f"field.{field.name}.size"].clip(0)
         data = int(sizes.sum())
-        places, held = reader.locate(np.arange(len(reader)))
-        order = np.lexsort((places["position"], places["file"]))
-        around = np.diff(places["position"][order]) - sizes[order[:-1]]
-        del held
-    here = np.diff(places["file"][order]) == 0
-    sizes[order[:-1]] += np.where(here & (around >= 0) & (around < _MOST_AROUND), around, 0)
+        ranges, buffers = reader.locate(np.arange(len(reader)))
+        order = np.lexsort((ranges["position"], ranges["file"]))
+        padding = np.diff(ranges["position"][order]) - sizes[order[:-1]]
+        del buffers
+    same_file = np.diff(ranges["file"][order]) == 0
+    sizes[order[:-1]] += np.where(same_file & (padding >= 0) & (padding < _MOST_PADDING), padding, 0)
     return sizes, data
 
-
-Floats = npt.NDArray[np.float64]
 
 _STRATA = 20
 _FROM_EACH = 4  # images of a stratum that an estimate wants, at least
@@ -193,7 +440,7 @@ _Z = 1.96  # of 95 %
 
 @dataclass(frozen=True)
 class Interval:
-    """A number that was estimated: what it is thought to be, and between which two it is with 95 %.
+    """An estimate of a number, and the bounds between which the number lies with 95 %.
 
     Attributes
     ----------
@@ -205,12 +452,12 @@ class Interval:
     high: float
 
     def times(self, factor: float) -> Interval:
-        """Return what so many times the number is."""
+        """Return the estimate of so many times the number."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
     @classmethod
     def around(cls, value: float, half: float) -> Interval:
-        """Return an interval as wide on both sides; nothing that is counted or measured here is below 0."""
+        """Return an interval as wide on both sides; numbers of images, bytes and seconds are not below 0."""
         return cls(value, max(0.0, value - half), value + half)
 
 
@@ -224,7 +471,7 @@ class Population:
     which : (M,) int64 array
         The indices of these images in the list, drawn without regard to anything.
     length : int
-        How many images the list has.
+        Number of images in the list.
     seed : int
         Decides which images are drawn.
 
@@ -233,7 +480,7 @@ class Population:
     order : (M,) int64 array
         Indices into the list.
     known : int
-        How many images have a known size.
+        Number of images with a known size.
     """
 
     def __init__(self, sizes: Ints, which: Ints, length: int, seed: int = 0) -> None:
@@ -248,16 +495,16 @@ class Population:
         turn[drawn[np.argsort(stratum[drawn], kind="stable")]] = np.arange(known) - np.searchsorted(stratum, stratum)
         first = turn < _ALIKE
         later = np.random.default_rng([seed, 3]).permutation(known)
-        place = np.lexsort((np.where(first, stratum * _STEP % _STRATA, later), np.where(first, turn, _ALIKE)))
-        self.order = which[by_size[place]]
-        self._rank_of = place  # of the images in `order`, their ranks by size
+        rank = np.lexsort((np.where(first, stratum * _STEP % _STRATA, later), np.where(first, turn, _ALIKE)))
+        self.order = which[by_size[rank]]
+        self._rank_of = rank  # of the images in `order`, their ranks by size
 
     def __len__(self) -> int:
         return self._length
 
     @property
     def bytes(self) -> Interval:
-        """How many bytes all images have: known, or estimated where not all were looked at."""
+        """Bytes of all images: known, or estimated if not all sizes were read."""
         total = float(self._sizes.sum()) * self._length / max(self.known, 1)
         return Interval.around(total, self._unseen(float(self._sizes.std())))
 
@@ -266,21 +513,20 @@ class Population:
         """Bytes of an image."""
         return float(self._sizes.mean()) if self.known else 0.0
 
-    def sizes(self, places: Ints) -> Floats:
-        """Return the bytes of the images at some places of `order`."""
-        return self._sizes[self._rank_of[places]]
+    def sizes(self, positions: Ints) -> Floats:
+        """Return the bytes of the images at some positions of `order`."""
+        return self._sizes[self._rank_of[positions]]
 
-    def total(self, places: Ints, values: Floats) -> Interval:
+    def total(self, positions: Ints, values: Floats) -> Interval:
         """Estimate the sum of something over all images.
 
         Parameters
         ----------
-        places : (n,) int64 array
-            The images that it is known of, as places in `order`.
+        positions : (n,) int64 array
+            The images whose values are known, as positions in `order`.
         values : (n,) float64 array
-            What it is of them.
         """
-        ranks, n = self._rank_of[places], len(places)
+        ranks, n = self._rank_of[positions], len(positions)
         scale = self._length / self.known
         if n == self.known:
             return Interval.around(float(values.sum()) * scale, self._unseen(float(values.std())))
@@ -301,30 +547,30 @@ class Population:
         half = _quantile(variances, seen) * math.sqrt(variances.sum())
         return Interval.around(total * scale, math.hypot(half * scale, self._unseen(float(values.std()))))
 
-    def number(self, places: Ints, found: npt.NDArray[np.bool_]) -> Interval:
-        """Estimate how many of all images have something; Wilson's interval, where images stand for different numbers.
+    def number(self, positions: Ints, found: npt.NDArray[np.bool_]) -> Interval:
+        """Estimate how many of all images have something; Wilson's interval, with weights.
 
         Parameters
         ----------
-        places : (n,) int64 array
-            The images of which it is known, as places in `order`.
+        positions : (n,) int64 array
+            The images of which it is known, as positions in `order`.
         found : (n,) bool array
             Whether they have it.
         """
-        if len(places) == self._length:
+        if len(positions) == self._length:
             return Interval.around(float(found.sum()), 0.0)
-        members, of = _without_empty(self._stratum, self._stratum[self._rank_of[places]])
+        members, of = _without_empty(self._stratum, self._stratum[self._rank_of[positions]])
         stands_for = (members / np.bincount(of))[of]
         share = float(stands_for[found].sum() / stands_for.sum())
         effective = float(stands_for.sum() ** 2 / (stands_for**2).sum())
-        z = _Z * math.sqrt(1 - len(places) / self._length)
+        z = _Z * math.sqrt(1 - len(positions) / self._length)
         middle, width = share * effective + z * z / 2, z * math.sqrt(share * (1 - share) * effective + z * z / 4)
         low, high = (self._length * (middle + side) / (effective + z * z) for side in (-width, width))
         seen = float(found.sum())
         return Interval(max(seen, share * self._length), max(seen, math.floor(low)), math.ceil(max(seen, high)))
 
     def _unseen(self, deviation: float) -> float:
-        """Return what a sum may be off by for images whose size nobody looked at."""
+        """Return the error of a sum that comes from images of unknown size."""
         missing = 1 - self.known / self._length
         return _Z * self._length * deviation * math.sqrt(missing / self.known) if self.known else 0.0
 
@@ -351,257 +597,3 @@ def _quantile(variances: Floats, seen: Floats) -> float:
     squares = float((variances**2 / np.maximum(seen - 1, 1)).sum())
     freedom = max(float(variances.sum()) ** 2 / squares, 2.0) if squares else math.inf
     return _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
-
-
-_LEAST, _SHORT, _WANTED = 16, 34, 300  # images of a trial; of all trials of what is asked for
-_MOST_BYTES = 256 << 20  # of the images of a trial: what it writes goes to the disk
-_MOST_IMAGES = 4000
-_OF_EACH_SIZE, _APART = 20, 5  # the first images of a population's order are of all sizes
-_DOUBT = 0.2  # of a duration: other work on the machine, and disks that slow down, show only later
-_OF_BYTES = 0.3  # how far the share of the time that grows with the bytes may be off
-_LEAST_DOUBT = 0.002  # of a size that was not counted
-_STRUCTURE = 0.05  # of what is beside the images, which grows with their number, but for a page here and there
-
-ShowTrial = Callable[[str, ConversionProgress | None], None]
-"""Called with what is tried, and how far that is; None while it is prepared."""
-
-
-@dataclass(frozen=True)
-class Duration:
-    """How long a conversion takes.
-
-    Attributes
-    ----------
-    first : float
-        Seconds that are spent once in a process: what is loaded.
-    fixed : float
-        Seconds of every conversion: to begin and to end.
-    work : Interval
-        Seconds for all images.
-    """
-
-    first: float
-    fixed: float
-    work: Interval
-
-    def on(self, jobs: int = 1, before: float = 0.0) -> Interval:
-        """Return the seconds where so many machines share the work, after so many seconds before it.
-
-        What is spent once varies as the work does, by which share that was seen of the work.
-        """
-        seconds = self.work.value / jobs + self.first + self.fixed + before
-        return Interval.around(seconds, seconds * (self.work.high - self.work.value) / max(self.work.value, 1e-9))
-
-
-@dataclass
-class Trials:
-    """The trials of one conversion.
-
-    Attributes
-    ----------
-    population : Population
-    workers : int
-        On how many threads.
-    first : float
-        Seconds that were spent once, to load what images need.
-    by_bytes : float
-        Which share of the time of all images grows with their bytes; the rest is the same for each image.
-    each : list of Trial
-        A short one, and others as long as time allows. The last one has all images where there is time for that.
-    others : float or None
-        Share of the processors that other work took meanwhile.
-    """
-
-    population: Population
-    workers: int
-    first: float = 0.0
-    by_bytes: float = 0.5
-    each: list[Trial] = field(default_factory=list)
-    others: float | None = None
-
-    @property
-    def tried(self) -> int:
-        """How many images were tried."""
-        return sum(map(len, self._counted))
-
-    @property
-    def _counted(self) -> list[Trial]:
-        """The trials that say what images become: the last one alone where it has them all."""
-        return self.each[-1:] if self.is_exact else self.each
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether all images were tried at once."""
-        return len(self.each[-1]) == len(self.population)
-
-    def size(self) -> Interval:
-        """Bytes of the pack."""
-        if self.is_exact:
-            last = self.each[-1]
-            return Interval.around(float(last.stored.sum()) + last.beside, 0.0)
-        total = self.population.total(self._places, np.concatenate([trial.stored for trial in self.each]))
-        short, long = self.each[0], max(self.each, key=len)
-        an_image = max(0.0, (long.beside - short.beside) / max(len(long) - len(short), 1))
-        beside = long.beside + an_image * (len(self.population) - len(long))
-        value, drawn = total.value + beside, (total.high - total.low) / 2
-        return Interval.around(value, math.hypot(drawn, _STRUCTURE * beside, _LEAST_DOUBT * value))
-
-    def duration(self) -> Duration:
-        """How long the conversion of all images takes, in seconds."""
-        long, whole = self.each[1:] or self.each, len(self.population)
-        if len(long[-1]) == whole:
-            long = long[-1:]
-        fixed = min(trial.around for trial in self.each)  # all of it, where there is a single batch
-        works = [self._work(trial) for trial in long]
-        rates = [max(trial.seconds - fixed, 1e-6) / work for trial, work in zip(long, works, strict=True)]
-        rate = float(np.average(rates, weights=works))
-        unlike = float(np.average([self._unlike(trial) for trial in long], weights=works))
-        doubt = math.hypot(_DOUBT, (max(rates) - min(rates)) / rate, (self.others or 0.0) / 2, _OF_BYTES * unlike)
-        late = self.each[0].seconds - fixed - rate * self._work(self.each[0])  # of what only some images need
-        return Duration(self.first + max(0.0, late), fixed, Interval.around(rate * whole, rate * whole * doubt))
-
-    def findings(self) -> dict[str, Interval]:
-        """How many of all images have each finding."""
-        each = [findings for trial in self._counted for findings in trial.findings]
-        return {
-            name: self.population.number(self._places, np.array([name in findings for findings in each], bool))
-            for name in sorted({name for findings in each for name in findings})
-        }
-
-    def remarkable(self) -> Interval:
-        """How many images have a finding, of whatever kind."""
-        found = [bool(findings) for trial in self._counted for findings in trial.findings]
-        return self.population.number(self._places, np.array(found, bool))
-
-    def unreadable(self) -> Interval:
-        """How many images cannot be converted."""
-        return self.population.number(self._places, np.concatenate([trial.is_left_out for trial in self._counted]))
-
-    def left_out(self) -> list[dict[str, str]]:
-        """Name and reason of the images among those tried that cannot be converted."""
-        return [entry for trial in self._counted for entry in trial.left_out]
-
-    @property
-    def _places(self) -> Ints:
-        return np.concatenate([trial.places for trial in self._counted])
-
-    def _work(self, trial: Trial) -> float:
-        """Return how much work the images of a trial are, by the image and by the byte; all images are N."""
-        return len(trial) * (1 + self.by_bytes * self._unlike(trial)) + self._idle(len(trial))
-
-    def _unlike(self, trial: Trial) -> float:
-        """Return by which share the images of a trial are larger than all are."""
-        mean = self.population.mean_size
-        return float(self.population.sizes(trial.places).mean()) / mean - 1 if mean else 0.0
-
-    def _idle(self, images: int) -> float:
-        """Return how much work the threads could do that have ended while another one has its last batch."""
-        batch = min(BATCH_BYTES / max(self.population.mean_size, 1.0), images / (2 * self.workers))
-        return (self.workers - 1) * batch / 2
-
-
-def run_trials(
-    request: ConversionRequest,
-    source: Source,
-    population: Population,
-    directory: Path,
-    *,
-    until: float,
-    ends: float,
-    wanted: int = _WANTED,
-    show: ShowTrial,
-    what: str,
-) -> Trials:
-    """Convert some images several times, other ones each time.
-
-    Where there is time for all images, the last trial is of all of them.
-
-    Parameters
-    ----------
-    until, ends : float
-        Times of `time.monotonic`. The trials go on until the first of these, and until the second one where they have
-        less than `wanted` images by then. There is at least one trial, but where none fits and no image is wanted.
-    """
-    show(what, None)
-    trials = Trials(population, threads_for(request.workers, request.recipe))
-    known, begun = len(population.order), 0
-    trials.first, trials.by_bytes, an_image = _load(request, source, population)
-
-    def convert(start: int, count: int) -> None:
-        places = np.arange(start, min(start + count, known))
-        indices = population.order[places]
-        trials.each.append(
-            convert_some(
-                request, source, places, indices, directory=directory, progress=lambda progress: show(what, progress)
-            )
-        )
-
-    def fitting(end: float) -> int:
-        return max(0, int((end - time.monotonic()) / an_image))
-
-    if not wanted and fitting(ends) < _LEAST:
-        return trials
-    with Load() as load:
-        convert(0, max(_LEAST, min(_SHORT, fitting(until) // 4)))
-        for parts in (2, 1):
-            last = trials.each[-1]
-            begun, an_image = begun + len(last), max(last.seconds - last.around, 1e-6) / len(last)
-            most = int(_MOST_BYTES / max(population.mean_size, 1))
-            if known == len(population) and known <= min(fitting(until), most, _MOST_IMAGES):
-                convert(0, known)
-                break
-            count = max(min(fitting(until), most, _MOST_IMAGES) // parts, min(wanted - begun, fitting(ends)) // parts)
-            if min(count, known - begun) >= _LEAST:
-                convert(begun, min(count, -(-(known - begun) // parts)))
-    trials.others = load.others
-    return trials
-
-
-def _load(request: ConversionRequest, source: Source, population: Population) -> tuple[float, float, float]:
-    """Load what images need.
-
-    Images of several sizes are prepared, twice: they may take different ways, and what a way needs is loaded at first.
-
-    Returns
-    -------
-    first : float
-        Seconds of that, which every process needs once.
-    by_bytes : float
-        Which share of an image's time grows with its bytes.
-    an_image : float
-        Seconds of an image, on one thread, with what others on this machine take.
-    """
-    begin = moment()
-    request.recipe.load()
-    loaded = since(begin).total
-    places = np.arange(0, min(_OF_EACH_SIZE, len(population.order)), _APART)
-    some = population.order[places]
-    once = np.array([_prepared(request, source, index) for index in some])
-    began = time.perf_counter()
-    again = np.array([_prepared(request, source, index) for index in some])
-    an_image = (time.perf_counter() - began) / len(some)
-    a_byte, any_image = np.polyfit(population.sizes(places), again, 1) if np.ptp(population.sizes(places)) else (0, 1)
-    of_bytes = a_byte * population.mean_size
-    by_bytes = min(max(float(of_bytes / max(any_image + of_bytes, 1e-9)), 0.0), 1.0)
-    return loaded + max(0.0, float((once - again).sum())), by_bytes, max(an_image, 1e-6)
-
-
-def _prepared(request: ConversionRequest, source: Source, index: int) -> float:
-    """Return how long preparing an image takes on one thread that nobody disturbs."""
-    begin = moment()
-    pipeline = Pipeline(source.taken(np.array([index])), request.recipe, "skip", start=0)
-    for _ in pipeline.run(_Here(), ahead=1):
-        pass
-    return since(begin).total
-
-
-class _Here(Executor):
-    """Does what it is given at once, on this thread."""
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(function(*arguments, **options))
-        except BaseException as error:
-            done.set_exception(error)
-        return done

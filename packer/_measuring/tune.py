@@ -1,21 +1,16 @@
-"""With how many threads, processes and batches ahead, and in which order, this machine reads a dataset best.
+"""`packer.tune`: with how many threads, processes and batches ahead, and in which order, this machine reads best.
 
 Settings are found one after the other, each by a race (`packer._loader.autotune`): first the number of threads, then
 whether processes are faster, then how many batches ahead, then the order. A setting that is not surely better than the
 simpler one is not taken.
-
-The dataset that `packer tune` measures: a pack with the crop or the transform of a recipe.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import pickle
 import statistics
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,8 +19,13 @@ import torch
 from packer._datasets.open import open_dataset
 from packer._loader.autotune import TOLERANCE, Race, median_error, thread_counts
 from packer._loader.loader import Loader
-from packer._measuring.disk import keeping_random_states
-from packer._measuring.loaders import read_recipe
+from packer._measuring.harness import (
+    ShowSeconds as TuningProgress,
+    TimeLimit,
+    keeping_random_states,
+    timed_calls,
+)
+from packer._measuring.loaders import Endless, read_recipe
 from packer._storage.progress import shown_progress
 from packer._storage.system import available_cpus, available_memory, require_count, require_seconds
 from packer.crops import RandomResizedCrop
@@ -38,32 +38,11 @@ __all__ = [
     "LoaderSettings",
     "Trial",
     "Tuning",
-    "TuningProgress",
     "dataset_of",
     "loader_with",
     "measure",
     "tune",
 ]
-
-
-def dataset_of(pack: str | os.PathLike[str], recipe: str | os.PathLike[str] | None = None) -> Any:
-    """Open a pack with what a recipe defines, or else with ``RandomResizedCrop(224, flip=0.5)``.
-
-    Raises
-    ------
-    OptionError
-        If the recipe cannot be read, or defines neither a crop nor a transform.
-    PackError
-        If the pack cannot be read.
-    """
-    if recipe is None:
-        return open_dataset(pack, crop=RandomResizedCrop(224, flip=0.5))
-    own = read_recipe(recipe)
-    if own.crop is not None:
-        return open_dataset(pack, own.transform, crop=own.crop)
-    if own.transform is None:
-        raise OptionError(f"{printable(recipe)} defines neither transform nor crop, with which the pack is to be read")
-    return open_dataset(pack, own.transform, fuse=True)
 
 
 ORDERS = ("shuffle", "blocks")
@@ -74,9 +53,6 @@ _MARGIN = 0.95  # of a step, in which a batch shall be made: batches differ, and
 _UNKNOWN = 0.25  # error of a rate that was measured once
 _DOUBT = 0.1  # of a rate that was measured once or twice, by which another one is surely higher
 _MOST_AHEAD = 0.1  # of the memory, that batches may take
-
-TuningProgress = Callable[[float, float, str], None]
-"""Called with the seconds that have passed, the seconds that there are, and what is measured."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +72,7 @@ class LoaderSettings:
 
 @dataclass(frozen=True)
 class Trial:
-    """What was measured of some settings: seconds a batch, of each time."""
+    """The measurements of some settings: seconds a batch, of each time."""
 
     settings: LoaderSettings
     seconds: tuple[float, ...]
@@ -109,7 +85,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What `packer.tune` found.
+    """The result of `packer.tune`.
 
     Attributes
     ----------
@@ -122,13 +98,13 @@ class Tuning:
     step_ms : float or None
         The step that batches are to keep up with.
     wait_ms : float
-        For how long such a step waits for its batch; 0 where the batches keep up.
+        For how long such a step waits for its batch; 0 if the batches keep up.
     trials : tuple of Trial
         All that was measured, in the order of the first time.
     notes : tuple of str
-        What could not be tried, and what a person should know.
+        Settings that could not be tried, and other remarks.
     seconds : float
-        How long all took.
+        Duration of everything.
     """
 
     settings: LoaderSettings
@@ -149,39 +125,28 @@ class Tuning:
 
 @dataclass
 class _Search:
-    """What is tried, while it is."""
+    """The measurements so far, and the resources that they need."""
 
     dataset: Any
     batch: int
     enough: float  # seconds a batch; nobody needs less
-    begin: float
-    seconds: float
-    progress: TuningProgress | None
+    limit: TimeLimit
     costs: dict[LoaderSettings, list[float]] = field(default_factory=dict)
     loaders: dict[tuple[int, int, int], Loader] = field(default_factory=dict)
-    """Those with processes, which take long to start."""
+    """Loaders with processes, which take long to start."""
     notes: list[str] = field(default_factory=list)
     unsure: bool = False
     """Whether the time was too short for one of the races."""
     untried: list[LoaderSettings] = field(default_factory=list)
 
-    @property
-    def passed(self) -> float:
-        return time.monotonic() - self.begin
-
     def race(self, candidates: list[LoaderSettings], default: LoaderSettings, share: float) -> LoaderSettings:
         """Return the simplest of those that are as fast as the fastest, measured until a share of the time is over."""
-        race = Race(candidates)
-        while not race.over and self.passed < share * self.seconds:
-            self.tell(race.next)
+        race, limit = Race(candidates), self.limit.until(share)
+        while not race.over and not limit.is_over:
+            self.limit.show(str(race.next))
             race.note(max(self.measured(race.next), self.enough))
         over = race.over or race.believed
-        return self._kept((race.chosen or default) if over else self._guessed(candidates, default))
-
-    def tell(self, settings: LoaderSettings) -> None:
-        """Say which settings are measured now."""
-        if self.progress is not None:
-            self.progress(self.passed, self.seconds, str(settings))
+        return self._close_others((race.chosen or default) if over else self._guessed(candidates, default))
 
     def _guessed(self, candidates: list[LoaderSettings], default: LoaderSettings) -> LoaderSettings:
         """Choose where the time was too short: the default, but for what keeps up, or is faster beyond all doubt."""
@@ -201,17 +166,17 @@ class _Search:
         loader = self.loaders.get(key)
         if loader is None:
             loader = loader_with(self.dataset, self.batch, settings)
-        loader.sampler = _Endless(self.dataset, settings.order)
+        loader.sampler = _endless(self.dataset, settings.order)
         if settings.processes:
             self.loaders[key] = loader
         seconds = measure(loader)
         self.costs.setdefault(settings, []).append(seconds)
         return seconds
 
-    def _kept(self, settings: LoaderSettings) -> LoaderSettings:
+    def _close_others(self, settings: LoaderSettings) -> LoaderSettings:
         """End the processes of other settings, which have a library of their own in memory each."""
-        kept = settings.processes, settings.threads, settings.prefetch
-        for key in [key for key in self.loaders if key != kept]:
+        taken = settings.processes, settings.threads, settings.prefetch
+        for key in [key for key in self.loaders if key != taken]:
             self.loaders.pop(key).close()
         return settings
 
@@ -242,10 +207,10 @@ def tune(
     batch : int
         Samples of a batch.
     step_ms : float, optional
-        How long a step of the training takes without waiting, in milliseconds. The least that keeps up with it is
+        Duration of a training step without waiting, in milliseconds. The least that keeps up with it is
         found: the fewest threads. Without it the fastest is found.
     seconds : float
-        How long it may take, about.
+        Time limit, approximately.
     progress : bool or callable, optional
         True shows a bar. A callable is called with the seconds that have passed, the seconds that there are, and what
         is measured.
@@ -263,7 +228,7 @@ def tune(
     """
     require_count("batch", batch)
     require_seconds("seconds", seconds)
-    progress = shown_progress(progress, "tune", "s")
+    show = shown_progress(progress, "tune", "s")
     if step_ms is not None:
         require_seconds("step_ms", step_ms)
     if rank_and_world()[1] > 1:
@@ -274,19 +239,19 @@ def tune(
             dataset = held.enter_context(dataset_of(dataset))
         if len(dataset) == 0:
             raise ValueError("the dataset is empty: there is nothing to measure")
-        search = _Search(dataset, batch, enough, time.monotonic(), seconds, progress)
+        search = _Search(dataset, batch, enough, TimeLimit(seconds, show))
         held.callback(search.close)
         with keeping_random_states():
-            return _said(search, _found(search), step_ms)
+            return _result(search, _best_settings(search), step_ms)
 
 
-def _found(search: _Search) -> LoaderSettings:
+def _best_settings(search: _Search) -> LoaderSettings:
     """Find one setting after the other."""
     cpus = available_cpus()
-    search.tell(LoaderSettings(cpus))
-    search.measured(LoaderSettings(cpus))  # brings files into the cache, and modules into memory
-    search.costs.clear()
     default = LoaderSettings(cpus)
+    search.limit.show(str(default))
+    search.measured(default)  # brings files into the cache, and modules into memory
+    search.costs.clear()
     settings = search.race([LoaderSettings(count) for count in thread_counts(cpus)], default, _SHARES[0])
     if settings in search.costs and statistics.median(search.costs[settings]) <= search.enough:
         return settings
@@ -301,7 +266,7 @@ def _found(search: _Search) -> LoaderSettings:
     return search.race([replace(settings, order=order) for order in ORDERS], settings, _SHARES[3])
 
 
-def _said(search: _Search, settings: LoaderSettings, step_ms: float | None) -> Tuning:
+def _result(search: _Search, settings: LoaderSettings, step_ms: float | None) -> Tuning:
     costs = search.costs.get(settings) or [search.measured(settings)]
     cost = statistics.median(costs)
     error = median_error(costs) / cost if len(costs) > 1 else _UNKNOWN
@@ -309,7 +274,7 @@ def _said(search: _Search, settings: LoaderSettings, step_ms: float | None) -> T
     if search.unsure:
         not_tried = f", and {len(search.untried)} were not tried" if search.untried else ""
         search.notes.append(
-            f"{search.seconds:g} seconds are too few to be sure: settings were measured once or twice{not_tried}"
+            f"{search.limit.seconds:g} seconds are too few to be sure: settings were measured once or twice{not_tried}"
         )
     return Tuning(
         settings,
@@ -320,7 +285,7 @@ def _said(search: _Search, settings: LoaderSettings, step_ms: float | None) -> T
         wait,
         tuple(Trial(tried, tuple(measured)) for tried, measured in search.costs.items()),
         tuple(search.notes),
-        search.passed,
+        search.limit.passed,
     )
 
 
@@ -329,39 +294,31 @@ def measure(loader: Loader) -> float:
     with contextlib.closing(iter(loader)) as iterator:  # type: ignore[type-var]
         for _ in range(loader.prefetch + 1):
             next(iterator)
-        count, begin = 0, time.perf_counter()
-        while count < _BATCHES or time.perf_counter() - begin < _SECONDS:
+
+        def one() -> int:
             next(iterator)
-            count += 1
-        return (time.perf_counter() - begin) / count
+            return 1
+
+        count, seconds = timed_calls(one, _SECONDS, _BATCHES)
+        return seconds / count
 
 
 def loader_with(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:
     """Return a Loader with some settings, whose passes have no end."""
-    order = _Endless(dataset, settings.order)
     return Loader(
         dataset,
         batch,
-        sampler=order,
+        sampler=_endless(dataset, settings.order),
         threads=settings.threads,
         processes=settings.processes,
         prefetch=settings.prefetch,
     )
 
 
-class _Endless:
-    """An order without an end, another one each time that it begins: none is read from what was decoded before."""
-
-    def __init__(self, dataset: Any, order: str) -> None:
-        seed = int(torch.empty((), dtype=torch.int64).random_())
-        kind: type[OrderSampler] = ShuffleSampler if order == "shuffle" else BlockShuffleSampler
-        self._order = kind(len(dataset), seed=seed)
-        self._epochs = itertools.count()
-
-    def __iter__(self) -> Iterator[int]:
-        for epoch in self._epochs:
-            self._order.set_epoch(epoch)
-            yield from self._order
+def _endless(dataset: Any, order: str) -> Endless:
+    """Return an order without an end, another one each time: nothing is read from what was decoded before."""
+    kind: type[OrderSampler] = ShuffleSampler if order == "shuffle" else BlockShuffleSampler
+    return Endless(kind(len(dataset), seed=int(torch.empty((), dtype=torch.int64).random_())))
 
 
 def _process_counts(cpus: int) -> list[int]:
@@ -375,3 +332,23 @@ def _ahead(search: _Search, most: int) -> list[int]:
     size, memory = (layout.bytes_for(search.batch) if layout is not None else 0), available_memory()
     fitting = [count for count in (1, 4, 8) if memory is None or (count + 4) * size <= _MOST_AHEAD * memory]
     return [2, *(count for count in fitting if count <= most)]
+
+
+def dataset_of(pack: str | os.PathLike[str], recipe: str | os.PathLike[str] | None = None) -> Any:
+    """Open a pack with what a recipe defines, or else with ``RandomResizedCrop(224, flip=0.5)``.
+
+    Raises
+    ------
+    OptionError
+        If the recipe cannot be read, or defines neither a crop nor a transform.
+    PackError
+        If the pack cannot be read.
+    """
+    if recipe is None:
+        return open_dataset(pack, crop=RandomResizedCrop(224, flip=0.5))
+    own = read_recipe(recipe)
+    if own.crop is not None:
+        return open_dataset(pack, own.transform, crop=own.crop)
+    if own.transform is None:
+        raise OptionError(f"{printable(recipe)} defines neither transform nor crop, with which the pack is to be read")
+    return open_dataset(pack, own.transform, fuse=True)

@@ -25,7 +25,7 @@ from packer._sources.labels import class_ids, unknown_classes
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file, may_be_system_file
 from packer._storage.packfile import LARGEST_READ
 from packer._storage.remote.client import Version, get, head
-from packer._storage.remote.folders import listed_in_parallel
+from packer._storage.remote.folders import list_in_parallel
 from packer._storage.remote.urls import join, shown, user_path
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
@@ -258,7 +258,7 @@ def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) 
 def _listed(base: str) -> Iterator[tuple[str, Version]]:
     """Yield names and versions of what lies below a URL; SourceError where a name is none of a sample."""
     try:
-        listed = listed_in_parallel(base)
+        listed = list_in_parallel(base)
     except RemoteError as error:
         raise SourceError(str(error)) from error
     for name, version in listed:

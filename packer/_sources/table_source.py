@@ -34,7 +34,7 @@ from packer._sources.labels import Meaning, class_ids, meaning_of, quoted, unusa
 from packer._sources.objects import ObjectSource, stamp_of_version, versions_of
 from packer._sources.sidecar_files import looked_up, paths_inside
 from packer._sources.tables import Cells, ColumnSpec, Images, Reading, Table, open_table, reading_of, some_columns
-from packer._storage.remote.folders import listed_in_parallel
+from packer._storage.remote.folders import list_in_parallel
 from packer._storage.remote.urls import Url, is_url, join, parse, shown, user_path
 from packer._storage.safe_open import name_problem
 from packer._table import Names
@@ -738,7 +738,7 @@ def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
     if base is None or parse(base).scheme in ("http", "https"):  # nobody lists what is there
         return account, []
     try:
-        below = {name for name, _ in listed_in_parallel(base) if name.lower().endswith(suffixes)}
+        below = {name for name, _ in list_in_parallel(base) if name.lower().endswith(suffixes)}
     except RemoteError as error:
         return account, [f"which images the table does not name is not known: {error}"]
     known = {*rows.names, *(one["name"] for one in rows.table.left.values())}

@@ -1,11 +1,4 @@
-"""Files that packer writes: appends, corrections, whole files that say why they failed; sizes; synced directories.
-
-Writing past the system's cache of files, where Linux can do that.
-
-What a person asked for beside a pack, such as a report or a picture: refused early, or written as a whole.
-
-Data that grow with a pack while it is made, on the disk, so that the memory does not grow with the pack.
-"""
+"""Writing files: appending, patching, replacing as a whole, syncing; sizes on disk; spools for tables that grow."""
 
 from __future__ import annotations
 
@@ -76,7 +69,7 @@ def write_uncached(fd: int, parts: Sequence[Buffer]) -> int | None:
     Returns
     -------
     int or None
-        How many bytes were written. None where system or file system cannot do it, and nothing was written.
+        Bytes that were written. None if system or file system cannot do it, and nothing was written.
     """
     if not _KNOWN:
         return None
@@ -95,22 +88,22 @@ _COLLECT_PARTS = 500  # a system takes 1024 in one write
 
 
 class AppendFile:
-    """A file that grows at its end, with corrections at places already written.
+    """A file that grows at its end, with corrections of bytes already written.
 
     Appended data are collected, and written many at a time: by `flush` at the latest, until which they must not change.
 
     Parameters
     ----------
     path : path
-        Created where it is missing. A symbolic link there is refused.
+        Created if it is missing. A symbolic link there is refused.
     keep : int
-        How many bytes of an existing file are kept.
+        Bytes of an existing file that are kept.
     new : bool
         Refuse what is there already.
     mode : int
         Permissions of a file that is created.
     shown : path, optional
-        What errors name in place of `path`.
+        The path in errors, instead of `path`.
     cached : bool
         Whether the system's cache shall hold what is appended. False is a wish, which a system may not know.
     """
@@ -218,7 +211,7 @@ class PatchFile:
     path : Path
         The file, or the directory of the pack.
     inside : str, optional
-        The file's place in that directory; see `open_regular`.
+        The file's path below that directory; see `open_regular`.
     """
 
     def __init__(self, path: Path, inside: str = "") -> None:
@@ -304,7 +297,7 @@ def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
 
 
 def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Raise DestinationError, which names `path`, where there is no directory for it, or none that can be looked at."""
+    """Raise DestinationError, which names `path`, if there is no directory for it, or none that can be looked at."""
     try:
         if stat.S_ISDIR(os.stat(directory).st_mode):
             return
@@ -320,7 +313,7 @@ def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike
 def disk_size(path: str | os.PathLike[str]) -> int:
     """Return the size in bytes of a file, or of the regular files below a directory; links there count for nothing.
 
-    Nor does what is removed meanwhile; FileNotFoundError where there is nothing at `path`.
+    Nor does what is removed meanwhile; FileNotFoundError if there is nothing at `path`.
     """
     status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
@@ -440,7 +433,7 @@ def write_output(path: str | os.PathLike[str], content: bytes) -> None:
 
 _SPOOL_BUFFER = 1 << 16  # bytes
 _CODES = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b", "<u4": "I", "|u1": "B", "<f8": "d", "<f4": "f"}
-"""How `struct` calls the dtypes of columns."""
+"""The codes of `struct` for the dtypes of columns."""
 
 
 class Spool:
@@ -449,7 +442,7 @@ class Spool:
     Parameters
     ----------
     directory : Path, optional
-        Where the file lies; by default where the system keeps temporary files.
+        The file's directory; by default the system's for temporary files.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -496,7 +489,7 @@ class TableBuilder:
     Parameters
     ----------
     directory : Path, optional
-        Where their files lie.
+        The directory of their files.
     types : mapping, optional
         The columns and their dtypes; see `packer._table.column_types`.
     """

@@ -1,8 +1,7 @@
-"""Pointers of Git LFS: small texts that stand where a repository's large files belong, until these are fetched.
+"""Files that are no images whatever their names end in: pointers of Git LFS, and files that macOS and Windows leave.
 
+A pointer is a small text in place of a large file of a repository, until the file is fetched:
 https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
-
-Files that macOS and Windows leave beside other files: no images, whatever their names end in.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ LARGEST_POINTER = 1023
 """Bytes that a pointer has at most."""
 
 IS_POINTER = "is a pointer of Git LFS, and not the file itself: fetch the files with `git lfs pull`"
-"""What an error says of a pointer, after its path."""
+"""The message of an error about a pointer, after its path."""
 
 _BEGINNING = b"version https://git-lfs.github.com/spec/v1"
 
@@ -39,7 +38,7 @@ MACOSX = "__MACOSX"
 """The directory in which macOS puts such files when it makes a zip archive."""
 
 LEFT_BY_SYSTEM = "macOS or Windows leave it beside other files"
-"""What an account says of them."""
+"""The reason in the account of a source for leaving such files out."""
 
 _APPLE_DOUBLE = b"\0\x05\x16\x07"  # begins what macOS writes as ._NAME where the file system has no attributes
 _DOUBLE = "._"

@@ -66,7 +66,7 @@ def is_at(file: IO[Any], path: Path) -> bool:
 
 
 def try_lock(file: IO[Any]) -> bool:
-    """Lock an open file until it is closed or its process dies; False where another process holds it."""
+    """Lock an open file until it is closed or its process dies; False if another process holds it."""
     try:
         if os.name == "nt":
             import msvcrt

@@ -1,7 +1,4 @@
-"""A file of a pack, open for reading: positional reads, which cannot crash the process.
-
-Where the bytes of samples lie: the records that formats make, and that C reads.
-"""
+"""A file of a pack, open for positional reads, which cannot crash the process; and locations of bytes for C."""
 
 from __future__ import annotations
 
@@ -32,8 +29,8 @@ __all__ = [
     "NOWHERE",
     "Descriptor",
     "FileBytes",
-    "Listed",
     "PackFile",
+    "PathRecords",
     "by_path",
     "pread",
 ]
@@ -48,7 +45,7 @@ LOCATION = np.dtype(
         )
     ]
 )
-"""Where the bytes of a sample lie and what they are compared with, for C.
+"""The location of a sample's bytes, and the checksum that they are compared with, for C.
 
 ``file``, ``position``, ``size``
     A file's descriptor, and where in it how many bytes lie. `MEMORY` for a file: the position is their address.
@@ -72,15 +69,15 @@ LISTED = np.dtype([(name, np.int64) for name in ("directory", "path", "size", "m
 """
 
 
-class Listed(NamedTuple):
-    """Records of `LISTED`, and the memory that they are the addresses of."""
+class PathRecords(NamedTuple):
+    """Records of `LISTED`, and the memory that their addresses refer to."""
 
     records: npt.NDArray[Any]
     paths: npt.NDArray[np.uint8]
 
 
-def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, Listed]:
-    """Return the positions of locations `BY_PATH`, and what is to be kept until the files were read.
+def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, PathRecords]:
+    """Return the positions of locations `BY_PATH`, and the records, which are kept until the files were read.
 
     Parameters
     ----------
@@ -97,7 +94,7 @@ def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints,
     listed["directory"] = directory
     listed["path"] = blob.ctypes.data + np.cumsum(sizes) - sizes
     listed["size"], listed["modified"] = stamps.T
-    return listed.ctypes.data + LISTED.itemsize * np.arange(len(paths)), Listed(listed, blob)
+    return listed.ctypes.data + LISTED.itemsize * np.arange(len(paths)), PathRecords(listed, blob)
 
 
 LARGEST_READ = 2 << 30
@@ -112,7 +109,7 @@ _seek_lock = threading.Lock()
 
 
 class Descriptor:
-    """A number that the system knows an open file by; closed when nobody holds this any more."""
+    """A file descriptor that is closed with the last reference to this object."""
 
     number = -1  # until there is one: Ctrl-C may come before
 
@@ -125,7 +122,7 @@ class Descriptor:
 
 
 class FileBytes:
-    """The bytes of an open file, which is closed when nobody holds this any more.
+    """The bytes of an open file, which is closed with the last reference to this object.
 
     Parameters
     ----------
@@ -133,7 +130,7 @@ class FileBytes:
     path : str
         That of the file, for errors.
     size : int
-        How many bytes the file had when it was opened.
+        Bytes of the file when it was opened.
     """
 
     def __init__(self, descriptor: Descriptor, path: str, size: int) -> None:
@@ -144,11 +141,11 @@ class FileBytes:
 
     @property
     def number(self) -> int:
-        """The number that the system knows the file by."""
+        """The file descriptor."""
         return self._descriptor.number
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes from `offset`; CorruptPackError where the file ends before them."""
+        """Return `size` bytes from `offset`; CorruptPackError if the file ends before them."""
         try:
             data = pread(self.number, size, offset)
             while len(data) < size:
@@ -172,7 +169,7 @@ class FileBytes:
             raise PackError(f"{printable(self._path)}: {size:,} bytes of it cannot be mapped: {error}") from error
 
     def require_whole(self) -> None:
-        """Raise CorruptPackError where the file became shorter than it was when it was opened."""
+        """Raise CorruptPackError if the file became shorter than it was when it was opened."""
         if os.fstat(self.number).st_size < self._size:
             raise CorruptPackError("the file became shorter after it was opened", self._path)
 
@@ -198,7 +195,7 @@ class PackFile:
     path : path
         The file, or the directory of a pack.
     inside : str, optional
-        The file's place in that directory; see `open_regular`.
+        The file's path below that directory; see `open_regular`.
 
     Attributes
     ----------
@@ -211,7 +208,7 @@ class PackFile:
     mode : int
         Its permissions.
     links : int
-        How many names it has.
+        Number of its names.
     inode : (int, int)
         Its device and its number there: the same of hard links of one file.
     """
@@ -238,7 +235,7 @@ class PackFile:
         self.close()
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes from `offset`; CorruptPackError where they do not lie inside the file."""
+        """Return `size` bytes from `offset`; CorruptPackError if they do not lie inside the file."""
         self._require(offset, size)
         if size > LARGEST_READ:
             raise CorruptPackError(
@@ -259,7 +256,7 @@ class PackFile:
         """Return descriptors and positions of bytes, to be read by C; NOWHERE for those that lie outside of the file.
 
         The descriptors are others than this file's, lest closing it meanwhile lets C read from whatever is opened
-        next. They are closed with the third thing that is returned, which also keeps bytes that lie in MEMORY.
+        next. They are closed with the third value, which also keeps bytes that lie in MEMORY.
         """
         descriptor = self.duplicate()
         if descriptor is None:
@@ -268,7 +265,7 @@ class PackFile:
         return np.where(inside, descriptor.number, NOWHERE), offset, descriptor
 
     def duplicate(self) -> Descriptor | None:
-        """Return another descriptor of the file, as `locate` does; None where C cannot read all bytes through one."""
+        """Return another descriptor of the file, as `locate` does; None if C cannot read all bytes through one."""
         number = self._fd
         try:
             return Descriptor(os.dup(number)) if hasattr(os, "pread") else None
@@ -276,27 +273,27 @@ class PackFile:
             return None
 
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Have ranges fetched at once, each an offset and a size, of which arrays will be wanted; a disk has them."""
+        """Fetch ranges, each an offset and a size, of which arrays will be read; on a disk there is nothing to do."""
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
-        """Have ranges fetched, each an offset and a size, without waiting; of a file on a disk the system does that."""
+        """Fetch ranges, each an offset and a size, without waiting; on a disk the system does that."""
 
-    def vectors(self, places: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
+    def vectors(self, ranges: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
         """Return vectors of the file, such as the columns of a table, which are read when they are needed.
 
         They are held in memory where all together are no more than `MOST_HELD`. They outlive `close`.
 
         Parameters
         ----------
-        places : mapping of str to (int, int, str)
-            For each at which byte it begins, the number of its elements, and their dtype.
+        ranges : mapping of str to (int, int, str)
+            For each vector the offset of its first byte, the number of its elements, and their dtype.
         """
         opened = self._require_open()
-        sizes = {name: count * np.dtype(dtype).itemsize for name, (_, count, dtype) in places.items()}
-        for name, (offset, _, _) in places.items():
+        sizes = {name: count * np.dtype(dtype).itemsize for name, (_, count, dtype) in ranges.items()}
+        for name, (offset, _, _) in ranges.items():
             self._require(offset, sizes[name])
         held = sum(sizes.values()) <= MOST_HELD
-        return {name: Vector(opened, *place, held=held) for name, place in places.items()}
+        return {name: Vector(opened, *one, held=held) for name, one in ranges.items()}
 
     def array(self, offset: int, count: int, dtype: str) -> npt.NDArray[Any]:
         """Return a read-only vector of `count` elements that begins at byte `offset`, as `Vector.array`."""
@@ -313,10 +310,10 @@ class PackFile:
         Parameters
         ----------
         most : int
-            How many bytes are read at once. CorruptPackError where a library wants more of the file than that, which
+            Bytes of one read. CorruptPackError if a library wants more of the file than that, which
             a stranger's file may have told it to.
         beside : int
-            How many bytes before and after what is read are likely to be read as well.
+            Bytes before and after a read that are likely to be read as well.
         """
         return _Stream(self, most, beside)
 
@@ -340,7 +337,7 @@ class PackFile:
         return (status.st_size, status.st_mtime_ns) != (self.size, self.modified)
 
     def require_whole(self) -> None:
-        """Raise CorruptPackError where the file became shorter than it was when it was opened."""
+        """Raise CorruptPackError if the file became shorter than it was when it was opened."""
         self._require_open().require_whole()
 
     def close(self) -> None:
@@ -370,7 +367,7 @@ class _Stream(io.RawIOBase):
 
     def __init__(self, file: PackFile, most: int, beside: int) -> None:
         self._file, self._most, self._beside, self._position = file, most, beside, 0
-        self._near = range(0)  # what was asked for
+        self._near = range(0)  # the range that was fetched ahead
 
     def readable(self) -> bool:
         return True

@@ -1,7 +1,4 @@
-"""Places: where packs lie. A place is a path or a URL, and the files of a pack are opened by where they are in it.
-
-Who reads a pack knows places, and not of which kind they are.
-"""
+"""Places: where packs lie, on a disk or on object storage. Readers open the files of a pack by their paths below it."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from packer._storage.files import disk_size
 from packer._storage.packfile import PackFile
-from packer._storage.remote.urls import Settings, choose, is_url
+from packer._storage.remote.urls import RemoteSettings, choose, is_url
 from packer._storage.safe_open import open_regular, require_no_link
 from packer._storage.stamps import Stamp, stamp_at
 from packer.errors import CorruptPackError, OptionError, PackError, printable
@@ -32,7 +29,7 @@ class FoundFile(NamedTuple):
     modified : int
         When it was changed last, in nanoseconds.
     links : int
-        How many names it has.
+        Number of its names.
     inode : (int, int)
         Its device and its number there.
     """
@@ -46,16 +43,16 @@ class FoundFile(NamedTuple):
 class Place(abc.ABC):
     """A file, or a directory with files.
 
-    In each method `inside` is the place of a file below the directory: names with slashes between them.
+    In each method `inside` is the path of a file below the directory: names with slashes between them.
 
     Attributes
     ----------
     path : str
-        What a person knows it by: an absolute path, or a URL without what is secret in it.
+        The user's name for it: an absolute path, or a URL without its secrets.
     given : str
         The same as it was given.
     remote : bool
-        Whether another machine is asked for what lies there.
+        Whether it is on another machine.
     """
 
     path: str
@@ -64,7 +61,7 @@ class Place(abc.ABC):
 
     @property
     def kept(self) -> bool:
-        """Whether what is fetched stays on a disk of this machine."""
+        """Whether fetched bytes stay on a disk of this machine."""
         return True
 
     @property
@@ -86,7 +83,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def head(self, size: int) -> bytes | None:
-        """Return the first bytes of the file; None where there is no file, and perhaps a directory.
+        """Return the first bytes of the file; None if there is no file, and perhaps a directory.
 
         Raises
         ------
@@ -108,15 +105,15 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def holding(self, names: Iterable[str]) -> set[str]:
-        """Return those of several places below this directory at which regular files are."""
+        """Return those of several paths below this directory at which regular files are."""
 
     @abc.abstractmethod
     def holds(self, inside: str) -> bool:
-        """Tell whether anything is at a place below this directory."""
+        """Tell whether anything is at a path below this directory."""
 
     @abc.abstractmethod
     def has_directory(self, inside: str, first: str) -> bool:
-        """Tell whether there is a directory below this one; on a store, where there is none, whether it has a file."""
+        """Tell whether there is a directory below this one; on a store, if there is none, whether it has a file."""
 
     @abc.abstractmethod
     def files(self, names: Sequence[str]) -> dict[str, FoundFile]:
@@ -145,14 +142,14 @@ class Place(abc.ABC):
         return []
 
     def why_missing(self) -> str:
-        """Say why there may be nothing; nothing where nobody knows."""
+        """Return why there may be nothing; an empty string if nobody knows."""
         return ""
 
     def require_no_link(self, inside: str = "") -> None:
-        """Raise StrangeFileError where a part of the way below this directory is a symbolic link."""
+        """Raise StrangeFileError if a part of the way below this directory is a symbolic link."""
 
     def path_of(self, inside: str) -> str:
-        """Return what a person knows a file by."""
+        """Return the user's name for a file."""
         return self.join(inside).path if inside else self.path
 
     def __str__(self) -> str:
@@ -250,7 +247,7 @@ class LocalPlace(Place):
 
 
 def place_of(path: str | os.PathLike[str] | Place) -> Place:
-    """Return the place at a path or a URL; RemoteError where it is no URL of an object."""
+    """Return the place at a path or a URL; RemoteError if it is no URL of an object."""
     if isinstance(path, Place):
         return path
     if not is_url(path):
@@ -266,7 +263,7 @@ def choose_reading(
     cache_size: int | str | None = None,
     timeout: float | None = None,
 ) -> None:
-    """Have this process read those of some places that are URLs with these settings, if any is not None.
+    """Set how this process reads those of some places that are URLs, if any of the settings is not None.
 
     Raises
     ------
@@ -281,4 +278,4 @@ def choose_reading(
         first = next(name for name, value in said.items() if value is not None)
         raise OptionError(f"{first} is for packs at a URL, such as s3://bucket/train.lmdb")
     for url in urls:
-        choose(url, Settings.of(cache_dir, cache_size, timeout))
+        choose(url, RemoteSettings.of(cache_dir, cache_size, timeout))

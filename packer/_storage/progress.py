@@ -1,4 +1,4 @@
-"""``progress=True``: a bar of tqdm's, in a notebook one of the notebook's; and what else `progress` may be."""
+"""Progress bars: ``progress=True`` shows one of tqdm, in a notebook the notebook's kind."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
     progress : callable, bool or None
         True asks for a bar; False and None ask for nothing; a callable is returned as it is.
     what : str or path
-        What the bar is about, such as the pack that is written.
+        The bar's subject, such as the pack that is written.
     unit : {"img", "files", "B", "s"}
-        What the callback counts.
+        The unit that the callback counts in.
 
     Raises
     ------

@@ -1,10 +1,8 @@
-"""Opening the files of a pack: regular files only, and inside of a pack without following symbolic links.
+"""Opening the files of a pack: regular files only, and below a pack without following symbolic links.
 
-A pack may come from a stranger. What lies under a name in it may be a FIFO, which blocks whoever opens it, a device
-without an end, or a link to a file that the pack has no business with. The path of the pack itself is the user's, and
-may be a link.
-
-Which names of samples may become files: a name from a stranger's pack must not lead out of a directory.
+A pack may come from a stranger. A name in it may be that of a FIFO, whose opening blocks, of a device without an end,
+or of a link to an unrelated file. The path of the pack itself is the user's, and may be a link. Names of samples are
+checked too, before they become files: they must not lead out of a directory.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ _RESERVED = {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{p}{n}" for p 
 
 
 def path_problem(name: str) -> str | None:
-    """Say why `name` must not become a path below a directory on this system; None where it may."""
+    """Return why `name` must not become a path below a directory on this system; None if it may."""
     if problem := name_problem(name):
         return problem
     if len(name) > _LONGEST // 4 and any(  # a character has no more than 4 bytes
@@ -64,7 +62,7 @@ def folded(name: str) -> str:
 
 
 def name_problem(name: str) -> str | None:
-    """Say why `name` is no name of a sample, on any system; None where it may be one."""
+    """Return why `name` is no name of a sample, on any system; None if it may be one."""
     parts = name.split("/")
     if not name or "\0" in name:
         return "its name is empty or has a NUL in it"
@@ -84,7 +82,7 @@ def _size(part: str) -> int:
 
 
 def windows_problem(name: str) -> str | None:
-    """Say why Windows would take `name` for something else than a plain relative path; None where it would not."""
+    """Return why Windows would take `name` for something else than a plain relative path; None if it would not."""
     for part in name.split("/"):
         if any(c in '<>:"|?*\\' or ord(c) < 32 for c in part) or part.endswith((" ", ".")):
             return "its name has characters that Windows does not allow"
@@ -138,14 +136,14 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
     path : path
         The file, or the directory that `inside` counts from. It may be a symbolic link, unless `flags` have `NO_LINK`.
     inside : str, optional
-        The file's place below `path`: names with slashes between them, none of which may be that of a symbolic link.
+        The file's path below `path`: names with slashes between them, none of which may be that of a symbolic link.
     flags, mode : int
         As `os.open` takes them.
 
     Raises
     ------
     StrangeFileError
-        If there is something else than a regular file, or a link on the way; PointerError where a file that is opened
+        If there is something else than a regular file, or a link on the way; PointerError if a file that is opened
         for reading alone is a pointer of Git LFS.
     OSError
         If it cannot be opened.
@@ -180,7 +178,7 @@ def _is_pointer(fd: int) -> bool:
 
 
 def require_no_link(path: str | os.PathLike[str], inside: str) -> None:
-    """Raise StrangeFileError where a part of `inside`, which counts from the directory `path`, is a symbolic link."""
+    """Raise StrangeFileError if a part of `inside`, which counts from the directory `path`, is a symbolic link."""
     here = os.fspath(path)
     for part in _parts(inside):
         here = os.path.join(here, part)

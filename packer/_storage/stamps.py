@@ -1,4 +1,4 @@
-"""Size and time of the last change of every file of a source, by which a file is known that was changed.
+"""Stamps: size and modification time of every file of a source, by which a changed file is noticed.
 
 A change is not noticed that keeps the size and the time: within one tick of the file system's clock, or by a program
 that puts the time back.
@@ -71,7 +71,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def filled(path: str | os.PathLike[str]) -> int:
-    """Return how many bytes of a file take room: a file of holes has any size for nothing; 0 where there is none."""
+    """Return how many bytes of a file take room: a file of holes has any size for nothing; 0 if there is none."""
     try:
         status = os.stat(path)
         if blocks := getattr(status, "st_blocks", 0):
@@ -95,7 +95,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def stamp_at(path: str) -> Stamp:
-    """Return the present stamp of a file; SourceError where the disk fails."""
+    """Return the present stamp of a file; SourceError if the disk fails."""
     try:
         return stamp_of(os.stat(path))
     except ValueError:  # a NUL in the name
@@ -192,7 +192,7 @@ def together(stamps: Sequence[Stamp]) -> Stamp:
 
 
 def what_changed(before: Stamp, now: Stamp) -> str:
-    """Say in what two stamps differ."""
+    """Return in what two stamps differ."""
     if now == NO_STAMP:
         return "it is gone, or cannot be read"
     if before == NO_STAMP:

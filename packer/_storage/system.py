@@ -1,12 +1,9 @@
-"""How many CPUs and how much memory this process may use; numbers that a person asks for, and is told.
+"""The system that this process runs on: CPUs and memory that it may use, Ctrl-C, and further Python processes.
 
-Ctrl-C held back while processes are started.
-
-Python processes that packer starts for itself: each finds packer where this process found it.
-
-``sys.path`` alone is not enough: an editable installation is found by a finder that ``site`` adds, and a program may
-have left the directory that the empty entry of ``sys.path`` stands for. The environment is not enough either: a program
-that changed ``sys.path``, or that was started with ``-I``, ``-E`` or ``-P``, searches elsewhere than a new process.
+A further process finds packer where this process found it. ``sys.path`` alone is not enough for that: an editable
+installation is found by a finder that ``site`` adds, and a program may have left the directory that the empty entry of
+``sys.path`` stands for. The environment is not enough either: a program that changed ``sys.path``, or that was started
+with ``-I``, ``-E`` or ``-P``, searches elsewhere than a new process.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ def available_cpus() -> int:
 
 
 def available_memory() -> int | None:
-    """Return how many bytes of memory this process may use: the node's, or its cgroup's; None where nothing says so."""
+    """Return how many bytes of memory this process may use: the node's, or its cgroup's; None if nothing says so."""
     limits = [cgroup_memory()]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -68,7 +65,7 @@ def in_units(size: float) -> str:
 
 
 def require_count(name: str, value: object, least: int = 1) -> None:
-    """Raise TypeError or ValueError where `value` is neither None nor a whole number of `least` or more."""
+    """Raise TypeError or ValueError if `value` is neither None nor a whole number of `least` or more."""
     if value is None:
         return
     try:
@@ -82,7 +79,7 @@ def require_count(name: str, value: object, least: int = 1) -> None:
 
 
 def require_seconds(name: str, value: float) -> None:
-    """Raise ValueError where `value` is no time that something can take: a finite number above 0."""
+    """Raise ValueError if `value` is no time that something can take: a finite number above 0."""
     if not 0 < value < math.inf:
         raise ValueError(f"{name} is a number above 0, not {value!r}")
 
@@ -94,13 +91,13 @@ def _affinity() -> int:
 
 
 def cgroup_cpus(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
-    """Return how many CPUs the cgroup and those above it grant, rounded up; None where there is no limit."""
+    """Return how many CPUs the cgroup and those above it grant, rounded up; None if there is no limit."""
     granted = [cpus for directory in _cgroups("cpu", root, membership) for cpus in _quota_of(directory)]
     return max(1, -int(-min(granted) // 1)) if granted else None
 
 
 def cgroup_memory(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
-    """Return how many bytes of memory the cgroup and those above it grant; None where there is no limit."""
+    """Return how many bytes of memory the cgroup and those above it grant; None if there is no limit."""
     granted = [
         int(word)
         for directory in _cgroups("memory", root, membership)
@@ -214,7 +211,8 @@ def python_command(code: str, *packages: str) -> list[str]:
     code : str
         It imports modules as this process does.
     *packages : str
-        What it imports from where this process would, beside packer; all else comes from ``sys.path`` as it is here.
+        Packages beside packer that it imports from where this process would; all others come from ``sys.path`` as it is
+        here.
     """
     packages = ("packer", *packages)
     start = _START.format(packages=packages) + code

@@ -1,4 +1,4 @@
-"""Work on many things: on threads, a bounded number of things ahead, and its results in order."""
+"""A thread pool whose results come in order, with a bounded number of items in work."""
 
 from __future__ import annotations
 

@@ -1,16 +1,10 @@
-"""The samples of one pack, or of several in a row, as a person looks at them: by number, with columns of all.
+"""The samples of one pack, or of several in a row, as a viewer shows them: by number, with columns of all.
 
-Which samples are looked at, and in which order: by class, name, a range of sizes, or a condition.
-
-Samples whose images are the same bytes, found by the checksums in the table: only candidates are read.
-
-A sample's checksum is the CRC-32C of its image, and then of its label, height, width and name (`packer._table`). The
-name differs where the same image lies in a pack twice. What follows the image is known from the table, and a CRC can be
-undone byte by byte from its end, so the CRC of the image alone is had without reading the image.
-
-Which samples were seen to be damaged, and why: of all how many, of the first ones the reasons.
-
-Names and reasons of a stranger's pack, as a page shows them.
+`Finder` selects and orders them by class, name, a range of sizes, or a condition. `find_duplicates` finds samples whose
+images are the same bytes by the checksums in the table, so that only candidates are read: a sample's checksum is the
+CRC-32C of its image, and then of its label, height, width and name (`packer._table`). The name differs if the same
+image lies in a pack twice, but the bytes after the image are known from the table, and a CRC can be undone byte by byte
+from its end: this gives the CRC of the image alone.
 """
 
 from __future__ import annotations
@@ -45,13 +39,13 @@ __all__ = [
     "ORDERS",
     "UNLABELED",
     "Catalog",
-    "Damage",
+    "DamageLog",
+    "DuplicateGroup",
     "Duplicates",
     "Finder",
-    "Found",
-    "Group",
+    "PackShare",
     "Query",
-    "Share",
+    "QueryResult",
     "find_duplicates",
     "image_checksums",
     "legible",
@@ -76,21 +70,21 @@ UNLABELED = -1
 
 
 @dataclass(frozen=True)
-class Share:
+class PackShare:
     """Some samples that lie in one pack.
 
     Attributes
     ----------
     pack : int
-        Which of the packs.
-    places : (K,) int64 array
-        Which of those asked for these are.
+        The pack's index.
+    positions : (K,) int64 array
+        Their positions among the requested samples.
     rows : (K,) int64 array
-        Where they stand in the pack.
+        Their rows in the pack.
     """
 
     pack: int
-    places: Ints
+    positions: Ints
     rows: Ints
 
 
@@ -102,7 +96,7 @@ class Catalog:
     dataset : ImageDataset or ConcatImageDataset
         Whole packs, with the same classes.
     paths : sequence of path, optional
-        What a person opened, of which each became one of the packs; by default the packs' own paths.
+        The opened paths, of which each became one of the packs; by default the packs' own paths.
 
     Attributes
     ----------
@@ -136,11 +130,11 @@ class Catalog:
 
     @property
     def title(self) -> str:
-        """What the packs are called: the names of what was opened, not of an index that was made of it meanwhile."""
+        """The names of the opened paths, not of an index that was made of one meanwhile."""
         return ", ".join(map(os.path.basename, self.paths))
 
     def require_tables(self) -> None:
-        """Raise CorruptPackError where the file of a table was cut short since it was opened."""
+        """Raise CorruptPackError if the file of a table was cut short since it was opened."""
         for reader in self.readers:
             reader.require_table()
 
@@ -148,20 +142,20 @@ class Catalog:
         """Return the number of a pack's first sample."""
         return int(self._ends[pack]) - len(self.readers[pack])
 
-    def place(self, index: int) -> tuple[int, int]:
-        """Return in which pack a sample lies, and where in it; IndexError where there is no such sample."""
+    def locate(self, index: int) -> tuple[int, int]:
+        """Return the pack and the row of a sample; IndexError if there is no such sample."""
         if not 0 <= index < len(self):
             raise IndexError(f"there is no sample {index}: there are {len(self)}, counted from 0")
         pack = int(np.searchsorted(self._ends, index, side="right"))
         self.readers[pack].require_table()
         return pack, index - self.begin(pack)
 
-    def shares(self, indices: Ints) -> Iterator[Share]:
+    def shares(self, indices: Ints) -> Iterator[PackShare]:
         """Yield samples pack by pack."""
         packs = np.searchsorted(self._ends, indices, side="right")
         for pack in np.unique(packs).tolist():
-            places = np.flatnonzero(packs == pack)
-            yield Share(pack, places, indices[places] - self.begin(pack))
+            positions = np.flatnonzero(packs == pack)
+            yield PackShare(pack, positions, indices[positions] - self.begin(pack))
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return ``height``, ``width`` (pixels) or ``size`` (bytes of the image) of all samples, an (N,) array."""
@@ -182,12 +176,12 @@ class Catalog:
         return self.dataset._seed_of(pack, seed) if isinstance(self.dataset, ConcatImageDataset) else seed
 
     def name(self, index: int) -> str:
-        """Return a sample's name as a page shows it; empty where the table's names are damaged."""
-        pack, row = self.place(index)
+        """Return a sample's name as a page shows it; empty if the table's names are damaged."""
+        pack, row = self.locate(index)
         return legible(self.readers[pack].names.get(row))
 
     def label(self, index: int) -> str:
-        """Return a sample's label as a person reads it: its class, or the number; empty where there is none."""
+        """Return a sample's label as a user reads it: its class, or the number; empty if there is none."""
         label = self.labels[index].item()
         if self.label_type != "class":
             return f"{label:g}" if isinstance(label, float) else str(label)
@@ -197,7 +191,7 @@ class Catalog:
 
     @functools.cached_property
     def class_counts(self) -> list[int]:
-        """How many samples each class has; empty where labels are numbers without classes."""
+        """The number of samples of each class; empty if labels are numbers without classes."""
         if self.label_type != "class":
             return []
         labels = self.labels
@@ -206,11 +200,11 @@ class Catalog:
 
     @functools.cached_property
     def unlabeled(self) -> int:
-        """How many samples have no label."""
+        """The number of samples without a label."""
         return int(np.count_nonzero(self.labels == UNLABELED)) if self.label_type == "class" else 0
 
     def chosen(self, condition: str) -> npt.NDArray[np.bool_]:
-        """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError where it is none."""
+        """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError if it is none."""
         wanted = Condition(condition)
         own, every = self.label_type == "class", self.labels
         labels = [every[self.begin(pack) : end] for pack, end in enumerate(self._ends.tolist())]
@@ -291,7 +285,7 @@ def open_catalog(
 
 
 MEASURES = ("width", "height", "aspect", "size", "label")
-"""What ranges are of: pixels, width by height, bytes of the image, the label's number."""
+"""The measures that a range may limit: pixels, width by height, bytes of the image, the label's number."""
 
 ORDERS = ("", "smallest", "largest", "fewest bytes", "most bytes", "narrowest", "widest")
 """The orders: that of the packs, by the number of pixels, by bytes, by width by height."""
@@ -303,14 +297,14 @@ _KEPT = 8  # results, of 8 bytes a sample
 
 @dataclass(frozen=True)
 class Query:
-    """What is looked for; by default all samples, in the order of the packs.
+    """A selection of samples; by default all of them, in the order of the packs.
 
     Attributes
     ----------
     label : int, optional
         The class; -1 for samples without a label.
     name : str
-        What stands in the name; upper and lower case of ASCII count the same.
+        A part of the name; upper and lower case of ASCII count the same.
     condition : str
         As `ImageDataset.where` takes it.
     measure : str
@@ -337,16 +331,16 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a query finds.
+class QueryResult:
+    """The samples that a query finds.
 
     Attributes
     ----------
     count : int
     indices : (count,) int64 array, optional
-        The samples' numbers; None where all are found, in their order.
+        The samples' numbers; None if all are found, in their order.
     complete : bool
-        False where a search by name stopped, having found enough.
+        False if a search by name stopped, having found enough.
     """
 
     count: int
@@ -354,7 +348,7 @@ class Found:
     complete: bool = True
 
     def part(self, start: int, count: int) -> Ints:
-        """Return the numbers of some samples, from place `start` on."""
+        """Return the numbers of some samples, from position `start` on."""
         start = min(max(start, 0), self.count)
         stop = min(start + max(count, 0), self.count)
         return np.arange(start, stop) if self.indices is None else self.indices[start:stop]
@@ -370,11 +364,11 @@ class Finder:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._kept: OrderedDict[Query, Found] = OrderedDict()
+        self._kept: OrderedDict[Query, QueryResult] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, query: Query) -> Found:
-        """Return what is found; OptionError where the condition is none."""
+    def find(self, query: Query) -> QueryResult:
+        """Return what is found; OptionError if the condition is none."""
         with self._lock:
             if query in self._kept:
                 self._kept.move_to_end(query)
@@ -393,22 +387,22 @@ def measure(catalog: Catalog, name: str) -> npt.NDArray[Any]:
     return catalog.labels if name == "label" else catalog.column(name)
 
 
-def _find(catalog: Catalog, query: Query) -> Found:
+def _find(catalog: Catalog, query: Query) -> QueryResult:
     mask = _mask(catalog, query)
     complete = True
     if query.name:
         indices, complete = _named(catalog, query.name, mask)
     elif mask is None and not query.order:
-        return Found(len(catalog), None)
+        return QueryResult(len(catalog), None)
     else:
         indices = np.arange(len(catalog)) if mask is None else np.flatnonzero(mask)
     if query.order:
         indices = indices[np.argsort(_keys(catalog, query.order)[indices], kind="stable")]
-    return Found(len(indices), indices, complete)
+    return QueryResult(len(indices), indices, complete)
 
 
 def _mask(catalog: Catalog, query: Query) -> npt.NDArray[np.bool_] | None:
-    """Tell which samples meet all but the name; None where nothing else is asked for."""
+    """Tell which samples meet all but the name; None if nothing else is asked for."""
     masks: list[npt.NDArray[np.bool_]] = []
     if query.label is not None:
         masks.append(np.asarray(catalog.labels == query.label))
@@ -475,7 +469,7 @@ Checksums = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class Group:
+class DuplicateGroup:
     """Samples whose images are the same bytes.
 
     Attributes
@@ -483,7 +477,7 @@ class Group:
     indices : list of int
         The first of them.
     count : int
-        How many samples have this checksum and size.
+        Number of samples with this checksum and size.
     size : int
         Bytes of one image.
     """
@@ -495,19 +489,19 @@ class Group:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What is there more than once.
+    """Images that lie in the packs more than once.
 
     Attributes
     ----------
-    groups : list of Group
+    groups : list of DuplicateGroup
         Those that were read and compared byte by byte, the largest first.
     candidates : int
-        How many groups of samples have the same checksum and size, which is nearly certainly the same image.
+        Number of groups of samples with the same checksum and size, which is nearly certainly the same image.
     reason : str
-        Why nothing can be said; empty where it can.
+        Why nothing can be said; empty if it can.
     """
 
-    groups: list[Group]
+    groups: list[DuplicateGroup]
     candidates: int
     reason: str = ""
 
@@ -516,7 +510,7 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
     """Find images that lie in the packs more than once.
 
     All groups of one checksum and one size are counted. The images of the first groups are read and compared.
-    CorruptPackError where the file of a table was cut short.
+    CorruptPackError if the file of a table was cut short.
     """
     catalog.require_tables()
     if not all(reader.has_checksums for reader in catalog.readers):
@@ -535,14 +529,16 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
         left -= int(sizes[begin]) * len(members)
         if left < 0:
             break
-        groups += [Group(same, count, int(sizes[begin])) for same in _same_bytes(catalog, members) if len(same) > 1]
+        groups += [
+            DuplicateGroup(same, count, int(sizes[begin])) for same in _same_bytes(catalog, members) if len(same) > 1
+        ]
     return Duplicates(groups, len(several))
 
 
 def image_checksums(table: Table) -> Checksums:
     """Return the CRC-32C of each image's bytes alone, (N,) uint32, from the checksums of the samples.
 
-    What is returned for a row whose name does not lie inside of the names means nothing.
+    The number for a row whose name does not lie inside of the names means nothing.
     """
     found = np.empty(len(table), np.uint32)
     for start in range(0, len(table), _BLOCK):
@@ -593,7 +589,7 @@ def _same_bytes(catalog: Catalog, members: Ints) -> list[list[int]]:
     """Return samples in groups whose images are the same bytes; without those that cannot be read."""
     groups: dict[tuple[bytes, object], list[int]] = {}
     for index in members.tolist():
-        pack, row = catalog.place(index)
+        pack, row = catalog.locate(index)
         reader = catalog.readers[pack]
         raw = reader.manifest.codec == "raw"
         shape = (int(reader.table.height[row]), int(reader.table.width[row])) if raw else None
@@ -608,15 +604,15 @@ def _same_bytes(catalog: Catalog, members: Ints) -> list[list[int]]:
 _MOST_REASONS = 1000
 
 
-class Damage:
-    """What is damaged in packs, as far as somebody looked. Safe in many threads at once.
+class DamageLog:
+    """The damaged samples that were seen so far. Safe in many threads at once.
 
     The memory that it takes does not grow with the damage: a byte a sample, and so many reasons.
 
     Parameters
     ----------
     samples : int
-        How many there are.
+        Number of samples in the packs.
     """
 
     def __init__(self, samples: int) -> None:

@@ -1,7 +1,4 @@
-"""Histograms of what the table says: widths, heights, shapes, bytes, labels.
-
-Histograms as SVG, which needs nothing, for the page, the report and `packer info --plot`; as PNG by matplotlib.
-"""
+"""Histograms of the table: widths, heights, shapes, bytes, labels; as SVG for pages, and as PNG by matplotlib."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ Numbers = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many samples have which value.
+    """The number of samples by value.
 
     Attributes
     ----------
@@ -44,13 +41,13 @@ class Histogram:
         One of `packer._viewing.catalog.MEASURES`.
     title, unit : str
     edges : list of float
-        Where the bars begin, and the last one ends: B + 1 numbers.
+        The begin of each bar, and the end of the last: B + 1 numbers.
     counts : list of int
-        How many samples each of the B bars has.
+        Number of samples of each of the B bars.
     logarithmic : bool
         Whether the bars are equally wide in the logarithm.
     names : list of str
-        What the bars are called, where each is a class; else empty.
+        The names of the bars, if each is a class; else empty.
     """
 
     measure: str
@@ -145,7 +142,7 @@ _STYLE = (
     ".title{fill:currentColor;font-size:14px;font-weight:600}"
     "@media(prefers-color-scheme:dark){svg{color:#e6e9ef;background:#14171d}.bar{fill:#6ea0ff}}"
 )
-"""How a file of its own looks. A page says it in its own style sheet."""
+"""The style of a file of its own; a page has it in its style sheet."""
 
 
 def draw(histogram: Histogram) -> str:
@@ -202,8 +199,8 @@ def _sheet(title: str, histograms: Sequence[Histogram]) -> str:
         f"<style>{_STYLE}</style>",
         f'<text class="title" x="{_LEFT}" y="26">{_safe(title)}</text>',
     ]
-    for place, histogram in enumerate(histograms):
-        x, y = place % 2 * (_WIDTH + _GAP), _HEAD + place // 2 * (_HEIGHT + _GAP)
+    for number, histogram in enumerate(histograms):
+        x, y = number % 2 * (_WIDTH + _GAP), _HEAD + number // 2 * (_HEIGHT + _GAP)
         parts.append(f'<g transform="translate({x} {y})">{"".join(_elements(histogram))}</g>')
     return "\n".join([*parts, "</svg>\n"])
 
@@ -221,19 +218,19 @@ def _elements(histogram: Histogram) -> Iterator[str]:
         yield f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield f'<text class="label" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_short(count)}</text>'
     yield f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'
-    places = [_LEFT + (right - _LEFT) * share for share in _shares(histogram)]
+    lefts = [_LEFT + (right - _LEFT) * share for share in _shares(histogram)]
     for number, count in enumerate(histogram.counts):
         low, high = histogram.edges[number : number + 2]
         said = histogram.names[number] if histogram.names else f"{_short(low)} to {_short(high)} {histogram.unit}"
-        x, width = places[number], max(places[number + 1] - places[number] - 1, 0.6)
+        x, width = lefts[number], max(lefts[number + 1] - lefts[number] - 1, 0.6)
         height = max((bottom - _TOP) * count / top, 1.0 if count else 0.0)
         yield (
             f'<rect class="bar" x="{x:.2f}" y="{bottom - height:.2f}" width="{width:.2f}" height="{height:.2f}"'
             f' data-low="{low!r}" data-high="{high!r}"><title>{_safe(said.strip())}: {count:,}</title></rect>'
         )
-    for place in _ticks(histogram):
-        anchor = "start" if place == 0 else "end" if place == len(places) - 1 else "middle"
-        x, text = places[place], _short(histogram.edges[place])
+    for tick in _ticks(histogram):
+        anchor = "start" if tick == 0 else "end" if tick == len(lefts) - 1 else "middle"
+        x, text = lefts[tick], _short(histogram.edges[tick])
         yield f'<text class="label" x="{x:.1f}" y="{bottom + 18}" text-anchor="{anchor}">{text}</text>'
 
 
@@ -275,11 +272,11 @@ def _png(title: str, histograms: Sequence[Histogram]) -> bytes:
     figure: Any = Figure(figsize=(9.6, 0.6 + 2.4 * rows), dpi=150, layout="constrained")
     figure.suptitle(printable(title))
     axes = figure.subplots(rows, 2, squeeze=False).ravel()
-    for place, axis in enumerate(axes):
-        if place >= len(histograms):
+    for number, axis in enumerate(axes):
+        if number >= len(histograms):
             axis.set_axis_off()
             continue
-        one = histograms[place]
+        one = histograms[number]
         axis.stairs(one.counts, one.edges, fill=True, color="#2f6fde")
         axis.set_title(f"{printable(one.title)}{f', {one.unit}' if one.unit else ''}", fontsize=10, loc="left")
         axis.set_xscale("log" if one.logarithmic else "linear")

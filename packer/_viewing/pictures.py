@@ -1,8 +1,7 @@
-"""Samples as JPEGs that a page shows: small ones of many, one as it is, and its crops.
+"""Pictures of samples for a page: small JPEGs of many, one as it is, its crops, and its fields.
 
-The fields of a sample that are pixels, as pictures: masks and run lengths in colours, further images.
-
-The fields of a sample, in the form that a page draws: shapes over the image, captions, and values in words.
+Fields that are pixels become pictures (masks and run lengths in colours, further images); others become shapes over the
+image, captions, and values in words.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Picture:
     jpeg : bytes
         Empty where the sample cannot be shown.
     error : str
-        What is wrong with it; empty where nothing is.
+        Why it cannot be shown; empty if it can.
     is_damaged : bool
         Whether it is the sample that is wrong; no memory, a disk that fails and too many open files are the machine's.
     """
@@ -101,8 +100,8 @@ class Pictures:
         with self.turn:
             for share in self._catalog.shares(indices):
                 pictures = _pictures(self._decoders[share.pack], share.rows, side, SMALL_QUALITY)
-                for place, picture in zip(share.places.tolist(), pictures, strict=True):
-                    found[place] = replace(picture, index=int(indices[place]))
+                for position, picture in zip(share.positions.tolist(), pictures, strict=True):
+                    found[position] = replace(picture, index=int(indices[position]))
         return found
 
     def whole(self, index: int, side: int) -> Picture:
@@ -110,7 +109,7 @@ class Pictures:
 
         The bytes are checked and decoded as training reads them.
         """
-        pack, row = self._catalog.place(index)
+        pack, row = self._catalog.locate(index)
         with self.turn:
             (picture,) = _pictures(self._exact[pack], np.array([row]), side, _QUALITY)
         return replace(picture, index=index)
@@ -118,14 +117,14 @@ class Pictures:
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
         """Return the crops that a dataset with a seed takes of a sample, in each of several epochs.
 
-        PackerError where the sample cannot be read.
+        PackerError if the sample cannot be read.
         """
-        pack, row = self._catalog.place(index)
+        pack, row = self._catalog.locate(index)
         decoder, rows = self._exact[pack], np.full(len(epochs), row)
         crops = np.zeros(len(epochs), CROP)
         own = self._catalog.seed_of(pack, seed)
-        for place, epoch in enumerate(epochs):
-            crops[place] = decoder.choose_crops(crop, [row], epoch, own)[0]
+        for number, epoch in enumerate(epochs):
+            crops[number] = decoder.choose_crops(crop, [row], epoch, own)[0]
         with self.turn:
             images = decoder.cut(rows, crops)
         return [
@@ -152,7 +151,7 @@ def _pictures(decoder: BatchDecoder, rows: Ints, side: int, quality: int) -> lis
 def _fitting(decoder: BatchDecoder, rows: Ints, side: int) -> Crops:
     """Return crops that are whole images, made smaller where they do not fit into a square of `side` pixels.
 
-    PackerError where a size in the table is none, or the table was cut short.
+    PackerError if a size in the table is none, or the table was cut short.
     """
     decoder.reader.require_table()
     table = decoder.reader.table
@@ -219,7 +218,7 @@ def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
 
 
 def _found(catalog: Catalog, index: int, name: str) -> tuple[Reader, int, Field]:
-    pack, row = catalog.place(index)
+    pack, row = catalog.locate(index)
     reader = catalog.readers[pack]
     if name not in reader.fields:
         raise ValueError(f"there is no field {name}")
@@ -303,8 +302,8 @@ def _pixels_before(ends: Runs, rows: Ints, columns: Ints, height: int) -> Ints:
 def _coloured(numbers: Numbers) -> bytes:
     """Return a PNG in which each number but 0 has a colour of its own."""
     near = np.clip(np.nan_to_num(numbers), -_LARGEST_NUMBER, _LARGEST_NUMBER)
-    present, places = np.unique(near, return_inverse=True)
-    return encode_png(Image.fromarray(_colours(present)[places.reshape(numbers.shape)], "RGBA"))
+    present, inverse = np.unique(near, return_inverse=True)
+    return encode_png(Image.fromarray(_colours(present)[inverse.reshape(numbers.shape)], "RGBA"))
 
 
 def _colours(numbers: Numbers) -> npt.NDArray[np.uint8]:
@@ -338,9 +337,9 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
     Raises
     ------
     IndexError, CorruptPackError
-        As from `Catalog.place`.
+        As from `Catalog.locate`.
     """
-    pack, row = catalog.place(index)
+    pack, row = catalog.locate(index)
     reader = catalog.readers[pack]
     values: dict[str, Any] = {}
     left = _MOST_BYTES
@@ -360,7 +359,7 @@ class _Large(NamedTuple):
 
 
 def _value(reader: Reader, row: int, field: Field) -> Any:
-    """Return a value; an error in its place where it cannot be read."""
+    """Return a value; an error instead if it cannot be read."""
     try:
         stored = reader.value(row, field.name)
         if field.kind in PIXELS or field.kind == "bytes":
@@ -422,12 +421,12 @@ def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
     said: dict[str, Any] = {"polygons": polygons}
     if any(isinstance(one, dict) and not problem for one, problem in zip(value, problems, strict=True)):
         said["picture"] = "mask"
-    wrong = next(((place, problem) for place, problem in enumerate(problems) if problem), None)
+    wrong = next(((number, problem) for number, problem in enumerate(problems) if problem), None)
     return said if wrong is None else said | {"error": f"segmentation {wrong[0]}: {wrong[1]}"}
 
 
 def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
-    """Say why a segmentation cannot be drawn over an image of a height and a width."""
+    """Return why a segmentation cannot be drawn over an image of a height and a width."""
     problem = segmentation_problem(segmentation)
     if problem is None and isinstance(segmentation, dict) and segmentation["size"] != list(shape):
         return f"its size is {segmentation['size']}, and the image's is {list(shape)}"

@@ -1,4 +1,4 @@
-"""One page about packs that needs nothing else: no server, no request, no script. It can be mailed and kept."""
+"""A report on packs as one HTML page that needs nothing else: no server, no request, no script. It can be mailed."""
 
 from __future__ import annotations
 
@@ -159,13 +159,13 @@ def _damaged(catalog: Catalog, pictures: Pictures, shown: Ints, progress: Progre
     whole = len(catalog) <= _MOST_CHECKED
     indices = np.arange(len(catalog)) if whole else shown
 
-    def check(places: range) -> list[Picture]:
-        return [one for one in pictures.small(indices[places.start : places.stop], 16) if one.error]
+    def check(part: range) -> list[Picture]:
+        return [one for one in pictures.small(indices[part.start : part.stop], 16) if one.error]
 
     found = [one for part in over_samples(check, len(indices), progress=progress) for one in part]
     what = f"all {len(indices):,} samples" if whole else f"the {len(indices):,} samples that are shown here"
     said = f"{len(found):,} of {what} cannot be read and decoded." if found else f"No damage in {what}."
-    yield f"<h2>Damage</h2><p>{said}</p>{_more(len(found), _MOST_LISTED)}"
+    yield f"<h2>DamageLog</h2><p>{said}</p>{_more(len(found), _MOST_LISTED)}"
     if not whole:
         yield "<p><code>packer verify</code> reads every sample.</p>"
     yield _table((f"sample {one.index}: {catalog.name(one.index)}", one.error) for one in found[:_MOST_LISTED])

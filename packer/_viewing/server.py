@@ -1,18 +1,13 @@
-"""A small HTTP server for one person on one machine: bound to the loopback, with a secret in its address.
+"""A small HTTP server for one user on one machine: bound to the loopback, with a secret in its address.
 
 Every path begins with the secret. The name in the header ``Host`` must be the loopback's, so that no page of another
 name that was made to lead here can read anything. No header lets other sites read, and the page may load nothing from
-elsewhere.
+elsewhere. Other users of the machine see the arguments of a browser. So a browser is started with an address that leads
+to the page once, and only for a process of this user, which Linux tells of a connection on the loopback.
 
-Other users of the machine see with which arguments a browser is started. So it is started with an address that leads
-to the page once, and only who is this user.
-
-Whose process is at the other end of a connection on the loopback, where the system tells: Linux does.
-
-What the page asks for, and the answers: JSON, pictures, and sheets of many pictures at once.
-
-A sheet is the length of its head as a uint32, little-endian, the head in JSON, a list with an entry for each picture,
-and the pictures one after the other. An entry says under ``picture`` how many bytes its JPEG has.
+Responses are JSON, pictures, and sheets of many pictures at once. A sheet is the length of its head as a uint32,
+little-endian, the head in JSON, a list with an entry for each picture, and the pictures one after the other. An entry
+has the size of its JPEG under ``picture``.
 """
 
 from __future__ import annotations
@@ -41,13 +36,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from packer._images.jpeg_tiles import read_tiles
 from packer._images.probe import inspect
 from packer._manifest import TILED
-from packer._viewing.catalog import ORDERS, Catalog, Damage, Finder, Query, find_duplicates, legible
+from packer._viewing.catalog import ORDERS, Catalog, DamageLog, Finder, Query, find_duplicates, legible
 from packer._viewing.histograms import draw, histograms
 from packer._viewing.pictures import Picture, Pictures, annotations_of, further_image, mask_picture
 from packer.crops import RandomResizedCrop
 from packer.errors import CorruptPackError, DestinationError, ImageError, PackerError, PackError, printable
 
-__all__ = ["Answer", "Answers", "Server", "Wanted", "is_own"]
+__all__ = ["Endpoints", "Parameters", "Payload", "Server", "is_own"]
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ROOT = 0  # who may read everything, and passes connections on for others: of the Windows below a Linux, say
@@ -90,19 +85,19 @@ _MOST_LISTED = 1000
 _SECONDS_OF_CHECKING = 0.3
 _CHECKED_AT_ONCE = 16
 
-Wanted = Mapping[str, str]
+Parameters = Mapping[str, str]
 """The parameters of an address."""
 
 
-class Answer(NamedTuple):
-    """What is sent: a media type, and bytes."""
+class Payload(NamedTuple):
+    """The body of a response, and its media type."""
 
     type: str
     body: bytes
 
 
-class Answers:
-    """Answers questions about the samples of packs. Safe in many threads at once.
+class Endpoints:
+    """Endpoints questions about the samples of packs. Safe in many threads at once.
 
     Parameters
     ----------
@@ -114,8 +109,8 @@ class Answers:
         self._finder = Finder(catalog)
         self._pictures = Pictures(catalog)
         self._once = threading.Lock()
-        self._damage = Damage(len(catalog))
-        self.ways: dict[str, Callable[[Wanted], Answer]] = {
+        self._damage = DamageLog(len(catalog))
+        self.routes: dict[str, Callable[[Parameters], Payload]] = {
             "packs": self._packs,
             "found": self._found,
             "sheet": self._sheet,
@@ -129,7 +124,7 @@ class Answers:
         }
         """The answer to each question, by its name in the address."""
 
-    def _packs(self, wanted: Wanted) -> Answer:
+    def _packs(self, parameters: Parameters) -> Payload:
         catalog = self._catalog
         pairs = zip(catalog.classes, catalog.class_counts, strict=False)
         return _json(
@@ -149,17 +144,17 @@ class Answers:
             }
         )
 
-    def _found(self, wanted: Wanted) -> Answer:
-        found = self._finder.find(_query(wanted))
+    def _found(self, parameters: Parameters) -> Payload:
+        found = self._finder.find(_query(parameters))
         return _json({"count": found.count, "complete": found.complete})
 
-    def _sheet(self, wanted: Wanted) -> Answer:
-        count = min(_number(wanted, "count", 60), _MOST_PICTURES)
-        indices = self._finder.find(_query(wanted)).part(_number(wanted, "start"), count)
-        side = min(_side(wanted), math.isqrt(_MOST_PIXELS // max(len(indices), 1)))
+    def _sheet(self, parameters: Parameters) -> Payload:
+        count = min(_number(parameters, "count", 60), _MOST_PICTURES)
+        indices = self._finder.find(_query(parameters)).part(_number(parameters, "start"), count)
+        side = min(_side(parameters), math.isqrt(_MOST_PIXELS // max(len(indices), 1)))
         pictures = self._pictures.small(indices, side)
         entries = [{**self._about(one.index), "error": one.error, "picture": len(one.jpeg)} for one in pictures]
-        if wanted.get("fields"):
+        if parameters.get("fields"):
             for entry, one in zip(entries, pictures, strict=True):
                 entry["fields"] = [] if one.error else annotations_of(self._catalog, one.index)
         self._note(pictures)
@@ -173,7 +168,7 @@ class Answers:
     def _about(self, index: int) -> dict[str, Any]:
         """Return what the table says of a sample."""
         catalog = self._catalog
-        pack, row = catalog.place(index)
+        pack, row = catalog.locate(index)
         table = catalog.readers[pack].table
         return {
             "index": index,
@@ -184,9 +179,9 @@ class Answers:
             "size": int(table.size[row]),
         }
 
-    def _sample(self, wanted: Wanted) -> Answer:
-        catalog, index = self._catalog, _number(wanted, "index")
-        pack, row = catalog.place(index)
+    def _sample(self, parameters: Parameters) -> Payload:
+        catalog, index = self._catalog, _number(parameters, "index")
+        pack, row = catalog.locate(index)
         reader = catalog.readers[pack]
         crc = f"{int(reader.table.crc32c[row]):08x}" if reader.has_checksums else ""
         number = int(catalog.labels[index]) if catalog.label_type == "class" else None
@@ -204,43 +199,43 @@ class Answers:
                 self._damage.add(index, about["error"])
         return _json({**about, "fields": annotations_of(catalog, index)})
 
-    def _image(self, wanted: Wanted) -> Answer:
-        picture = self._pictures.whole(_number(wanted, "index"), _side(wanted))
+    def _image(self, parameters: Parameters) -> Payload:
+        picture = self._pictures.whole(_number(parameters, "index"), _side(parameters))
         self._note([picture])
         return _together([{"error": picture.error, "picture": len(picture.jpeg)}], [picture.jpeg])
 
-    def _field(self, wanted: Wanted) -> Answer:
-        asked = self._catalog, _number(wanted, "index"), wanted.get("name", ""), _side(wanted)
+    def _field(self, parameters: Parameters) -> Payload:
+        asked = self._catalog, _number(parameters, "index"), parameters.get("name", ""), _side(parameters)
         with self._pictures.turn:
-            if wanted.get("as") == "mask":
-                return Answer("image/png", mask_picture(*asked))
-            return Answer("image/jpeg", further_image(*asked))
+            if parameters.get("as") == "mask":
+                return Payload("image/png", mask_picture(*asked))
+            return Payload("image/jpeg", further_image(*asked))
 
-    def _crops(self, wanted: Wanted) -> Answer:
-        size, first = _number(wanted, "size", 224), _number(wanted, "epoch")
+    def _crops(self, parameters: Parameters) -> Payload:
+        size, first = _number(parameters, "size", 224), _number(parameters, "epoch")
         crop = RandomResizedCrop(
-            min(size, _LARGEST_CROP), scale=(_real(wanted, "least", 0.08), _real(wanted, "most", 1.0))
+            min(size, _LARGEST_CROP), scale=(_real(parameters, "least", 0.08), _real(parameters, "most", 1.0))
         )
-        epochs = range(first, first + min(_number(wanted, "epochs", 8), _MOST_EPOCHS))
-        cuts = self._pictures.cuts(_number(wanted, "index"), crop, _number(wanted, "seed"), epochs)
+        epochs = range(first, first + min(_number(parameters, "epochs", 8), _MOST_EPOCHS))
+        cuts = self._pictures.cuts(_number(parameters, "index"), crop, _number(parameters, "seed"), epochs)
         entries = [{**asdict(cut), "jpeg": "", "picture": len(cut.jpeg)} for cut in cuts]
         return _together(entries, [cut.jpeg for cut in cuts])
 
-    def _histograms(self, wanted: Wanted) -> Answer:
-        found = histograms(self._catalog, self._finder.find(_query(wanted)).indices)
+    def _histograms(self, parameters: Parameters) -> Payload:
+        found = histograms(self._catalog, self._finder.find(_query(parameters)).indices)
         return _json([{"measure": one.measure, "svg": draw(one)} for one in found])
 
-    def _duplicates(self, wanted: Wanted) -> Answer:
+    def _duplicates(self, parameters: Parameters) -> Payload:
         with self._once:
             return self._all_duplicates
 
     @functools.cached_property
-    def _all_duplicates(self) -> Answer:
+    def _all_duplicates(self) -> Payload:
         return _json(asdict(find_duplicates(self._catalog)))
 
-    def _check(self, wanted: Wanted) -> Answer:
+    def _check(self, parameters: Parameters) -> Payload:
         """Read and decode samples from one on, for a fraction of a second, and say how far that went."""
-        start, until = _number(wanted, "start"), time.monotonic() + _SECONDS_OF_CHECKING
+        start, until = _number(parameters, "start"), time.monotonic() + _SECONDS_OF_CHECKING
         everything = self._finder.find(Query())
         while start < len(self._catalog) and time.monotonic() < until:
             self._note(self._pictures.small(everything.part(start, _CHECKED_AT_ONCE), _SIDES[0]))
@@ -250,50 +245,50 @@ class Answers:
         return _json({"next": min(start, len(self._catalog)), "damaged": damaged, "count": count})
 
 
-def _query(wanted: Wanted) -> Query:
+def _query(parameters: Parameters) -> Query:
     """Return what is looked for, as an address says it."""
-    label = wanted.get("class", "")
+    label = parameters.get("class", "")
     return Query(
         label=int(label) if label else None,
-        name=wanted.get("name", ""),
-        condition=wanted.get("where", ""),
-        measure=wanted.get("measure", ""),
-        low=_real(wanted, "low", float("-inf")),
-        high=_real(wanted, "high", float("inf")),
-        order=wanted.get("order", ""),
+        name=parameters.get("name", ""),
+        condition=parameters.get("where", ""),
+        measure=parameters.get("measure", ""),
+        low=_real(parameters, "low", float("-inf")),
+        high=_real(parameters, "high", float("inf")),
+        order=parameters.get("order", ""),
     )
 
 
-def _number(wanted: Wanted, name: str, default: int = 0) -> int:
-    number = int(wanted.get(name) or default)
+def _number(parameters: Parameters, name: str, default: int = 0) -> int:
+    number = int(parameters.get(name) or default)
     if number < 0:
         raise ValueError(f"{name} is 0 or more, not {number}")
     return number
 
 
-def _real(wanted: Wanted, name: str, default: float) -> float:
-    return float(wanted.get(name) or default)
+def _real(parameters: Parameters, name: str, default: float) -> float:
+    return float(parameters.get(name) or default)
 
 
-def _side(wanted: Wanted) -> int:
-    return min(max(_number(wanted, "side", 256), _SIDES[0]), _SIDES[1])
+def _side(parameters: Parameters) -> int:
+    return min(max(_number(parameters, "side", 256), _SIDES[0]), _SIDES[1])
 
 
 def _tiles(data: Any) -> dict[str, int] | None:
-    """Return how the tiles of a JPEG lie; None where it has none."""
+    """Return how the tiles of a JPEG lie; None if it has none."""
     tiles = read_tiles(data)
     return None if tiles is None else tiles.grid._asdict()
 
 
-def _json(value: object) -> Answer:
+def _json(value: object) -> Payload:
     text = json.dumps(value, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
-    return Answer("application/json", text.encode("ascii"))
+    return Payload("application/json", text.encode("ascii"))
 
 
-def _together(entries: list[dict[str, Any]], pictures: list[bytes]) -> Answer:
+def _together(entries: list[dict[str, Any]], pictures: list[bytes]) -> Payload:
     """Return a sheet."""
     head = _json(entries).body
-    return Answer("application/octet-stream", b"".join([len(head).to_bytes(4, "little"), head, *pictures]))
+    return Payload("application/octet-stream", b"".join([len(head).to_bytes(4, "little"), head, *pictures]))
 
 
 _LOOPBACK = "127.0.0.1"
@@ -331,7 +326,7 @@ class Server(ThreadingHTTPServer):
     Attributes
     ----------
     address : str
-        Where the page is, with the secret.
+        The URL of the page, with the secret.
     door : str
         An address that leads to the page, once: for the arguments of a browser.
 
@@ -348,7 +343,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, catalog: Catalog, port: int = 0) -> None:
         self.secret = secrets.token_urlsafe(24)
         self._once = secrets.token_urlsafe(24)
-        self.catalog, self.ways = catalog, Answers(catalog).ways
+        self.catalog, self.routes = catalog, Endpoints(catalog).routes
         self._open: dict[Any, bool] = {}  # connections, the oldest first, and which of them have shown the secret
         self._opening = threading.Lock()
         self._changed, self._under_way, self._ends = threading.Condition(), 0, False
@@ -381,7 +376,7 @@ class Server(ThreadingHTTPServer):
             return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own. Where there are too many connections, the stranger that came first goes."""
+        """Payload in a thread of its own. Where there are too many connections, the stranger that came first goes."""
         with self._opening:
             if len(self._open) >= _MOST_CONNECTIONS:
                 oldest = next((one for one, known in self._open.items() if not known), request)
@@ -399,7 +394,7 @@ class Server(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and let another connection in."""
+        """Payload, and let another connection in."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -417,7 +412,7 @@ class Server(ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def question(self) -> Iterator[None]:
-        """Count a question that is under way; PackerError where no more are answered."""
+        """Count a question that is under way; PackerError if no more are answered."""
         with self._changed:
             if self._ends:
                 raise PackerError("the viewer ends")
@@ -437,7 +432,7 @@ class Server(ThreadingHTTPServer):
         super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of connections: a browser that is closed breaks them off."""
+        """Report no broken connection: a browser that is closed breaks them off."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -449,14 +444,14 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        """Answer, or refuse."""
+        """Payload, or refuse."""
         self._send(*self._answer())
 
     def do_HEAD(self) -> None:
-        """Answer without a body."""
+        """Payload without a body."""
         self._send(*self._answer())
 
-    def _answer(self) -> tuple[HTTPStatus, Answer]:
+    def _answer(self) -> tuple[HTTPStatus, Payload]:
         try:
             parts = urlsplit(self.path)
         except ValueError as error:
@@ -478,13 +473,13 @@ class _Handler(BaseHTTPRequestHandler):
         name, _, port = self.headers.get("Host", "").partition(":")
         return name in _HOSTS and (port.isdecimal() or not port)
 
-    def _asked(self, name: str, wanted: dict[str, str]) -> tuple[HTTPStatus, Answer]:
-        if name not in self.server.ways:
+    def _asked(self, name: str, parameters: dict[str, str]) -> tuple[HTTPStatus, Payload]:
+        if name not in self.server.routes:
             return HTTPStatus.NOT_FOUND, _said("There is no such question")
         try:
             with self.server.question():
                 self.server.catalog.require_tables()
-                return HTTPStatus.OK, self.server.ways[name](wanted)
+                return HTTPStatus.OK, self.server.routes[name](parameters)
         except IndexError as error:
             return HTTPStatus.NOT_FOUND, _said(error)
         except (ValueError, OverflowError) as error:  # OptionError too; a number that is far too large
@@ -494,7 +489,7 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as error:  # such as no memory: the page says so, and the others go on
             return HTTPStatus.INTERNAL_SERVER_ERROR, _said(f"{type(error).__name__}: {error}")
 
-    def _send(self, status: HTTPStatus, answer: Answer) -> None:
+    def _send(self, status: HTTPStatus, answer: Payload) -> None:
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)
@@ -509,7 +504,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of each request."""
+        """Log no request."""
 
 
 def _same(key: str, secret: str) -> bool:
@@ -517,15 +512,15 @@ def _same(key: str, secret: str) -> bool:
     return bool(secret) and hmac.compare_digest(key.encode(), secret.encode())
 
 
-def _said(message: object) -> Answer:
-    return Answer("application/json", json.dumps({"error": printable(message)}).encode("ascii"))
+def _said(message: object) -> Payload:
+    return Payload("application/json", json.dumps({"error": printable(message)}).encode("ascii"))
 
 
-def _page_files() -> dict[str, Answer]:
+def _page_files() -> dict[str, Payload]:
     """Return the files of the page, by name."""
     found = {}
     for file in resources.files("packer._viewing").joinpath("page").iterdir():
         suffix = os.path.splitext(file.name)[1]
         if suffix in _TYPES:
-            found[file.name] = Answer(_TYPES[suffix], file.read_bytes())
+            found[file.name] = Payload(_TYPES[suffix], file.read_bytes())
     return found

@@ -44,7 +44,7 @@ from packer._formats.foreign import (
     COPIED_FROM,
     MAX_SHARD_SIZE,
     ForeignWriter,
-    Listed,
+    ShardEntry,
     end_of,
     framing_checksum,
     one_file,
@@ -356,7 +356,7 @@ class CaffeWriter(ForeignWriter):
         super().__init__(path, MAX_SHARD_SIZE, written, contents)
         self._tree, self._count = TreeWriter(path.parent), 0
         self._images = Spool(path.parent)  # where each lies
-        self._complete: list[Listed] | None = None
+        self._complete: list[ShardEntry] | None = None
         self._resume(written)
         self._open_copies({_DATA})
 
@@ -383,13 +383,13 @@ class CaffeWriter(ForeignWriter):
         self._tree.sync()
         super().sync()
 
-    def complete(self) -> list[Listed]:
+    def complete(self) -> list[ShardEntry]:
         if self._complete is None:
             size, images = self._tree.finish(), self._images.array("<i8").reshape(-1, 2)
             images = images[np.argsort(images[:, 0], kind="stable")]  # the nodes of a leaf fill it from its end
             with PackFile(self._path, _DATA) as file:
                 framing = framing_checksum(file, [(begin, end) for begin, end in images.tolist()])
-            self._complete = [Listed(_DATA, size, framing, self._count)]
+            self._complete = [ShardEntry(_DATA, size, framing, self._count)]
         return self._complete
 
     def close(self) -> None:

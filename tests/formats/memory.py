@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from packer._formats import Format, Reader, Writer
-from packer._formats.contract import NOTHING, Contents, Placed, Places
+from packer._formats.contract import NOTHING, Contents, Locations, Placed
 from packer._formats.reader import table_from
 from packer._manifest import Manifest
 from packer._storage.packfile import MEMORY, NOWHERE
@@ -75,12 +75,12 @@ class MemoryReader(Reader):
         types = read.column_types
         return read, table_from({name: np.frombuffer(columns[name], types[name]) for name in types}, read, self.path)
 
-    def _locate(self, offset: Ints, size: Ints) -> Places:
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
         if self._blob is None:
             raise ValueError(f"{self.path}: is closed")
         blob = np.frombuffer(self._blob, np.uint8)
         inside = (offset >= 0) & (size >= 0) & (offset <= len(blob) - size)
-        return Places(np.where(inside, MEMORY, NOWHERE), blob.ctypes.data + offset, blob)
+        return Locations(np.where(inside, MEMORY, NOWHERE), blob.ctypes.data + offset, blob)
 
     def _fetch(self, offset: int, size: int) -> Buffer:
         if self._blob is None:

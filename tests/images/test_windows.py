@@ -13,7 +13,7 @@ from PIL import Image
 
 from packer._images import masks, png
 from packer._images.geometry import INTERPOLATIONS, PADDINGS, Box
-from packer._images.masks import cut_image, cut_mask, decode_mask, gather, nearest, places, smooth
+from packer._images.masks import cut_image, cut_mask, decode_mask, gather, nearest, smooth, source_pixels
 from packer._images.resize import MODES, ResizeSpec, resize
 from packer.errors import ImageError, ImageTooLargeError
 from packer.testing.samples import torchvision
@@ -77,7 +77,10 @@ def test_nearest_neighbours_are_torchs_for_thousands_of_sizes() -> None:
         line = torch.arange(side, dtype=torch.float32)[None, None, None]
         for scaled in [*range(1, 60, 7), 2 * side, 3 * side, *rng.integers(1, 3000, 12).tolist()]:
             expected = torch.nn.functional.interpolate(line, (1, scaled), mode="nearest")[0, 0, 0]
-            assert np.array_equal(places(Box.of((0, 0, 1, side), (1, scaled)))[1], expected.numpy()), (side, scaled)
+            assert np.array_equal(source_pixels(Box.of((0, 0, 1, side), (1, scaled)))[1], expected.numpy()), (
+                side,
+                scaled,
+            )
 
 
 @pytest.mark.usefixtures("compiled")

@@ -26,7 +26,7 @@ from packer._cli import EXIT_STATUS
 from packer._cli.measure import _table
 from packer._conversion.convert import convert
 from packer._measuring.bench import RECIPES, _up_to, ways
-from packer._measuring.loaders import SIDES, Reading, Steps, read_recipe, steps_of
+from packer._measuring.loaders import SIDES, RecipeSteps, RepeatedEpochs, read_recipe, steps_of
 from packer._measuring.plot import _drawn, plot
 from packer._sources import imagefolder_source
 from packer.testing.samples import draw_imagefolder
@@ -75,7 +75,7 @@ def _as_it_was() -> Iterator[None]:
 )
 def test_every_way_reads_the_same_samples_again_and_again(root: Path, name: str, way: str) -> None:
     try:
-        reading = Reading(way, str(root / name), 4, 12, str(root / "mine.py"))
+        reading = RepeatedEpochs(way, str(root / name), 4, 12, str(root / "mine.py"))
     except ImportError:
         pytest.skip("torchvision is not installed")
     if way != "recipe":
@@ -164,7 +164,7 @@ def test_why_nothing_could_be_measured_is_said_once(root: Path, tmp_path: Path) 
 def test_a_tree_or_a_pack_without_images_is_named_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packer._measuring.bench._started", None)
+    monkeypatch.setattr("packer._measuring.bench._start", None)
     (tmp_path / "tree" / "a").mkdir(parents=True)
     with pytest.raises(SourceError, match="tree: no images"):
         bench(tmp_path / "tree")
@@ -238,7 +238,7 @@ def test_a_recipe_that_has_a_name_is_measured_step_by_step(root: Path) -> None:
 def test_every_step_of_a_recipe_reads_by_both_sides(root: Path, recipe: str) -> None:
     pytest.importorskip("packer.testing.samples").torchvision()
     for side in SIDES:
-        steps = Steps(side, str(root / "pack.lmdb"), 4, 12, recipe)
+        steps = RecipeSteps(side, str(root / "pack.lmdb"), 4, 12, recipe)
         assert steps.describe()[0] == 12
         for step in (0, len(steps_of(recipe)) - 1):
             images, _ = steps.read(0 if side == "torchvision" else 1, 0.0, step)

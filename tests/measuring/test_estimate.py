@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from PIL import Image
 
 import packer
 from packer._measuring.estimate import command_of, estimate_request, requested, try_alternatives
-from packer._measuring.machine import Load
-from packer._measuring.trials import Duration, Interval, Population, Trials, _load, run_trials
+from packer._measuring.harness import Load, TimeLimit
+from packer._measuring.trials import ConversionTime, Interval, Population, Trials, _load, run_trials
 from packer._storage.system import available_cpus
 from packer.errors import DestinationError, OptionError, SourceError
 from packer.testing.samples import draw_photo
@@ -110,10 +111,10 @@ def test_the_size_is_that_of_the_conversion(photos: Path, tmp_path: Path, option
 def _tried(photos: Path, directory: Path, *, until: float, ends: float, wanted: int) -> Trials:
     """Run trials that may take so many seconds from now."""
     request = requested(photos, directory / "out.lmdb", {"resize": 48})
-    source, now = request.open(request.dst, None), time.monotonic()
+    source = request.open(request.dst, None)
     population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
-    limits = {"until": now + until, "ends": now + ends, "wanted": wanted}
-    return run_trials(request, source, population, directory, **limits, show=lambda *what: None, what="")
+    limits: dict[str, Any] = {"until": TimeLimit(until), "ends": TimeLimit(ends), "wanted": wanted}
+    return run_trials(request, source, population, directory, **limits, show=lambda *shown: None, subject="")
 
 
 def test_as_many_images_as_are_wanted_are_tried_unless_the_time_is_over(photos: Path, tmp_path: Path) -> None:
@@ -288,10 +289,9 @@ def test_what_was_loaded_already_counts_for_whoever_needs_it(photos: Path, tmp_p
     request = requested(photos, tmp_path / "x.lmdb", {"resize": 48, "tiles": True})
     source = request.open(request.dst, None)
     population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
-    how = {"directory": tmp_path, "show": lambda *what: None}
-    ends = time.monotonic() + 10
-    known: dict[str, Any] = {"ends": ends, "before": 0.0, "first": 1000.0, "to_8_bit": None}
-    tried, _ = try_alternatives(request, source, population, **known, how=how)
+    run = partial(run_trials, source=source, population=population, directory=tmp_path, show=lambda *shown: None)
+    known: dict[str, Any] = {"ends": TimeLimit(10), "before": 0.0, "first": 1000.0, "to_8_bit": None}
+    tried, _ = try_alternatives(request, run, **known)
     seconds = {other.options: other.seconds.value for other in tried}
     assert seconds["--codec keep"] < 1000 < seconds["--tiles"]
 
@@ -350,5 +350,5 @@ def test_nothing_is_left_of_an_estimate_that_was_killed(photos: Path, tmp_path: 
 
 
 def test_what_is_spent_once_is_as_uncertain_as_the_work() -> None:
-    seconds = Duration(1.0, 2.0, Interval.around(4.0, 1.0)).on(2, before=5.0)
+    seconds = ConversionTime(1.0, 2.0, Interval.around(4.0, 1.0)).on(2, before=5.0)
     assert (seconds.value, seconds.low, seconds.high) == (10.0, 7.5, 12.5)

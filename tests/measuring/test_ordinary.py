@@ -17,9 +17,10 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset, random_split
 
 import packer
-from packer._measuring.diagnosis import Findings, _packing
-from packer._measuring.loader_stages import Packed, Seen, Stages, fewer_workers, see
-from packer._measuring.timing import Cost, Timings
+from packer._measuring.diagnosis import ProfileFindings, _packing
+from packer._measuring.harness import Cost
+from packer._measuring.loader_stages import LoaderInfo, PackedCost, Stages, fewer_workers, inspect_loader
+from packer._measuring.timing import Timings
 from tests.measuring import loaders
 from tests.measuring.test_profile import _two_processors, drawn, looped  # noqa: F401
 
@@ -122,11 +123,11 @@ def test_a_part_of_a_pack_is_a_pack(drawn: Path) -> None:  # noqa: F811
     train, _ = random_split(pack, [48, 16])
     row = ConcatDataset([Subset(train, range(24)), pack])
     for loader in (DataLoader(train, 8), DataLoader(row, 8), packer.Loader(row, 8, threads=1)):
-        assert see(loader).of_packer
+        assert inspect_loader(loader).of_packer
         report = looped(loader, steps=3).report()
         assert "this is a pack already, and packing will not help you" in str(report), report
         assert "was not measured" not in str(report)
-    assert not see(DataLoader(ConcatDataset([pack, TensorDataset(torch.zeros(3))]))).of_packer
+    assert not inspect_loader(DataLoader(ConcatDataset([pack, TensorDataset(torch.zeros(3))]))).of_packer
 
 
 def test_parts_of_trees_in_a_row_are_packed_as_one_tree(drawn: Path) -> None:  # noqa: F811
@@ -164,14 +165,14 @@ def test_numbers_of_workers_are_compared_within_their_time() -> None:
             return index
 
     made = multiprocessing.Value("i", 0)
-    seen = see(DataLoader(Counted(0.0), 32, num_workers=8))
+    seen = inspect_loader(DataLoader(Counted(0.0), 32, num_workers=8))
     assert fewer_workers(seen, 2, 100, sample=0.02, seconds=1.0) > 0
     assert 16 <= made.value <= 4 * 50, "for a second, of which each pass has a half, on two processors"
 
 
 @forks
 def test_fewer_workers_gain_nothing_where_the_step_takes_longest() -> None:
-    seen = see(DataLoader(Remote(0.0), 1, num_workers=8))
+    seen = inspect_loader(DataLoader(Remote(0.0), 1, num_workers=8))
     assert fewer_workers(seen, 2, 64, sample=0.001, seconds=0.5, step=10.0) == pytest.approx(1, abs=0.01)
 
 
@@ -185,9 +186,10 @@ def test_what_stages_do_not_explain_is_not_promised_to_go_with_packing(
     timings = Timings()
     timings.waits.extend([waited] * 20)
     timings.works.extend([0.0] * 20)
-    found = Findings(timings=timings, seen=Seen(loader=None, kind="DataLoader", workers=1), waiting=1.0, error=0.0)
+    info = LoaderInfo(loader=None, kind="DataLoader", workers=1)
+    found = ProfileFindings(timings=timings, info=info, waiting=1.0, error=0.0)
     found.stages = Stages(costs={"decoding": Cost(0.01)}, samples=8, others=others)
-    assert least <= _packing(found, Packed("", Cost(0.0025), 8)) <= most
+    assert least <= _packing(found, PackedCost("", Cost(0.0025), 8)) <= most
 
 
 def test_a_path_is_no_loader_within_a_loader() -> None:
@@ -197,4 +199,4 @@ def test_a_path_is_no_loader_within_a_loader() -> None:
         def __iter__(self) -> Iterator[int]:
             return iter(range(3))
 
-    assert see(FromPath()).kind == "FromPath"
+    assert inspect_loader(FromPath()).kind == "FromPath"

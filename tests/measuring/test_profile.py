@@ -22,8 +22,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchvision import transforms
 
 import packer
-from packer._measuring.loader_stages import measure_stages, see
-from packer._measuring.timing import Timings, moment, since
+from packer._measuring.harness import moment, since
+from packer._measuring.loader_stages import inspect_loader, measure_stages
+from packer._measuring.timing import Timings
 from tests.measuring import loaders
 from tests.measuring.loaders import LOADERS
 
@@ -290,7 +291,7 @@ def test_stages_of_a_persons_own_dataset_are_seen(drawn: Path) -> None:
 
 def test_stages_add_up_to_what_an_item_takes(drawn: Path) -> None:
     """Compared with the clock of the process."""
-    seen = see(DataLoader(loaders.folder(drawn, "ordinary", transform=loaders.training()), 8))
+    seen = inspect_loader(DataLoader(loaders.folder(drawn, "ordinary", transform=loaders.training()), 8))
     stages = measure_stages(seen, 0.5)
     images = seen.dataset
     begin = time.process_time()
@@ -305,8 +306,8 @@ def test_stages_add_up_to_what_an_item_takes(drawn: Path) -> None:
 def test_a_loader_in_wrappers_is_found(drawn: Path) -> None:
     pack = loaders.packed(drawn, "small", crop=packer.RandomResizedCrop(32))
     loader = packer.Loader(pack, 8, threads=2, seed=0)
-    assert see(packer.BackgroundPrefetcher(loader)).loader is loader
-    assert see(packer.profile(loader)).loader is loader
+    assert inspect_loader(packer.BackgroundPrefetcher(loader)).loader is loader
+    assert inspect_loader(packer.profile(loader)).loader is loader
     report = looped(loader).report()
     assert set(report.stages) <= {"reading", "decoding"}
     assert "this is a pack already" in str(report) or not report.stages
@@ -315,11 +316,11 @@ def test_a_loader_in_wrappers_is_found(drawn: Path) -> None:
 def test_threads_of_packers_dataloader_hand_nothing_over(drawn: Path) -> None:
     transform = transforms.Compose([transforms.RandomResizedCrop(32), transforms.ToTensor()])
     pack = loaders.packed(drawn, "small", transform=transform, fuse=True)
-    seen = see(packer.DataLoader(pack, 8, num_workers=2))
+    seen = inspect_loader(packer.DataLoader(pack, 8, num_workers=2))
     assert (seen.kind, seen.workers, seen.burst, seen.threaded, seen.apart) == ("packer.DataLoader", 2, 1, True, False)
     report = looped(packer.DataLoader(pack, 8, num_workers=2)).report()
     assert set(report.stages) <= {"reading", "decoding"}
-    assert see(packer.DataLoader([(0, 1)] * 8, 4, num_workers=2)).kind == "DataLoader"
+    assert inspect_loader(packer.DataLoader([(0, 1)] * 8, 4, num_workers=2)).kind == "DataLoader"
 
 
 def test_sleeping_is_waiting_and_neighbours_are_not() -> None:
@@ -377,7 +378,7 @@ def test_the_share_of_waiting_is_a_ratio_with_its_error() -> None:
 def test_copies_to_a_gpu_are_a_stage_where_the_training_uses_one(drawn: Path) -> None:
     images = loaders.folder(drawn, "small", transform=loaders.training())
     torch.zeros(1, device="cuda")
-    stages = measure_stages(see(DataLoader(images, 8)), 0.5)
+    stages = measure_stages(inspect_loader(DataLoader(images, 8)), 0.5)
     assert 0 < stages.costs["transfer"].total < stages.total.total
     pack = loaders.packed(drawn, "small", crop=packer.RandomResizedCrop(32))
     report = looped(packer.Loader(pack, 8, threads=2, seed=0, device="cuda")).report()
@@ -397,7 +398,7 @@ def test_a_gpu_that_is_busy_does_not_wait() -> None:
             for _ in range(kernels):
                 work @ work
         report = profiled.report()
-        torch.cuda.synchronize()  # what the last step queued is not the next pass's
+        torch.cuda.synchronize()  # kernels of the last step would run in the next pass
         return report
 
     pass_with(1)

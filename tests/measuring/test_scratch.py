@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from packer._measuring.disk import scratch_directory
+from packer._measuring.harness import scratch_directory
 
 FORKED = """
 import os, signal, sys, time
 from pathlib import Path
-from packer._measuring.disk import scratch_directory
+from packer._measuring.harness import scratch_directory
 
 with scratch_directory("test", Path(sys.argv[1])):
     child = os.fork()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from packer._measuring.bench import Side, in_turn, ratio, relative_spread
+from packer._measuring.harness import ChildProcess, ratio, relative_spread, rounds
 from tests.measuring.objects import Reader
 
 
 def test_a_side_is_measured_and_says_why_it_cannot_be_any_more() -> None:
-    side = Side(Reader)
+    side = ChildProcess(Reader)
     images, measured = side.measure("read", 0.05)
     assert (images, side.note, side.reason) == (30, "as asked", None)
     assert 0 < measured.rate <= 600
@@ -30,7 +30,7 @@ def test_a_side_is_measured_and_says_why_it_cannot_be_any_more() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_ctrl_c_does_not_reach_a_side_not_even_while_it_imports() -> None:
-    side = Side(Reader)
+    side = ChildProcess(Reader)
     blocked = Path(f"/proc/{side._process.pid}/status").read_text("ascii").partition("SigBlk:")[2].split()[0]
     assert int(blocked, 16) >> signal.SIGINT - 1 & 1
     side.close()
@@ -42,7 +42,7 @@ def test_others_take_a_share_of_the_cpus_however_few_are_granted(monkeypatch: py
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "1")
     line = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(line) for _ in os.sched_getaffinity(0)]
-    side = Side(Reader)
+    side = ChildProcess(Reader)
     try:
         _, measured = side.measure("read", 0.3)
     finally:
@@ -63,7 +63,7 @@ def test_others_take_a_share_of_the_cpus_however_few_are_granted(monkeypatch: py
     ],
 )
 def test_a_side_that_cannot_be_made_or_dies_says_so(how: str, method: str, reason: str) -> None:
-    side = Side(Reader, how)
+    side = ChildProcess(Reader, how)
     assert side.call(method) is None
     assert side.call("read", 0.0) is None
     assert side.reason == reason
@@ -71,7 +71,7 @@ def test_a_side_that_cannot_be_made_or_dies_says_so(how: str, method: str, reaso
 
 
 def test_each_round_begins_with_another_side() -> None:
-    assert [in_turn(3, number) for number in range(4)] == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
+    assert list(rounds(3, 4)) == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
 
 
 def test_a_ratio_is_that_within_the_rounds() -> None:

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import random
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from packer._cli import EXIT_STATUS
 from packer._conversion.convert import convert
 from packer._loader.autotune import thread_counts
 from packer._measuring import tune as module
+from packer._measuring.harness import TimeLimit
 from packer._sources import imagefolder_source
 from packer._storage.system import available_cpus
 from packer.crops import CenterCrop
@@ -78,7 +78,7 @@ def test_too_little_time_takes_what_is_faster_beyond_doubt_and_says_so(pack: Pat
     candidates = [LoaderSettings(threads) for threads in (1, 2, 3, 4)]
     for third, enough, taken in ((1.0, 0.0, 3), (1.15, 0.0, 2), (1.0, 3.0, 1)):
         measured = dict(zip(candidates, ([2.0], [1.2, 1.2], [third]), strict=False))
-        search = module._Search(None, 4, enough, 0.0, 1.0, None, measured)
+        search = module._Search(None, 4, enough, TimeLimit(1.0), measured)
         assert search._guessed(candidates, LoaderSettings(2)) == LoaderSettings(taken)
         assert search.untried == [LoaderSettings(4)]
     found = tune(pack, 4, seconds=0.05)
@@ -131,7 +131,7 @@ def test_a_pack_that_was_opened_to_be_measured_is_closed(pack: Path) -> None:
 
 def test_processes_of_settings_that_were_not_taken_end(pack: Path) -> None:
     dataset = open_dataset(pack, crop=CenterCrop(16))
-    search = module._Search(dataset, 4, 0.0, time.monotonic(), 60.0, None)
+    search = module._Search(dataset, 4, 0.0, TimeLimit(60.0))
     try:
         search.measured(LoaderSettings(1, 1))
         assert multiprocessing.active_children()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from packer._storage.remote import blocks, client
 from packer._storage.remote.place import RemoteFile
-from packer._storage.remote.urls import Settings
+from packer._storage.remote.urls import RemoteSettings
 from tests.storage.remote.objects import ObjectServer, serving
 
 __all__ = ["KINDS", "many"]
@@ -97,7 +97,7 @@ def _read(url: str, data: bytes, directory: Path, bound: int) -> None:
     """Read all as a new process does, and compare."""
     blocks._opened.clear()
     client._state.memory = client.Memory(client.default_limit())
-    file = RemoteFile(url, settings=Settings(str(directory / "cache"), bound, 20.0))
+    file = RemoteFile(url, settings=RemoteSettings(str(directory / "cache"), bound, 20.0))
     begin, size = _TABLE
     table = bytes(file.array(begin, size, "u1"))
     parts = [file.read(at, min(_STEP, len(data) - at)) for at in range(0, len(data), _STEP)]

@@ -212,7 +212,7 @@ def test_two_caches_of_one_object_in_one_process(
         assert [bytes(dataset[row][0]) for row in rows] == expected
         assert len(served.server.asked) == asked, "what was read once is kept"
     for place in filter(None, places):
-        assert sum(one.size for one in cache.kept(str(place))) > 0.9 * stored
+        assert sum(one.size for one in cache.cached_objects(str(place))) > 0.9 * stored
 
 
 def test_what_is_chosen_for_a_later_dataset_changes_no_earlier_one(
@@ -220,14 +220,14 @@ def test_what_is_chosen_for_a_later_dataset_changes_no_earlier_one(
 ) -> None:
     places = [tmp_path / name for name in "ab"]
     first, _ = (open_dataset(served.url(photo_packs[1]), output="bytes", cache_dir=place) for place in places)
-    begun = sum(one.size for one in cache.kept(str(places[1])))
+    begun = sum(one.size for one in cache.cached_objects(str(places[1])))
     copy = pickle.loads(pickle.dumps(first))
     copy.__getitems__(range(0, len(copy), 2))
     first.__getitems__(range(1, len(first), 2))
-    assert sum(one.size for one in cache.kept(str(places[1]))) == begun
+    assert sum(one.size for one in cache.cached_objects(str(places[1]))) == begun
     samples, first_bytes = sum(len(data) for data, _ in first), 64 << 10  # which come with the version, to memory
-    assert sum(one.size for one in cache.kept(str(places[0]))) > samples - first_bytes
-    shard = next(one for one in cache.kept(str(places[0])) if one.object_size > samples)
+    assert sum(one.size for one in cache.cached_objects(str(places[0]))) > samples - first_bytes
+    shard = next(one for one in cache.cached_objects(str(places[0])) if one.object_size > samples)
     stretch = Stretch(shard.directory, 0, shard.object_size)
     assert stretch.lacking(first_bytes // BLOCK, -(-samples // BLOCK)) == [], "a block is handed out once it is kept"
     asked = len(served.server.asked)

@@ -43,15 +43,15 @@ dataset = packer.open_dataset(url, output="numpy", cache_dir="")
 found = {"fetched": dataset[0][0].shape}
 if "upload" in sys.argv:
     from packer._storage.remote.obstore import PuttingStore
-    from packer._storage.remote.urls import Settings
+    from packer._storage.remote.urls import RemoteSettings
 
-    found["uploaded"] = PuttingStore("s3", "bucket", Settings.of()).find("nothing")
+    found["uploaded"] = PuttingStore("s3", "bucket", RemoteSettings.of()).find("nothing")
 if "processes" in sys.argv:
-    from packer._measuring.bench import Side
+    from packer._measuring.harness import ChildProcess
 
     with packer.Loader(packer.open_dataset(url, crop=packer.CenterCrop(8), cache_dir=""), 2, processes=1) as loader:
         found["loaded"] = [images.shape[0] for images, _ in loader]
-    side = Side(json.JSONDecoder)
+    side = ChildProcess(json.JSONDecoder)
     found["measured"] = side.call("decode", "[1]")
     side.close()
 print(json.dumps(found))

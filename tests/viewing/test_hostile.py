@@ -21,10 +21,10 @@ from packer._fields import Field, Stored
 from packer._fields.coco import mask_of, runs_of
 from packer._table import Sample
 from packer._viewing import catalog as duplicates
-from packer._viewing.catalog import Catalog, Damage, open_catalog
+from packer._viewing.catalog import Catalog, DamageLog, open_catalog
 from packer._viewing.pictures import Pictures, annotations_of, further_image, mask_picture
 from packer._viewing.report import write_report
-from packer._viewing.server import Answers
+from packer._viewing.server import Endpoints
 from tests.making import write_pack
 
 
@@ -198,10 +198,10 @@ def test_values_and_names_are_not_sent_whole_however_large_they_are(tmp_path: Pa
     assert max(map(len, said["boxes"]["labels"])) < 1100
     assert np.abs(said["boxes"]["boxes"]).max() <= 1e7
     assert said["text"]["text"].endswith(f"({length:,} characters)")
-    ways = Answers(catalog).ways
-    assert len(ways["packs"]({}).body) < 10_000
-    assert len(ways["sheet"]({}).body) < 10_000
-    assert b"cat\\\\x00\\\\u202egpj" in ways["sheet"]({}).body
+    routes = Endpoints(catalog).routes
+    assert len(routes["packs"]({}).body) < 10_000
+    assert len(routes["sheet"]({}).body) < 10_000
+    assert b"cat\\\\x00\\\\u202egpj" in routes["sheet"]({}).body
     assert len(json.dumps(said)) < 3_000_000
     assert write_report(catalog, tmp_path / "report.html") < 50_000
 
@@ -216,7 +216,7 @@ def test_a_table_that_is_cut_short_is_an_error_of_the_report_and_of_each_picture
     pictures = Pictures(catalog)
     os.truncate(cut, 0)
     assert ["became shorter" in one.error for one in pictures.small(np.arange(3), 16)] == [True] * 3
-    ways: list[Callable[[], object]] = [
+    routes: list[Callable[[], object]] = [
         lambda: pictures.whole(1, 64),
         lambda: catalog.name(1),
         lambda: catalog.label(1),
@@ -225,7 +225,7 @@ def test_a_table_that_is_cut_short_is_an_error_of_the_report_and_of_each_picture
         lambda: duplicates.find_duplicates(catalog),
         lambda: write_report(catalog, tmp_path / "report.html"),
     ]
-    for way in ways:
+    for way in routes:
         with pytest.raises(packer.CorruptPackError, match="became shorter"):
             way()
     catalog.close()
@@ -255,7 +255,7 @@ def test_an_image_that_does_not_fit_into_memory_hides_no_other(tmp_path: Path) -
 
 
 def test_damage_is_counted_once_and_only_the_first_reasons_are_kept() -> None:
-    damage = Damage(5000)
+    damage = DamageLog(5000)
     for _ in range(2):
         for index in reversed(range(5000)):
             damage.add(index, f"reason {index}")

@@ -1,7 +1,7 @@
 """Images read, decoded, resized and padded in C, without Python's lock: see packer/_images/native.
 
-packer's own decoder knows nearly all JPEGs, and gives libjpeg-turbo's pixels, and of CMYK those that Pillow makes of
-these; and PNGs, of which it gives Pillow's. It decodes no more than the window depends on: it skips tiles that are not
+packer's own decoder knows nearly all JPEGs, and gives libjpeg-turbo's pixels, and Pillow's conversion of them for CMYK;
+and PNGs, of which it gives Pillow's pixels. It decodes no more than the window depends on: it skips tiles that are not
 touched, and ends below the rectangle. Unusual and damaged images are left to other decoders.
 """
 
@@ -48,7 +48,7 @@ crop, and Pillow takes 2.5 times as long for a PNG."""
 
 WHOLE_JPEGS = bool(VECTORS)
 """Whether packer's C is the fastest way to whole sequential JPEGs as well: there are AVX2 or NEON, which it uses.
-libjpeg-turbo knows more kinds of vectors, and leaves out more where there are none: measured on x86-64 without AVX2, it
+libjpeg-turbo knows more kinds of vectors, and leaves out more if there are none: measured on x86-64 without AVX2, it
 takes 0.65 of the time, and on 64-bit RISC-V 0.5 of the instructions."""
 
 WRITES_JPEGS = VECTORS in ("AVX2", "AVX-512")
@@ -61,14 +61,14 @@ of (out_height, out_width, 3) uint8, or of as many numbers where levels become t
 
 
 class CodedNumbers(NamedTuple):
-    """What `packer._images.numbers.Numbers` says, for C.
+    """`packer._images.numbers.Numbers`, for C.
 
     Attributes
     ----------
     constants : contiguous float32 array
         A factor of levels; what is taken off, and divided by, for each colour; and the shares of a mixture, if any.
     type : int
-        The place in `packer._images.numbers.TYPES`.
+        The index in `packer._images.numbers.TYPES`.
     planes : bool
     """
 
@@ -139,11 +139,11 @@ def decode_into(
     tasks : (N,) array of TASK
         Addresses in them are believed.
     operations : (N, M) array of OPERATION, optional
-        What is done to each result, one after the other.
+        The operations on each result, one after the other.
     table : (3, 256) float32 array, optional
         The number that each level of red, green and blue becomes.
     numbers : CodedNumbers, optional
-        What the levels become, where there is no table.
+        The function of the levels, if there is no table.
 
     Returns
     -------
@@ -218,12 +218,12 @@ def decode(
     scaled : (height, width), optional
         The size that the image is resized to, anti-aliased and bilinear; by default it is not resized.
     out : contiguous (height, width, 3) uint8 array, optional
-        Where the pixels go.
+        The output for the pixels.
 
     Returns
     -------
     (height, width, 3) uint8 array or None
-        RGB. None where the image is left to other decoders.
+        RGB. None if the image is left to other decoders.
     """
     if out is None:
         out = np.empty((*(scaled or (height, width)), 3), np.uint8)
@@ -244,7 +244,7 @@ def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:
     Returns
     -------
     (height, width, 1) uint8 array or None
-        None where the image is left to other decoders; also an image in colour.
+        None if the image is left to other decoders; also an image in colour.
     """
     out = np.empty((height, width, 1), np.uint8)
     return out if _native.decode_grey(bytes(data), height, width, out.ctypes.data) else None
@@ -288,7 +288,7 @@ def resize(pixels: Pixels, box: Box, address: int) -> bool:
     Returns
     -------
     bool
-        Whether the window was written. False where a side has more than 2**20 pixels.
+        Whether the window was written. False if a side has more than 2**20 pixels.
 
     Raises
     ------
@@ -321,7 +321,7 @@ def look_up(
     planes : bool
         Whether the numbers of one colour lie together in memory, or those of a pixel.
     out : contiguous (3, height, width) or (N, 3, height, width) float32 array, optional
-        Where the numbers are written, colour by colour.
+        The output for the numbers, colour by colour.
 
     Returns
     -------

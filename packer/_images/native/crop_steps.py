@@ -1,4 +1,4 @@
-"""Crops and operations chosen in C, and the random numbers that they are chosen by, without Python's lock."""
+"""Crops and operations chosen in C, with the random numbers that they are drawn from, without Python's lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = (
     *("resized", "resized by side", "center cut", "random cut", "random resized cut", "mirrored", "padded"),
     "random cut of v1",
 )
-"""What a step can do; `STEP` has the place in this tuple. The classes in packer.crops say what each is."""
+"""The kinds of steps; `STEP` has the index in this tuple. The classes in packer.crops document each."""
 
 STEP = np.dtype(
     [
@@ -31,7 +31,7 @@ STEP = np.dtype(
 """One step of a rule.
 
 ``kind``, ``randoms``, ``chosen``
-    A place in `KINDS`; how many random numbers an image needs, and how many are chosen by them.
+    An index into `KINDS`; how many random numbers an image needs, and how many are chosen by them.
 ``height``, ``width``, ``interpolation``, ``padding``, ``fill``
     Size and kind of the result, as in `packer._images.geometry.CROP`. The height of "resized by side" is that of
     the shorter side; height and width of "padded" are those that a smaller result gets.
@@ -44,7 +44,7 @@ STEP = np.dtype(
 """
 
 RULES = ("of table", "erasing")
-"""What a rule for operations can do; `RULE` has the place in this tuple. Each decides on one operation."""
+"""The kinds of rules for operations; `RULE` has the index in this tuple. Each decides on one operation."""
 
 ANY = -1
 """The strength of an operation, where a random number decides on it."""
@@ -58,7 +58,7 @@ RULE = np.dtype(
 """One rule of `decide`.
 
 ``kind``, ``randoms``
-    A place in `RULES`; how many random numbers an image needs.
+    An index into `RULES`; how many random numbers an image needs.
 ``table``, ``operations``, ``strengths``, ``strength``
     "of table" has them: the address of an (operations, strengths, 2) array of `OPERATION`, of both signs; and the place
     of the strength, or `ANY`.
@@ -109,7 +109,7 @@ def choose(
     Returns
     -------
     (N,) array of CROP, or None
-        None where an image is too small for a step, too large, or empty: Python chooses, and says so.
+        None if an image is too small for a step, too large, or empty: Python chooses, and says so.
     """
     crops = np.empty(len(heights), CROP)
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
@@ -133,9 +133,9 @@ def choose_drawn(  # noqa: PLR0917
         What each of the next L numbers of a generator is if it is of a kind: of 32 bits; and then what each "random
         resized cut" draws, a share of the area and a ratio, and each "mirrored", a number in [0, 1).
     crops : (N,) array of CROP
-        Where the crops are written.
+        The output for the crops.
     done : int
-        How many images have their crop already.
+        Number of images that have their crop already.
 
     Returns
     -------
@@ -146,8 +146,8 @@ def choose_drawn(  # noqa: PLR0917
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
     counts = np.array([done, 0])
     sizes = heights.ctypes.data, widths.ctypes.data, len(heights)
-    places = numbers.ctypes.data, numbers.shape[1], counts.ctypes.data, crops.ctypes.data
-    if not _native.choose_drawn(steps.ctypes.data, len(steps), *sizes, *places):
+    draws = numbers.ctypes.data, numbers.shape[1], counts.ctypes.data, crops.ctypes.data
+    if not _native.choose_drawn(steps.ctypes.data, len(steps), *sizes, *draws):
         return None
     images, used = counts.tolist()
     return images, used
@@ -168,8 +168,8 @@ def decide(rules: npt.NDArray[Any], height: int, width: int, numbers: npt.NDArra
     """
     made = np.empty((len(numbers), len(rules)), OPERATION)
     numbers, stride = _rows(numbers)
-    place = numbers.ctypes.data, stride
-    _native.decide(rules.ctypes.data, len(rules), height, width, len(numbers), *place, made.ctypes.data)
+    draws = numbers.ctypes.data, stride
+    _native.decide(rules.ctypes.data, len(rules), height, width, len(numbers), *draws, made.ctypes.data)
     return made
 
 

@@ -167,7 +167,7 @@ The fields of `LOCATION`
 ``findings``
     Bits of `FINDINGS`.
 ``seen``
-    0 where nothing was found: the image is not there, or so unusual that `inspect` decides what it is.
+    0 if nothing was found: the image is not there, or so unusual that `inspect` decides what it is.
 """
 
 if _native is not None and SURVEY.names != tuple(_native.SURVEY_FIELDS.split()):

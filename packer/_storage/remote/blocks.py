@@ -1,4 +1,4 @@
-"""The blocks of a version of an object, as the process that reads has them: from the cache, compared with checksums."""
+"""The blocks of a version of an object, in the process that reads: from the cache, compared with their checksums."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from packer._storage.remote import client, client as fetcherprocess
-from packer._storage.remote.cache import BLOCK, DATA_AT, STRETCH, Home, Stretch, own, prepare, touch
+from packer._storage.remote import client
+from packer._storage.remote.cache import BLOCK, DATA_AT, STRETCH, Home, Stretch, prepare, touch, trusted_cache
 from packer._storage.remote.client import SMALL, Message, Version
-from packer._storage.remote.urls import Settings, identity, shown
+from packer._storage.remote.urls import RemoteSettings, identity, shown
 from packer.errors import RemoteError
 
 __all__ = ["Blocks"]
@@ -38,7 +38,7 @@ class _Opened:
 _opened: dict[tuple[str, int], _Opened] = {}  # by directory and number; without a lock, which a fork may leave locked
 
 
-class _Order:
+class _FetchOrder:
     """Blocks of one object that are fetched by one order, which threads may wait for.
 
     Parameters
@@ -55,7 +55,7 @@ class _Order:
     hastened : list of int
         Those that another order has, which was not urgent.
     failures : dict
-        What the fetcher said of blocks that failed.
+        The fetcher's messages about blocks that failed.
     came : threading.Condition
         Notified when some came or failed.
     """
@@ -74,9 +74,9 @@ class _Due:
     def __init__(self) -> None:
         self.sending = threading.Lock()  # orders are given in the turn in which they were remembered
         self.lock = threading.Lock()
-        self.orders: dict[tuple[str, int], _Order] = {}
+        self.orders: dict[tuple[str, int], _FetchOrder] = {}
 
-    def heard(self, order: _Order, answer: fetcherprocess.Answer) -> None:
+    def heard(self, order: _FetchOrder, answer: client.Reply) -> None:
         """Take an answer to an order: some of its blocks came or failed, or all that are left of it did."""
         message, _ = answer
         failed, more = "failed" in message, "more" in message
@@ -94,7 +94,7 @@ class _Due:
             for one in changed:
                 one.came.notify_all()
 
-    def wait(self, orders: Mapping[int, _Order]) -> Message | None:
+    def wait(self, orders: Mapping[int, _FetchOrder]) -> Message | None:
         """Wait until none of some blocks is due; return what the fetcher said of one that failed.
 
         `orders` has the order by which each block is fetched.
@@ -102,8 +102,8 @@ class _Due:
         with self.lock:
             for block, order in orders.items():
                 while self.orders.get((order.key, block)) is order:
-                    if not order.came.wait(fetcherprocess.LOOK_AGAIN):
-                        fetcherprocess.require_signs()
+                    if not order.came.wait(client.LOOK_AGAIN):
+                        client.require_signs()
                 if block in order.failures:
                     return order.failures[block]
         return None
@@ -128,22 +128,22 @@ class Blocks:
     ----------
     url : str
     version : Version
-    settings : Settings
+    settings : RemoteSettings
 
     Attributes
     ----------
     identity : str
-        What tells this version from others, and from other objects.
+        A name that distinguishes this version from others, and from other objects.
     home : Home or None
-        Where it lies in the cache; None: there is none.
+        Its directory in the cache; None without a cache.
     """
 
-    def __init__(self, url: str, version: Version, settings: Settings) -> None:
+    def __init__(self, url: str, version: Version, settings: RemoteSettings) -> None:
         self.url, self.version, self.settings = url, version, settings
         unnamed = [] if version.etag or version.modified else [os.urandom(16).hex()]  # nobody knows whether it changes
         self.identity = identity(url, version.etag or version.modified, version.size, *unnamed)
         about = {"url": shown(url), "size": version.size, "etag": version.etag, "modified": version.modified}
-        kept = None if unnamed else own(settings.cache_dir)
+        kept = None if unnamed else trusted_cache(settings.cache_dir)
         self.home = None if kept is None else Home(kept, self.identity, about)
         self._directory = "" if self.home is None else self.home.directory
         self._key = self._directory or self.identity
@@ -151,29 +151,29 @@ class Blocks:
         if self.home is not None:
             prepare(self.home.cache_dir, settings.cache_size)
         elif settings.cache_size is not None:
-            fetcherprocess.memory().allow(settings.cache_size)
+            client.memory().allow(settings.cache_size)
 
     def keep_first(self, data: bytes) -> None:
         """Keep the first bytes of the object, which came with its version."""
         whole = len(data) if len(data) == self.version.size else len(data) - len(data) % self._block
-        fetcherprocess.memory().put(self.identity, 0, memoryview(data)[:whole], self._block)
+        client.memory().put(self.identity, 0, memoryview(data)[:whole], self._block)
 
-    def place(self, begin: int, size: int) -> tuple[Stretch, int] | None:
-        """Return where bytes lie, if in one stretch: bytes that were fetched for this process, or compared before."""
+    def position(self, begin: int, size: int) -> tuple[Stretch, int] | None:
+        """Return the position of bytes, if one stretch has them, fetched for this process or compared before."""
         number, within = divmod(begin, STRETCH)
         opened = _opened.get((self._directory, number)) or self._open(number)
         if opened is None or within + size > STRETCH:
             return None
         first, last = within // BLOCK, -(-(within + size) // BLOCK)
         if opened.compared.find(0, first, last) >= 0:
-            if not opened.stretch.is_marked(first, last, fetcherprocess.mark()):
+            if not opened.stretch.is_marked(first, last, client.mark()):
                 return None
             opened.compared[first:last] = b"\1" * (last - first)
         self._touch(opened)
         return opened.stretch, DATA_AT + within
 
-    def there(self, begin: int, size: int) -> bytes | None:
-        """Return bytes that are in the cache and are what was fetched; None where some lack."""
+    def cached(self, begin: int, size: int) -> bytes | None:
+        """Return bytes that are in the cache and intact; None if some are missing."""
         parts = []
         end = begin + size
         while begin < end:
@@ -188,36 +188,36 @@ class Blocks:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read(self, begin: int, size: int) -> bytes:
-        """Return bytes of the object, wherever they come from; RemoteError where they cannot be had."""
+        """Return bytes of the object, from the cache or the store; RemoteError if they cannot be fetched."""
         return self.read_many([(begin, size)])[0]
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes of several ranges; what lacks is fetched together."""
-        return self._found(ranges, self.there)
+        """Return the bytes of several ranges; missing ones are fetched together."""
+        return self._found(ranges, self.cached)
 
-    def places(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[Stretch, int] | bytes]:
-        """Return where the bytes of several ranges lie, or the bytes; what lacks is fetched together."""
-        return self._found(ranges, lambda begin, size: self.place(begin, size) or self.there(begin, size))
+    def locate(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[Stretch, int] | bytes]:
+        """Return the positions of several ranges in stretches, or their bytes; missing ones are fetched together."""
+        return self._found(ranges, lambda begin, size: self.position(begin, size) or self.cached(begin, size))
 
     def _found(
         self, ranges: Sequence[tuple[int, int]], find: Callable[[int, int], _T | bytes | None]
     ) -> list[_T | bytes]:
-        found = [find(*wanted) for wanted in ranges]
+        found = [find(*one) for one in ranges]
         for attempt in range(_TRIES):
-            lacking = [place for place, data in enumerate(found) if data is None]
-            if not lacking:
+            missing = [number for number, data in enumerate(found) if data is None]
+            if not missing:
                 break
-            self._fetch([self._run(*ranges[place]) for place in lacking], again=attempt > 0)
-            for place in lacking:
-                found[place] = find(*ranges[place])
-        return [  # what the cache does not take, or loses at once, is fetched past it
-            client.get(self.url, wanted[0], sum(wanted), self.version, self.settings) if data is None else data
-            for wanted, data in zip(ranges, found, strict=True)
+            self._fetch([self._run(*ranges[number]) for number in missing], again=attempt > 0)
+            for number in missing:
+                found[number] = find(*ranges[number])
+        return [  # bytes that the cache does not take, or loses at once, are fetched past it
+            client.get(self.url, begin, begin + size, self.version, self.settings) if data is None else data
+            for (begin, size), data in zip(ranges, found, strict=True)
         ]
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
-        """Have ranges fetched, in this order, without waiting for them; before others where they are urgent."""
-        self._give([self._run(*wanted) for wanted in ranges], urgent=urgent)
+        """Order ranges, in this order, without waiting for them; before others if they are urgent."""
+        self._fetch_missing([self._run(*wanted) for wanted in ranges], urgent=urgent)
 
     def order(self, do: str, **more: object) -> Message:
         """Return an order to the fetcher about this object."""
@@ -231,7 +231,7 @@ class Blocks:
             "cache_size": self.settings.cache_size,
             "seconds": self.settings.timeout,
             "block": self._block,
-            "mark": fetcherprocess.mark(),
+            "mark": client.mark(),
             **more,
         }
 
@@ -239,16 +239,16 @@ class Blocks:
         return range(begin // self._block, -(-(begin + size) // self._block))
 
     def _fetch(self, runs: Sequence[range], *, again: bool) -> None:
-        """Wait until the blocks of runs have come, which are ordered where nobody did so; RemoteError where one fails.
+        """Wait until the blocks of runs have come, which are ordered where nobody did so; RemoteError if one fails.
 
         With `again`, blocks count as lacking that are there but are not what was fetched.
         """
-        for _ in range(fetcherprocess.STARTS):
-            failed = _due.wait(self._give(runs, urgent=True, again=again))
-            if failed is None or failed["failed"] != fetcherprocess.ENDED:
+        for _ in range(client.STARTS):
+            failed = _due.wait(self._fetch_missing(runs, urgent=True, again=again))
+            if failed is None or failed["failed"] != client.ENDED:
                 break
-        if failed is not None and failed["failed"] == fetcherprocess.ENDED:
-            raise fetcherprocess.ended(failed["why"])
+        if failed is not None and failed["failed"] == client.ENDED:
+            raise client.ended(failed["why"])
         if failed is not None:
             raise RemoteError(f"{shown(self.url)}: {failed['why']}")
         for number in {block // _PER_STRETCH for run in runs for block in (run[0], run[-1])}:
@@ -256,12 +256,12 @@ class Blocks:
             if opened is not None and not opened.stretch.is_named():  # somebody removed it, and it was made again
                 _opened.pop((self._directory, number), None)
 
-    def _give(self, runs: Iterable[range], *, urgent: bool, again: bool = False) -> dict[int, _Order]:
+    def _fetch_missing(self, runs: Iterable[range], *, urgent: bool, again: bool = False) -> dict[int, _FetchOrder]:
         """Order the blocks of runs that lack and are not due, all in one order; return which order each one is of.
 
-        Where it is urgent, blocks are hastened that are due and were not urgent before.
+        If it is urgent, blocks are hastened that are due and were not urgent before.
         """
-        order = _Order(self._key, urgent)
+        order = _FetchOrder(self._key, urgent)
         heard = partial(_due.heard, order)
         try:
             with _due.sending:
@@ -269,15 +269,15 @@ class Blocks:
                 if order.blocks or order.hastened:
                     new, hastened = (array.array("q", _ends(some)) for some in (order.blocks, order.hastened))
                     message = self.order("fill", urgent=urgent, again=again, new=len(new) // 2)
-                    fetcherprocess.order(message, (new + hastened).tobytes(), heard)
+                    client.order(message, (new + hastened).tobytes(), heard)
         except BaseException as error:  # lest others wait for blocks that nobody fetches
-            heard(({"failed": fetcherprocess.ENDED, "why": str(error)}, memoryview(b"")))
+            heard(({"failed": client.ENDED, "why": str(error)}, memoryview(b"")))
             raise
         return orders
 
-    def _remember(self, order: _Order, runs: Iterable[range], again: bool) -> dict[int, _Order]:
+    def _remember(self, order: _FetchOrder, runs: Iterable[range], again: bool) -> dict[int, _FetchOrder]:
         """Let an order have the blocks that lack and are not due; return the order of each block that lacks."""
-        orders = dict[int, _Order]()
+        orders = dict[int, _FetchOrder]()
         with _due.lock:
             for run in runs:
                 for block in self._lacking(run, again):
@@ -290,7 +290,7 @@ class Blocks:
                     orders[block] = _due.orders[self._key, block]
         return orders
 
-    def _add(self, order: _Order, block: int) -> None:
+    def _add(self, order: _FetchOrder, block: int) -> None:
         """Add a block to an order, and those that lack between it and the one before, where they are few."""
         before = order.blocks[-1] + 1 if order.blocks else block
         between = range(before, block) if before < block <= before + _GAP else range(0)
@@ -304,8 +304,8 @@ class Blocks:
         """Return the blocks of a run that are neither in the cache nor in memory."""
         if again:
             last = self.version.size
-            return [b for b in run if self.there(b * self._block, min(self._block, last - b * self._block)) is None]
-        memory = fetcherprocess.memory()
+            return [b for b in run if self.cached(b * self._block, min(self._block, last - b * self._block)) is None]
+        memory = client.memory()
         lacking = [block for block in run if not memory.has(self.identity, block, self._block)]
         if self.home is None or not lacking:
             return lacking
@@ -320,7 +320,7 @@ class Blocks:
         return found
 
     def _in_stretch(self, begin: int, end: int) -> bytes | None:
-        """Return bytes of one stretch; None where some lack or are not what was fetched."""
+        """Return bytes of one stretch; None if some lack or are not what was fetched."""
         opened = self._open(begin // STRETCH)
         if opened is None:
             return None
@@ -335,8 +335,8 @@ class Blocks:
         return data[within : within + end - begin]
 
     def _one_by_one(self, begin: int, end: int) -> bytes | None:
-        """Return bytes of which some blocks are in the memory of this process; None where some lack there too."""
-        parts, memory = [], fetcherprocess.memory()
+        """Return bytes of which some blocks are in the memory of this process; None if some lack there too."""
+        parts, memory = [], client.memory()
         for block in range(begin // self._block, -(-end // self._block)):
             data = memory.get(self.identity, block, self._block)
             if data is None:

@@ -1,19 +1,16 @@
-"""The directory that keeps what was fetched: one directory for each version of an object, bounded all together.
+"""The cache directory: fetched blocks of objects, one directory for each version of an object, bounded in total.
 
-Nobody counts who uses a file, and nobody locks one to read it. Whoever writes removes the files that were used least
-recently, by their names alone: whoever has one open keeps it.
+Nobody counts the users of a file, and nobody locks a file to read it. A writer removes the files that were used least
+recently, by their names alone: a process that has one open keeps it. The bytes in a cache are trusted, so no other user
+may be able to write there (`trusted_cache`).
 
-Whose a cache is: what is read of it is believed, so nobody else may have written it.
+A `Stretch` is a file with at most 64 MiB of an object, in blocks of 16 KiB. A list of entries precedes them, one for
+each block: 0 if the block is missing, or its CRC-32C and a mark. An entry is written after its block. So a writer that
+is killed at any moment leaves blocks that are missing, and none that are wrong; damage by a power failure or a disk is
+found by the checksum. Two processes that write the same block write the same bytes, because a stretch belongs to one
+version of an object.
 
-Stretches of an object in files of the cache: blocks with checksums, written by anybody, read without a lock.
-
-A file holds 64 MiB of the object at most, in blocks of 16 KiB. A list of entries stands in front of them, one for each
-block: 0 where the block lacks, or its CRC-32C and a mark. An entry is written after its block. So a writer that is
-killed at any moment leaves blocks that are not there, and none that are wrong; what a power failure or a disk makes of
-a block is found by its checksum. Two that write the same block write the same bytes, as a stretch is of one version of
-an object. A stretch is removed by its name alone, and stays whole for whoever has it open.
-
-The mark is that of the process for which a block was fetched. This process need not compare the block again, which its
+The mark is that of the process for which a block was fetched. That process need not compare the block again, which its
 own fetcher wrote while it lived; every other process compares the block when it first reads it.
 """
 
@@ -50,17 +47,17 @@ __all__ = [
     "TABLE",
     "Bound",
     "CacheNotice",
+    "CachedObject",
     "Home",
-    "Kept",
     "Stretch",
+    "cached_objects",
     "clear",
     "default_limit",
-    "kept",
     "new_name",
-    "own",
     "prepare",
     "stretch_name",
     "touch",
+    "trusted_cache",
 ]
 
 BLOCK = 16 << 10
@@ -70,13 +67,13 @@ STRETCH = 64 << 20
 """Bytes of an object in one file."""
 
 SUFFIX, NEW = ".stretch", ".new"
-"""How names of stretches end, and those of files that are not whole yet."""
+"""The suffixes of stretches, and of files that are not complete yet."""
 
 _BLOCKS = STRETCH // BLOCK
 _MAGIC = b"stretch of an object, kept by packer; 2\n"
 _ENTRIES_AT = 4096
 DATA_AT = _ENTRIES_AT + 8 * _BLOCKS
-"""Where the blocks begin in a file."""
+"""The offset of the blocks in a file."""
 
 try:
     import fcntl
@@ -101,11 +98,11 @@ class Stretch:
     directory : str
         That of the object's version.
     number : int
-        Which stretch it is.
+        The stretch's number.
     object_size : int
         Bytes of the whole object.
     writing : bool
-        Make the file where it is missing.
+        Make the file if it is missing.
 
     Attributes
     ----------
@@ -150,7 +147,7 @@ class Stretch:
         return all(entry >> 32 == mark for entry in self.entries(first, last))
 
     def claim(self, first: int, last: int) -> bool:
-        """Claim blocks `first` to before `last`, to be fetched; False where another open file has claimed one of them.
+        """Claim blocks `first` to before `last`, to be fetched; False if another open file has claimed one of them.
 
         A claim ends with `release`, or with the file or the process that has it. It is a lock on the blocks' entries
         that nobody needs for reading or writing: it spares two processes fetching the same. Where the system has no
@@ -182,7 +179,7 @@ class Stretch:
         _write_at(self.fd, memoryview(found).cast("B"), _ENTRIES_AT + 8 * first)
 
     def read(self, first: int, last: int) -> bytes | None:
-        """Return the bytes of blocks `first` to before `last`; None where one lacks or is not what was written."""
+        """Return the bytes of blocks `first` to before `last`; None if one lacks or is not what was written."""
         entries = self.entries(first, last)
         if 0 in entries:
             return None
@@ -232,7 +229,7 @@ def _make_stretch(path: str, size: int) -> None:
 
 
 TABLE = ".table"
-"""How the name of a part of an object ends that is kept in one file."""
+"""The suffix of a part of an object that is kept in one file."""
 
 _ABOUT, _ABOUT_ALL = "about.json", "packer-cache.txt"
 _TEXT = (
@@ -252,7 +249,7 @@ _SHARE = 2  # of what is free, one part in so many
 
 
 class Home(NamedTuple):
-    """Where a version of an object lies in a cache.
+    """The directory of a version of an object in a cache.
 
     Attributes
     ----------
@@ -260,7 +257,7 @@ class Home(NamedTuple):
     identity : str
         The name of the object's directory there.
     about : dict
-        What a note in the directory says: "url" as it is shown, "size", "etag" and "modified".
+        The content of the note in the directory: "url" as it is shown, "size", "etag" and "modified".
     """
 
     cache_dir: str
@@ -273,7 +270,7 @@ class Home(NamedTuple):
         return os.path.join(self.cache_dir, self.identity)
 
     def make(self) -> None:
-        """Make the directory, with the note in it; OSError where that cannot be."""
+        """Make the directory, with the note in it; OSError if that cannot be."""
         if not os.path.isdir(self.cache_dir):
             _make(self.cache_dir)
         os.makedirs(self.directory, exist_ok=True)
@@ -286,7 +283,7 @@ class Home(NamedTuple):
 
 
 class CacheNotice(UserWarning):
-    """What is said once of a cache: that nobody chose its size, or that it cannot be made."""
+    """Warns once of a cache whose size nobody chose, or that cannot be made."""
 
 
 def prepare(cache_dir: str, limit: int | None) -> None:
@@ -345,18 +342,18 @@ def touch(path: str) -> None:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is kept of a version of an object.
+class CachedObject:
+    """A version of an object, and the part of it that the cache keeps.
 
     Attributes
     ----------
     directory : str
     url : str
-        As it is shown; empty where nothing says it.
+        As it is shown; empty if nothing says it.
     etag : str
-        What the store calls this version; empty where it says nothing.
+        The store's name for this version; empty if it has none.
     modified : int
-        When this version was written, in nanoseconds since 1970; 0 where nothing says it.
+        When this version was written, in nanoseconds since 1970; 0 if nothing says it.
     object_size, size : int
         Bytes of the object, and those of them that are kept, as far as the disk counts them.
     used : float
@@ -377,7 +374,7 @@ class Kept:
         return own == url or own.startswith(f"{url}/")
 
 
-def kept(cache_dir: str) -> list[Kept]:
+def cached_objects(cache_dir: str) -> list[CachedObject]:
     """Return what a cache keeps, the least recently used first.
 
     Raises
@@ -392,7 +389,7 @@ def kept(cache_dir: str) -> list[Kept]:
             continue
         size, used = sum(file.size for file in files), max(file.used for file in files)
         url, etag = str(about.get("url", "")), str(about.get("etag", ""))
-        found.append(Kept(directory, url, etag, _number(about, "modified"), _number(about, "size"), size, used))
+        found.append(CachedObject(directory, url, etag, _number(about, "modified"), _number(about, "size"), size, used))
     if not any(one.url for one in found) and not os.path.isfile(os.path.join(cache_dir, _ABOUT_ALL)):
         _refuse(cache_dir)
     return sorted(found, key=lambda one: one.used)
@@ -409,7 +406,7 @@ def _refuse(cache_dir: str) -> NoReturn:
     raise PackerError(f"{shown}: is no cache of packer's, and is left as it is. A cache has a file {_ABOUT_ALL}")
 
 
-def clear(cache_dir: str, url: str | None = None) -> list[Kept]:
+def clear(cache_dir: str, url: str | None = None) -> list[CachedObject]:
     """Remove what a cache keeps, and nothing else; return what that was.
 
     Processes may read meanwhile. What they have open stays with them, and takes its place until they close it. What
@@ -426,7 +423,7 @@ def clear(cache_dir: str, url: str | None = None) -> list[Kept]:
     PackerError
         If there is no such directory, or it is no cache.
     """
-    removed = [one for one in kept(cache_dir) if url is None or one.is_at(url)]
+    removed = [one for one in cached_objects(cache_dir) if url is None or one.is_at(url)]
     for one in removed:
         for file in _files(one.directory):
             if not file.path.endswith(_ABOUT):
@@ -459,7 +456,7 @@ class Bound:
         self._left = 0  # bytes that may be written until somebody looks again
 
     def wrote(self, size: int, current: str) -> None:
-        """Say that `size` bytes were written to the file `current`, which stays; make room where that is due."""
+        """Note that `size` bytes were written to the file `current`, which stays; make room if that is due."""
         self._left -= size
         if self._left < 0:
             self.make_room(current)
@@ -525,7 +522,7 @@ def _files(directory: str) -> Iterator[_File]:
 
 
 def _about(directory: str) -> dict[str, Any] | None:
-    """Return what the note in an object's directory says; None where it is a note of somebody else."""
+    """Return what the note in an object's directory says; None if it is a note of somebody else."""
     try:
         with open(open_regular(directory, _ABOUT), encoding="utf-8") as file:
             found = json.load(file)
@@ -554,7 +551,7 @@ def _remove_directory(directory: str) -> None:
 _told = set[str]()
 
 
-def own(cache_dir: str | None) -> str | None:
+def trusted_cache(cache_dir: str | None) -> str | None:
     """Return the directory of a cache; None, and a warning once, where another user may write what is read of it.
 
     A directory that root owns may belong to a group, whose members trust each other then. One that is not there is

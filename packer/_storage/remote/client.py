@@ -1,14 +1,9 @@
-"""What is asked of a store: whether an object is there, its bytes, what lies below a URL.
+"""Requests to the fetcher, the process that fetches objects: versions, bytes, listings, blocks.
 
-The process that fetches, as the one that reads sees it: started when it is needed, one for each process that reads.
-
-A fork has the pipes of the process that it was forked from, and must not speak on them: it starts a fetcher of its own.
-
-Messages between a process that reads objects and the one that fetches them: JSON, and bytes beside it.
-
-Nothing that comes through a pipe is run: there is no pickle in it.
-
-Blocks of objects in the memory of this process, where no disk keeps them; the least recently used go first.
+A fetcher is started at the first request, one for each process that reads. A forked child has its parent's pipes and
+must not use them: it starts a fetcher of its own. Messages are JSON followed by bytes; no message is executed, as a
+pickle would be. Blocks that no cache directory takes are kept in the memory of this process, and the least recently
+used go first.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
-from packer._storage.remote.urls import Settings, chosen, parse, shown
+from packer._storage.remote.urls import RemoteSettings, chosen, parse, shown
 from packer._storage.system import available_memory, python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
@@ -38,18 +33,18 @@ __all__ = [
     "LOOK_AGAIN",
     "SMALL",
     "STARTS",
-    "Answer",
-    "Listed",
     "Memory",
     "Message",
+    "RemoteObject",
+    "Reply",
     "Version",
     "ask",
+    "ask_about",
     "default_limit",
     "ended",
-    "fetched",
     "get",
     "head",
-    "listed",
+    "list_objects",
     "look",
     "mark",
     "memory",
@@ -67,7 +62,7 @@ _WRITTEN_TOGETHER = 1 << 16  # bytes; a larger body is written by itself, and no
 
 
 def send(fd: int, message: Message, payload: bytes | memoryview = b"") -> None:
-    """Write a message to a pipe; OSError where nobody reads it any more."""
+    """Write a message to a pipe; OSError if nobody reads it any more."""
     text = json.dumps(message).encode()
     head = _HEAD.pack(len(text), len(payload)) + text
     if len(payload) <= _WRITTEN_TOGETHER:
@@ -78,7 +73,7 @@ def send(fd: int, message: Message, payload: bytes | memoryview = b"") -> None:
 
 
 def receive(fd: int) -> tuple[Message, memoryview] | None:
-    """Wait for the next message of a pipe; None where the other side has ended."""
+    """Wait for the next message of a pipe; None if the other side has ended."""
     head = _read(fd, _HEAD.size)
     if head is None:
         return None
@@ -96,7 +91,7 @@ def _write(fd: int, data: bytes | memoryview) -> None:
 
 
 def _read(fd: int, size: int) -> memoryview | None:
-    """Return exactly `size` bytes; None where there are fewer."""
+    """Return exactly `size` bytes; None if there are fewer."""
     data = memoryview(bytearray(size))
     begin = 0
     while begin < size:
@@ -149,7 +144,7 @@ class Memory:
                 self._size -= len(self._blocks.popitem(last=False)[1])
 
     def get(self, identity: str, block: int, size: int) -> bytes | None:
-        """Return a block of that size; None where it is not kept."""
+        """Return a block of that size; None if it is not kept."""
         with self._lock:
             found = self._blocks.get((identity, size, block))
             if found is not None:
@@ -167,7 +162,7 @@ _ENDING = 5.0  # seconds that a fetcher takes to end
 _OF_STORES = re.compile(r"(AWS|AZURE|GOOGLE|CLOUDSDK|MSI|IDENTITY|SSL_CERT)_|(HTTPS?|ALL|NO)_PROXY$", re.IGNORECASE)
 
 STARTS = 2
-"""How often an order is given: to another fetcher where one died."""
+"""The number of fetchers that get an order, if the first dies."""
 
 ENDED = "ended"
 """The failure of an order whose fetcher ended; another fetcher may carry it out."""
@@ -175,8 +170,8 @@ ENDED = "ended"
 LOOK_AGAIN = 1.0
 """Seconds of waiting, after which a thread looks whether the fetcher still gives signs of life."""
 
-Answer = tuple[Message, memoryview]
-Heard = Callable[[Answer], object]
+Reply = tuple[Message, memoryview]
+Heard = Callable[[Reply], object]
 
 
 class _Fetcher:
@@ -219,7 +214,7 @@ class _Fetcher:
             self.ended = True
 
     def _tell_environment(self) -> None:
-        """Say which variables of the stores are others by now, such as credentials that this program has renewed."""
+        """Send the variables of the stores that have changed, such as credentials that this program has renewed."""
         now, before = _environment(), self._environment
         if now != before:
             self._environment = now
@@ -270,7 +265,7 @@ class _Fetcher:
         return f"exit status {self._process.returncode}{said and ': '}{printable(said)}"
 
     def close(self) -> None:
-        """Have the process end."""
+        """End the process."""
         with contextlib.suppress(OSError, AttributeError):
             self._process.stdin.close()  # type: ignore[union-attr]
         try:
@@ -284,7 +279,7 @@ class _Fetcher:
                 pipe.close()  # type: ignore[union-attr]
 
     def abandon(self) -> None:
-        """Let go of what belongs to the process that this one was forked from."""
+        """Close the pipes that belong to the process from which this one was forked."""
         self._process.returncode = 0  # lest it is waited for here
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             with contextlib.suppress(OSError):
@@ -315,7 +310,7 @@ def _environment() -> dict[str, str]:
 
 
 class _State:
-    """What belongs to this process alone."""
+    """The state of this process alone; a fork has its own."""
 
     def __init__(self) -> None:
         self.starting = threading.Lock()
@@ -353,16 +348,16 @@ def require_signs() -> None:
         _state.fetcher.require_signs()
 
 
-def ask(message: Message, payload: bytes = b"") -> Answer:
-    """Give the fetcher an order and wait for the answer; RemoteError where two fetchers died of it."""
+def ask(message: Message, payload: bytes = b"") -> Reply:
+    """Give the fetcher an order and wait for the answer; RemoteError if two fetchers died of it."""
     return next(pages(message, payload))
 
 
-def pages(message: Message, payload: bytes = b"") -> Iterator[Answer]:
+def pages(message: Message, payload: bytes = b"") -> Iterator[Reply]:
     """Give the fetcher an order that has several answers, and yield them."""
     begun, why = False, ""
     for _ in range(STARTS):
-        answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[Reply] = queue.SimpleQueue()
         order(message, payload, answers.put)
         while True:
             try:
@@ -425,9 +420,9 @@ class Version(NamedTuple):
     size : int
         Bytes.
     etag : str
-        What the store calls this version; empty where it says nothing.
+        The store's name for this version; empty if it has none.
     modified : int
-        When it was written, in nanoseconds since 1970; 0 where the store does not say it.
+        When it was written, in nanoseconds since 1970; 0 if the store does not say it.
     """
 
     size: int
@@ -435,7 +430,7 @@ class Version(NamedTuple):
     modified: int = 0
 
 
-class Listed(NamedTuple):
+class RemoteObject(NamedTuple):
     """An object below a URL.
 
     Attributes
@@ -449,8 +444,8 @@ class Listed(NamedTuple):
     version: Version
 
 
-def head(url: str, settings: Settings | None = None) -> Version | None:
-    """Return the version of an object that is there now; None where there is none.
+def head(url: str, settings: RemoteSettings | None = None) -> Version | None:
+    """Return the version of an object that is there now; None if there is none.
 
     Raises
     ------
@@ -461,8 +456,8 @@ def head(url: str, settings: Settings | None = None) -> Version | None:
     return found and found[0]
 
 
-def look(url: str, size: int, settings: Settings | None = None) -> tuple[Version, bytes] | None:
-    """Return the version of an object and its first bytes, `size` of them at most; None where there is no object."""
+def look(url: str, size: int, settings: RemoteSettings | None = None) -> tuple[Version, bytes] | None:
+    """Return the version of an object and its first bytes, `size` of them at most; None if there is no object."""
     message, payload = ask(_get(url, 0, size, None, settings))
     if message.get("failed") == "missing":
         return None
@@ -475,7 +470,7 @@ def get(
     begin: int = 0,
     end: int | None = None,
     version: Version | None = None,
-    settings: Settings | None = None,
+    settings: RemoteSettings | None = None,
 ) -> bytes:
     """Return bytes of an object, from `begin` to before `end`.
 
@@ -487,14 +482,14 @@ def get(
     begin, end : int
         None stands for the object's end.
     version : Version, optional
-        RemoteError where the object is another one by now.
-    settings : Settings, optional
+        RemoteError if the object is another one by now.
+    settings : RemoteSettings, optional
         By default those chosen for the URL.
 
     Raises
     ------
     RemoteError
-        If the bytes cannot be had within the time limit of the settings.
+        If the bytes cannot be fetched within the time limit of the settings.
     FileNotFoundError
         If there is no such object.
     """
@@ -507,7 +502,7 @@ def get(
     return bytes(payload)
 
 
-def listed(url: str) -> Iterator[Listed]:
+def list_objects(url: str) -> Iterator[RemoteObject]:
     """Yield the objects below a URL, in the store's order.
 
     Raises
@@ -520,17 +515,17 @@ def listed(url: str) -> Iterator[Listed]:
     for message, _ in pages({"do": "list", "url": url, "seconds": chosen(url).timeout}):
         _require(message, url)
         for name, *version in message.get("page", ()):
-            yield Listed(name, Version(*version))
+            yield RemoteObject(name, Version(*version))
 
 
-def fetched(message: Message, payload: bytes, url: str) -> dict[str, Any]:
-    """Give the fetcher an order about an object, and return its answer; RemoteError where that is a failure."""
+def ask_about(message: Message, payload: bytes, url: str) -> dict[str, Any]:
+    """Give the fetcher an order about an object, and return its answer; RemoteError if that is a failure."""
     answer, _ = ask(message, payload)
     _require(answer, url)
     return answer
 
 
-def _get(url: str, begin: int, end: int | None, version: Version | None, settings: Settings | None) -> Message:
+def _get(url: str, begin: int, end: int | None, version: Version | None, settings: RemoteSettings | None) -> Message:
     seconds = (settings or chosen(url)).timeout
     return {"do": "get", "url": url, "begin": begin, "end": end, "version": version, "seconds": seconds}
 

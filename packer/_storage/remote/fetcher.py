@@ -1,13 +1,9 @@
-"""The process that fetches: it owns obstore, whose threads do not survive a fork, and ends when its pipe does.
+"""The process that fetches objects for the process that started it; it ends when its pipe is closed.
 
-It imports little, so that it is there soon: no NumPy, no torch.
-
-Ranges of objects, fetched many at a time: again where that fails, within a limit of time.
-
-A range is asked for with the ETag of the version that is wanted, and what comes is compared with what was asked for:
-its version, where it begins, how much it is.
-
-Blocks of an object that lack, fetched into the cache; where there is none, they are sent to who reads.
+It owns obstore, whose threads do not survive a fork, and imports little, so that it starts soon: no NumPy, no torch.
+`RequestQueue` sends many range requests at a time, retries them, and limits their time. A range is requested with the
+ETag of the version, and the response is compared with the request: version, offset and length. `BlockFetcher` fetches
+the missing blocks of an object into the cache, or sends them to the reading process if there is no cache directory.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packer._storage.remote.cache import BLOCK, STRETCH, Bound, Home, Stretch, stretch_name
-from packer._storage.remote.client import Message, receive, send
+from packer._storage.remote.client import Message, Version, receive, send
 from packer._storage.remote.http import Plain, UnplainError
 from packer._storage.remote.obstore import REPLACED, StoreError, error_of, store_of
 from packer._storage.remote.tables import TableFile
@@ -33,7 +29,7 @@ from packer._storage.remote.tables import TableFile
 if TYPE_CHECKING:
     from obstore import GetOptions
 
-__all__ = ["BEAT", "Fetching", "Filling", "Piece", "Runs", "Seen", "Target", "main", "version_of"]
+__all__ = ["BEAT", "BlockFetcher", "RangeRequest", "RequestQueue", "Runs", "Target", "main", "version_of"]
 
 MOST_AT_ONCE = 32
 """Requests that are under way at a time."""
@@ -46,34 +42,26 @@ _ATTEMPTS = 4  # in so many parts the time limit is divided, lest one silent con
 _PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts, twice as long each time
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TRIES = {"missing": 1, "changed": 1, "outside": 1, "refused": 1, "denied": 2, "partial": 3, "length": 8}
-"""How often something is tried that is likely to stay so."""
-
-
-class Seen(NamedTuple):
-    """The version of an object: bytes, ETag, and nanoseconds since 1970."""
-
-    size: int
-    etag: str
-    modified: int
+"""The number of attempts after failures that are likely to last."""
 
 
 class Target(NamedTuple):
-    """What is fetched, and how long nothing may come.
+    """The object of a request, and the time limit without progress.
 
     Attributes
     ----------
     url : str
-    version : Seen or None
+    version : Version or None
         None: whichever is there now, which is the version of a piece from then on.
     seconds : float
     """
 
     url: str
-    version: Seen | None
+    version: Version | None
     seconds: float
 
 
-class Piece:
+class RangeRequest:
     """A range of an object, fetched by one request.
 
     Parameters
@@ -104,19 +92,19 @@ class Piece:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
-class Fetching:
+class RequestQueue:
     """Fetches pieces: those that somebody waits for before those that will be wanted."""
 
     def __init__(self) -> None:
-        self._urgent: deque[Piece] = deque()
-        self._later: deque[Piece] = deque()
+        self._urgent: deque[RangeRequest] = deque()
+        self._later: deque[RangeRequest] = deque()
         self._taken = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
         self._stores: dict[tuple[str, float], tuple[Any, str]] = {}
         self._reached: set[str] = set()
         self._plain = Plain(self._store)
 
-    def add(self, piece: Piece, *, urgent: bool) -> Piece:
+    def add(self, piece: RangeRequest, *, urgent: bool) -> RangeRequest:
         """Fetch a piece when there is room for it."""
         (self._urgent if urgent else self._later).append(piece)
         self._start()
@@ -128,8 +116,8 @@ class Fetching:
             self._taken.clear()
             await self._taken.wait()
 
-    def hasten(self, piece: Piece) -> None:
-        """Have a piece fetched that somebody waits for by now."""
+    def hasten(self, piece: RangeRequest) -> None:
+        """Send a request before others, because somebody waits for it now."""
         if not piece.started:
             self._urgent.append(piece)
             self._start()
@@ -158,7 +146,7 @@ class Fetching:
         self._running.discard(task)
         self._start()
 
-    async def _run(self, piece: Piece) -> None:
+    async def _run(self, piece: RangeRequest) -> None:
         try:
             await (self.request(piece) if piece.fetch is None else piece.fetch())
             piece.done.set_result(None)
@@ -166,8 +154,8 @@ class Fetching:
             piece.done.set_exception(error)
             piece.done.exception()  # nobody may be waiting for it
 
-    async def request(self, piece: Piece) -> None:
-        """Request a range at once, again where that fails; StoreError where it cannot be had within its time."""
+    async def request(self, piece: RangeRequest) -> None:
+        """Request a range at once, again where that fails; StoreError if it cannot be fetched within its time."""
         piece.progressed = begun = time.monotonic()
         tries = 0
         while True:
@@ -194,15 +182,15 @@ class Fetching:
                 self.forget_stores()
             await asyncio.sleep(pause)
 
-    def _was_reached(self, piece: Piece) -> bool:
+    def _was_reached(self, piece: RangeRequest) -> bool:
         """Tell whether a host answered before: then it may come back."""
         return self._host(piece) in self._reached
 
-    def _host(self, piece: Piece) -> str:
+    def _host(self, piece: RangeRequest) -> str:
         return "/".join(piece.url.split("/", 3)[:3])
 
-    async def _attempt(self, piece: Piece) -> None:
-        """Hand on a piece; StoreError where not all of it came."""
+    async def _attempt(self, piece: RangeRequest) -> None:
+        """Hand on a piece; StoreError if not all of it came."""
         plainly = piece.plainly and piece.end is not None and self._plain.may_ask(piece.url)
         piece.plainly = False  # what failed once is asked for by obstore, which says why
         if plainly:
@@ -215,7 +203,7 @@ class Fetching:
         else:
             await self._ask_obstore(piece)
 
-    async def _ask_plainly(self, piece: Piece) -> None:
+    async def _ask_plainly(self, piece: RangeRequest) -> None:
         assert piece.end is not None
         then, seconds = piece.version, piece.seconds / _ATTEMPTS
         etag = _strong(then)
@@ -224,7 +212,7 @@ class Fetching:
         except StoreError as failure:
             piece.progressed = max(piece.progressed, failure.heard)
             raise
-        now = Seen(answer.size, answer.etag, answer.modified)
+        now = Version(answer.size, answer.etag, answer.modified)
         if then is not None and _is_another(now, then):
             connection.close()
             raise UnplainError
@@ -237,7 +225,7 @@ class Fetching:
         finally:
             self._plain.put_back(connection)
 
-    async def _ask_obstore(self, piece: Piece) -> None:
+    async def _ask_obstore(self, piece: RangeRequest) -> None:
         import obstore
         import obstore.exceptions
 
@@ -263,13 +251,13 @@ class Fetching:
         return self._stores[key]
 
 
-def version_of(meta: dict[str, Any]) -> Seen:
+def version_of(meta: dict[str, Any]) -> Version:
     """Return the version of an object that obstore says."""
     written = meta.get("last_modified") or _EPOCH
-    return Seen(meta["size"], meta.get("e_tag") or "", (written - _EPOCH) // timedelta(microseconds=1) * 1000)
+    return Version(meta["size"], meta.get("e_tag") or "", (written - _EPOCH) // timedelta(microseconds=1) * 1000)
 
 
-def _options(piece: Piece) -> GetOptions:
+def _options(piece: RangeRequest) -> GetOptions:
     options: GetOptions = {}
     if piece.end is not None:
         options["range"] = (piece.at, piece.end)
@@ -280,12 +268,12 @@ def _options(piece: Piece) -> GetOptions:
     return options
 
 
-def _strong(version: Seen | None) -> str:
+def _strong(version: Version | None) -> str:
     """Return the ETag that a request may insist on; none where it is a weak one."""
     return "" if version is None or version.etag.startswith("W/") else version.etag
 
 
-def _compare(piece: Piece, result: Any) -> None:
+def _compare(piece: RangeRequest, result: Any) -> None:
     """Compare what comes with what was asked for."""
     now = version_of(result.meta)
     if piece.version is None:
@@ -297,11 +285,11 @@ def _compare(piece: Piece, result: Any) -> None:
         raise StoreError("again", "the server sent another range than was asked for")
 
 
-def _is_another(now: Seen, then: Seen) -> bool:
+def _is_another(now: Version, then: Version) -> bool:
     return now.size != then.size or now.etag != then.etag or (not then.etag and now.modified != then.modified)
 
 
-async def _hand_on(piece: Piece, result: Any) -> None:
+async def _hand_on(piece: RangeRequest, result: Any) -> None:
     """Hand on what comes when all of it is there: what has another length may be something else from its first byte."""
     assert piece.end is not None
     parts, size, wanted = [], 0, piece.end - piece.at
@@ -327,15 +315,15 @@ _REMOVED_MEANWHILE = 2  # times that somebody may remove what is being made, suc
 _SECONDS_WITHOUT = 30.0  # how long nobody tries again to write to a disk that failed
 
 
-class Filling:
+class BlockFetcher:
     """The blocks of one version of an object.
 
     Parameters
     ----------
     target : Target
-    fetching : Fetching
+    requests : RequestQueue
     home : Home or None
-        Where it lies in the cache; None: there is none.
+        Its directory in the cache; None without a cache.
     bound : Bound
         That of the cache.
     send : callable
@@ -349,7 +337,7 @@ class Filling:
     def __init__(  # noqa: PLR0917
         self,
         target: Target,
-        fetching: Fetching,
+        requests: RequestQueue,
         home: Home | None,
         bound: Bound,
         send: Callable[[int, memoryview], None],
@@ -358,10 +346,10 @@ class Filling:
     ) -> None:
         assert target.version is not None
         self._target, self._size = target, target.version.size
-        self._fetching, self._home, self._bound, self._send = fetching, home, bound, send
+        self._requests, self._home, self._bound, self._send = requests, home, bound, send
         self._block, self._mark = block, mark
         self._most = _REQUEST // block
-        self._under_way: dict[int, tuple[Piece, range]] = {}
+        self._under_way: dict[int, tuple[RangeRequest, range]] = {}
         self._stretches: dict[int, Stretch] = {}
         self._not_before = 0.0
         self._expected: set[int] = set()  # blocks that are ordered, of which no pieces are made yet
@@ -372,16 +360,16 @@ class Filling:
         return not self._expected and not self._under_way
 
     def expect(self, runs: Runs) -> None:
-        """Say which blocks are ordered, and will be given to `want`: by this order, or by one that hastens them."""
+        """Note the blocks that will be given to `want`: by this order, or by one that hastens them."""
         self._expected.update(block for run in runs for block in range(*run))
 
-    def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[tuple[Piece, range]]:
+    def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[tuple[RangeRequest, range]]:
         """Fetch the blocks that lack; return the pieces under way that have blocks of `runs`, and all blocks of each.
 
         A block is fetched where it is still expected: else an order before this one has fetched it, and it was sent.
         With `again`, blocks are fetched that are there.
         """
-        pieces: dict[Piece, range] = {}
+        pieces: dict[RangeRequest, range] = {}
         for run in runs:
             new = list[int]()
             for block in self._lacking(*run, again=again):
@@ -389,7 +377,7 @@ class Filling:
                 if under_way is not None:
                     pieces[under_way[0]] = under_way[1]
                     if urgent:
-                        self._fetching.hasten(under_way[0])
+                        self._requests.hasten(under_way[0])
                 elif again or block in self._expected:
                     new.append(block)
             self._expected.difference_update(range(*run))
@@ -397,7 +385,7 @@ class Filling:
                 pieces[self._fetch(blocks, urgent=urgent, again=again)] = blocks
         return list(pieces.items())
 
-    def _fetch(self, blocks: range, *, urgent: bool, again: bool) -> Piece:
+    def _fetch(self, blocks: range, *, urgent: bool, again: bool) -> RangeRequest:
         fetch = None if self._home is None else partial(self._share, blocks, again)
         piece = self._piece(blocks, fetch)
         self._under_way.update(dict.fromkeys(blocks, (piece, blocks)))
@@ -407,11 +395,11 @@ class Filling:
                 self._under_way.pop(block, None)
 
         piece.done.add_done_callback(ended)
-        return self._fetching.add(piece, urgent=urgent)
+        return self._requests.add(piece, urgent=urgent)
 
-    def _piece(self, blocks: range, fetch: Callable[[], Coroutine[Any, Any, None]] | None = None) -> Piece:
+    def _piece(self, blocks: range, fetch: Callable[[], Coroutine[Any, Any, None]] | None = None) -> RangeRequest:
         begin, end = blocks.start * self._block, min(blocks.stop * self._block, self._size)
-        return Piece(self._target, begin, end, self._keep, fetch)
+        return RangeRequest(self._target, begin, end, self._keep, fetch)
 
     async def _share(self, blocks: range, again: bool) -> None:
         """Fetch blocks that lack by now, and wait for those that another process fetches at this moment.
@@ -439,7 +427,7 @@ class Filling:
 
     async def _request(self, blocks: Sequence[int]) -> None:
         """Request blocks, those together that follow one another; the first failure counts when all have ended."""
-        requests = [self._fetching.request(self._piece(run)) for run in _runs_of(blocks, self._most)]
+        requests = [self._requests.request(self._piece(run)) for run in _runs_of(blocks, self._most)]
         if len(requests) == 1:
             await requests[0]
             return
@@ -481,7 +469,7 @@ class Filling:
         self._send(first, data)
 
     def _open(self, number: int, *, writing: bool = False) -> Stretch | None:
-        """Return a stretch that is still in the cache; None where there is none, or none can be made."""
+        """Return a stretch that is still in the cache; None if there is none, or none can be made."""
         if self._home is None or time.monotonic() < self._not_before:
             return None
         found = self._stretches.get(number)
@@ -501,7 +489,7 @@ class Filling:
         return found
 
     def _made(self, home: Home, number: int) -> Stretch:
-        """Open a stretch for writing; make it where it is missing."""
+        """Open a stretch for writing; make it if it is missing."""
         for _ in range(_REMOVED_MEANWHILE):
             with contextlib.suppress(FileNotFoundError):
                 home.make()
@@ -565,8 +553,8 @@ class _Fetcher:
 
     def __init__(self, answers: int) -> None:
         self._answers = answers
-        self._fetching = Fetching()
-        self._fillings: dict[tuple[Any, ...], Filling] = {}
+        self._requests = RequestQueue()
+        self._block_fetchers: dict[tuple[Any, ...], BlockFetcher] = {}
         self._bounds: dict[tuple[str, int | None], Bound] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_turn = asyncio.Lock()
@@ -622,22 +610,22 @@ class _Fetcher:
             await self._fetch_all(target, begin, end, sink)
             self._answer({"id": order["id"], "version": target.version}, found)
             return
-        piece = Piece(target, begin, end, lambda _, data: parts.append(bytes(data)))
-        await self._fetching.add(piece, urgent=True).done
+        piece = RangeRequest(target, begin, end, lambda _, data: parts.append(bytes(data)))
+        await self._requests.add(piece, urgent=True).done
         self._answer({"id": order["id"], "version": piece.version}, b"".join(parts))
 
     async def _fetch_all(self, target: Target, begin: int, end: int, sink: Callable[[int, memoryview], None]) -> None:
         """Fetch a range in several pieces."""
         await _all(
-            self._fetching.add(Piece(target, at, min(at + _PART, end), sink), urgent=True)
+            self._requests.add(RangeRequest(target, at, min(at + _PART, end), sink), urgent=True)
             for at in range(begin, end, _PART)
         )
 
     async def _do_fill(self, order: Message, payload: memoryview) -> None:
-        """Have blocks in the cache, or send them; answer as they come, and when all have."""
+        """Fetch blocks into the cache, or send them; answer as they come, and when all have."""
         blocks = payload.cast("q").tolist()
         runs = list(zip(blocks[::2], blocks[1::2], strict=True))
-        filling, pieces = self._filling(order), list[Piece]()
+        filling, pieces = self._block_fetcher(order), list[RangeRequest]()
 
         def want(some: Runs) -> None:
             for piece, blocks in filling.want(some, urgent=order["urgent"], again=order["again"]):
@@ -650,7 +638,7 @@ class _Fetcher:
         else:
             async with self._in_turn:  # pieces of what is wanted later are made when there is room for them
                 for begin in range(0, len(runs), _STEP):
-                    await self._fetching.room()
+                    await self._requests.room()
                     want(runs[begin : begin + _STEP])
         await asyncio.gather(*(piece.done for piece in pieces), return_exceptions=True)
         self._answer({"id": order["id"]})
@@ -660,9 +648,9 @@ class _Fetcher:
         failure = done.exception()
         self._answer({"id": number, "more": True, "blocks": [blocks.start, blocks.stop], **_failed(failure)})
 
-    def _filling(self, order: Message) -> Filling:
+    def _block_fetcher(self, order: Message) -> BlockFetcher:
         key = order["url"], tuple(order["version"]), order["cache_dir"], order["cache_size"], order["seconds"]
-        found = self._fillings.pop(key, None)
+        found = self._block_fetchers.pop(key, None)
         if found is None:
             identity, size = order["identity"], order["block"]
 
@@ -671,11 +659,11 @@ class _Fetcher:
 
             home = _home(order) if order["cache_dir"] is not None else None
             bound, sizes = self._bound(order), (order["block"], order["mark"])
-            found = Filling(_target(order), self._fetching, home, bound, give, *sizes)
-        self._fillings[key] = found
-        if len(self._fillings) > _OBJECTS:
-            for one in [one for one, filling in self._fillings.items() if filling.idle and one != key][:1]:
-                del self._fillings[one]
+            found = BlockFetcher(_target(order), self._requests, home, bound, give, *sizes)
+        self._block_fetchers[key] = found
+        if len(self._block_fetchers) > _OBJECTS:
+            for one in [one for one, filling in self._block_fetchers.items() if filling.idle and one != key][:1]:
+                del self._block_fetchers[one]
         return found
 
     def _bound(self, order: Message) -> Bound:
@@ -700,7 +688,7 @@ class _Fetcher:
         for name in order["unset"]:
             os.environ.pop(name, None)
         os.environ.update(order["set"])
-        self._fetching.forget_stores()
+        self._requests.forget_stores()
 
     async def _do_list(self, order: Message, payload: memoryview) -> None:
         """Answer with the objects below a URL, in pages."""
@@ -719,7 +707,7 @@ def _failed(error: BaseException | None) -> Message:
 
 
 def _target(order: Message) -> Target:
-    return Target(order["url"], Seen(*order["version"]) if order["version"] else None, order["seconds"])
+    return Target(order["url"], Version(*order["version"]) if order["version"] else None, order["seconds"])
 
 
 def _home(order: Message) -> Home:

@@ -1,11 +1,9 @@
-"""Ranges of objects over kept connections: what obstore does as well, at three times the cost of a processor.
+"""HTTP requests for ranges of objects over kept connections, at a third of the CPU time that obstore takes.
 
-Servers of HTTP are asked by themselves, and S3 by URLs that obstore signs. Where a server wants more than a plain
-request, or gives another answer, obstore asks in place of this for a while.
-
-A kept connection to a server of HTTP, which reads a range of an object once, into memory that is used again.
-
-It understands nothing but the plain answer to such a request: 206, the range that was wanted, and its length.
+Servers of HTTP get the requests directly, S3 by URLs that obstore signs. A `Connection` serves one request at a time
+and reads the body into memory that it uses again. It understands one response alone: status 206, the range of the
+request, and its length. If a server needs more than a plain request, or sends another response, obstore serves the
+requests to it for a while.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from packer.errors import RemoteError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Answer", "Connection", "Host", "Plain", "UnplainError"]
+__all__ = ["Connection", "Host", "Plain", "Response", "UnplainError"]
 
 Host = tuple[str, int, bool]
 """A server: its name, its port, and whether it is reached by TLS."""
@@ -44,7 +42,7 @@ class UnplainError(Exception):
     """The server does not give the plain answer: a whole client has to ask."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A range of an object.
 
     Attributes
@@ -70,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
     Attributes
     ----------
     host : Host
-        Where it leads.
+        The server at its other end.
     heard : float
         When something came last, by the clock of the event loop.
     reusable : bool
@@ -86,12 +84,12 @@ class Connection(asyncio.BufferedProtocol):
         self._begun, self._memory = bytearray(_LONGEST_HEAD), memoryview(b"")
         self._head = memoryview(self._begun)
         self._free = self._head  # where the next bytes go
-        self._answer: Answer | None = None  # once the head is there
-        self._whole: asyncio.Future[Answer] | None = None
+        self._answer: Response | None = None  # once the head is there
+        self._whole: asyncio.Future[Response] | None = None
         self._wanted = 0, 0
         self._keep = False
 
-    async def ask(self, request: bytes, begin: int, end: int, seconds: float) -> Answer:
+    async def ask(self, request: bytes, begin: int, end: int, seconds: float) -> Response:
         """Send a request for the bytes from `begin` to before `end`, and return those that the object has of them.
 
         Raises
@@ -125,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         return answer
 
     def rest(self) -> None:
-        """Let go of memory, where it is much: the bytes of the answer were used."""
+        """Release the buffer if it is large: the bytes of the response were used."""
         if len(self._memory) > _KEPT:
             self._memory = memoryview(b"")
 
@@ -164,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
             self._whole.set_result(self._answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say so to who waits."""
+        """Fail the request that waits."""
         self.reusable = False
         if self._whole is not None and not self._whole.done():
             nothing = self._answer is None and len(self._free) == len(self._head)
@@ -198,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         self._free = self._answer.data[len(rest) :]
         return True
 
-    def _expected(self, status: str, said: dict[str, str]) -> Answer:
+    def _expected(self, status: str, said: dict[str, str]) -> Response:
         """Return the answer that a head says, with memory for its bytes."""
         if status.isdecimal() and (int(status) in _BUSY or int(status) >= 500):
             raise StoreError("again", status)
@@ -214,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
             raise StoreError(
                 "length", f"the server sent {'more' if int(length) > wanted else 'fewer'} bytes than were asked for"
             )
-        return Answer(size, said.get("etag", ""), _time_of(said.get("last-modified", "")), self._memory_for(wanted))
+        return Response(size, said.get("etag", ""), _time_of(said.get("last-modified", "")), self._memory_for(wanted))
 
     def _memory_for(self, size: int) -> memoryview:
         if len(self._memory) < size:
@@ -268,7 +266,7 @@ class Plain:
         return not apart and self._not_before.get(_server(url), 0.0) <= time.monotonic()
 
     def leave(self, url: str) -> None:
-        """Have obstore ask an object's server for a while."""
+        """Leave requests to an object's server to obstore for a while."""
         self._not_before[_server(url)] = time.monotonic() + _NOT_FOR
 
     def forget(self) -> None:
@@ -276,7 +274,7 @@ class Plain:
         self._known.clear()
         self._proxied = _proxied()
 
-    async def ask(self, url: str, begin: int, end: int, etag: str, seconds: float) -> tuple[Answer, Connection]:
+    async def ask(self, url: str, begin: int, end: int, etag: str, seconds: float) -> tuple[Response, Connection]:
         """Return a range of an object, and the connection, which `put_back` takes once the bytes were used.
 
         Raises
@@ -355,16 +353,16 @@ class Plain:
 def _where_of(url: str, until: float) -> _Where:
     """Return where an object is, by a URL of HTTP."""
     try:
-        place = parse(url)
-        if _HOST.fullmatch(place.host) is None:
+        parts = parse(url)
+        if _HOST.fullmatch(parts.host) is None:
             raise UnplainError
-        tls = place.scheme == "https"
-        target = urllib.parse.quote(f"/{place.key}{place.query and '?'}{place.query}", safe="/%?#[]@!$&'()*+,;=:~")
-        lines = [f"GET {target} HTTP/1.1", f"Host: {place.host}", "User-Agent: packer", "Accept: */*"]
-        if place.user:
-            word = base64.b64encode(urllib.parse.unquote_to_bytes(place.user)).decode()
+        tls = parts.scheme == "https"
+        target = urllib.parse.quote(f"/{parts.key}{parts.query and '?'}{parts.query}", safe="/%?#[]@!$&'()*+,;=:~")
+        lines = [f"GET {target} HTTP/1.1", f"Host: {parts.host}", "User-Agent: packer", "Accept: */*"]
+        if parts.user:
+            word = base64.b64encode(urllib.parse.unquote_to_bytes(parts.user)).decode()
             lines.append(f"Authorization: Basic {word}")
-        server = urllib.parse.urlsplit(f"//{place.host}")
+        server = urllib.parse.urlsplit(f"//{parts.host}")
         host = server.hostname or "", server.port or (443 if tls else 80), tls
         return _Where(host, "".join(f"{line}\r\n" for line in lines).encode("ascii"), until)
     except (RemoteError, ValueError):  # such as an endpoint with an empty part, no port, what is no text

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._storage.remote.s3 import Found, UploadLog, exists_already, part_size, same_object
-from packer._storage.remote.urls import Settings, Url, parse
+from packer._storage.remote.urls import RemoteSettings, Url, parse
 from packer._storage.system import python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
@@ -261,11 +261,11 @@ class PuttingStore:
     ----------
     scheme : {"gs", "az"}
     name : str
-    settings : Settings
+    settings : RemoteSettings
         How long is waited.
     """
 
-    def __init__(self, scheme: str, name: str, settings: Settings) -> None:
+    def __init__(self, scheme: str, name: str, settings: RemoteSettings) -> None:
         self._base = f"{scheme}://{name}"
         self._settings = settings
 

@@ -1,7 +1,4 @@
-"""Places on object storage: an object, or a name that others begin with, which is all that a directory is there.
-
-A file of a pack on a store: what `PackFile` is for one on a disk.
-"""
+"""Packs on object storage: `RemotePlace`, an object or a prefix of names, and `RemoteFile`, an object to read."""
 
 from __future__ import annotations
 
@@ -19,10 +16,10 @@ from packer._storage.packfile import LARGEST_READ, MEMORY, MOST_HELD, NOWHERE, D
 from packer._storage.place import FoundFile, Place
 from packer._storage.remote import client, tables
 from packer._storage.remote.blocks import Blocks
-from packer._storage.remote.cache import own
+from packer._storage.remote.cache import trusted_cache
 from packer._storage.remote.client import Version
 from packer._storage.remote.urls import (
-    Settings,
+    RemoteSettings,
     choose,
     chosen,
     identity,
@@ -53,12 +50,12 @@ class RemoteFile(PackFile):
     Parameters
     ----------
     url : str
-        The object, or what the objects of a pack lie in.
+        The object, or the prefix of a pack's objects.
     inside : str, optional
-        The object's place in that.
+        The object's path below the prefix.
     version : Version, optional
-        The version to read, where it is known: then nobody asks for it.
-    settings : Settings, optional
+        The version to read, if it is known: then nobody asks for it.
+    settings : RemoteSettings, optional
         By default those chosen for the URL.
 
     Attributes
@@ -70,18 +67,18 @@ class RemoteFile(PackFile):
     version : Version
         Size, ETag and time of the object.
     size, modified, mode, links, inode
-        What a `PackFile` has; see there.
+        As of `PackFile`.
 
     Raises
     ------
     CorruptPackError
         If there is no such object.
     RemoteError
-        If it cannot be had.
+        If it cannot be fetched.
     """
 
     def __init__(
-        self, url: str, inside: str = "", *, version: Version | None = None, settings: Settings | None = None
+        self, url: str, inside: str = "", *, version: Version | None = None, settings: RemoteSettings | None = None
     ) -> None:
         self.url = join(url, inside) if inside else os.fspath(url)
         self.path = shown(self.url)
@@ -101,7 +98,7 @@ class RemoteFile(PackFile):
         self._bytes = FileBytes(Descriptor(-1), self.path, self.size)  # of no file: the blocks are read
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes from `offset`; CorruptPackError where they do not lie inside the object."""
+        """Return `size` bytes from `offset`; CorruptPackError if they do not lie inside the object."""
         self._require(offset, size)
         if size > LARGEST_READ:
             raise CorruptPackError(
@@ -118,21 +115,22 @@ class RemoteFile(PackFile):
         inside = (offset >= 0) & (size >= 0) & (size <= LARGEST_READ) & (offset <= self.size - size)
         file, position, held = np.full(len(offset), NOWHERE), offset.copy(), list[object]()
         rows = np.flatnonzero(inside)
-        found = self._blocks.places(list(zip(offset[rows].tolist(), size[rows].tolist(), strict=True)))
-        for row, place in zip(rows.tolist(), found, strict=True):
-            if isinstance(place, bytes):
-                file[row], position[row] = MEMORY, np.frombuffer(place or b"\0", np.uint8).ctypes.data
-                held.append(place)
+        found = self._blocks.locate(list(zip(offset[rows].tolist(), size[rows].tolist(), strict=True)))
+        for row, data in zip(rows.tolist(), found, strict=True):
+            if isinstance(data, bytes):
+                file[row], position[row] = MEMORY, np.frombuffer(data or b"\0", np.uint8).ctypes.data
+                held.append(data)
             else:
-                file[row], position[row] = place[0].fd, place[1]
-                held.append(place[0])
+                stretch, position[row] = data
+                file[row] = stretch.fd
+                held.append(stretch)
         return file, position, held
 
     def duplicate(self) -> Descriptor | None:
         return None
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
-        """Have ranges of the object fetched, in their order, without waiting for them.
+        """Order ranges of the object, in this order, without waiting for them.
 
         A range is joined with the one before it where it begins at that one's end, or little after it. What was
         ordered before is not ordered again.
@@ -149,7 +147,7 @@ class RemoteFile(PackFile):
         self._blocks.ahead(inside, urgent=urgent)
 
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Have ranges kept in one file of this node, where little lies between them; the columns of a table, say."""
+        """Keep ranges in one file of this node, if little lies between them; the columns of a table, say."""
         self._require_open()
         if not any(size >= _WHOLE_FROM for _, size in ranges):
             return
@@ -159,12 +157,12 @@ class RemoteFile(PackFile):
             found, at = tables.whole(self._blocks, begin, end - begin)
             self._together = found, begin - at
 
-    def vectors(self, places: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
+    def vectors(self, ranges: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
         """Return vectors of the object, as `PackFile.vectors`; fetched now, and kept where there is a cache."""
         self._require_open()
-        sizes = {name: count * np.dtype(dtype).itemsize for name, (_, count, dtype) in places.items()}
+        sizes = {name: count * np.dtype(dtype).itemsize for name, (_, count, dtype) in ranges.items()}
         held = sum(sizes.values()) <= MOST_HELD
-        return {name: self._vector(*place, held=held) for name, place in places.items()}
+        return {name: self._vector(*one, held=held) for name, one in ranges.items()}
 
     def _vector(self, offset: int, count: int, dtype: str, *, held: bool) -> Vector | npt.NDArray[Any]:
         size = count * np.dtype(dtype).itemsize
@@ -210,7 +208,7 @@ _URL_OF = "PACKER_URL_"  # begins the variables that hand a signed URL to this p
 class RemotePlace(Place):
     """A place on object storage.
 
-    What was looked at is the version that is read, for as long as this lives: a pack is not mixed of two.
+    Every object is read in the version that was seen first, for as long as this lives: no pack is a mixture of two.
 
     A pickled place has no secret in it. Where a URL has one, such as a signature, the processes that this one starts
     get the URL by a variable of the environment.
@@ -218,13 +216,13 @@ class RemotePlace(Place):
     Parameters
     ----------
     url : str
-    settings : Settings, optional
-        How it is read; by default as was chosen for the URL. What is chosen later changes nothing here.
+    settings : RemoteSettings, optional
+        By default those chosen for the URL. A later choice changes nothing here.
     """
 
     remote = True
 
-    def __init__(self, url: str | os.PathLike[str], settings: Settings | None = None) -> None:
+    def __init__(self, url: str | os.PathLike[str], settings: RemoteSettings | None = None) -> None:
         parts = parse(url)
         self.url = str(parts)
         self.path = self.given = parts.shown()
@@ -241,7 +239,7 @@ class RemotePlace(Place):
 
     @property
     def kept(self) -> bool:
-        return own(self._settings.cache_dir) is not None
+        return trusted_cache(self._settings.cache_dir) is not None
 
     def open(self, inside: str = "") -> RemoteFile:
         file = RemoteFile(self.url, inside, version=self._versions.get(inside), settings=self._settings)
@@ -268,7 +266,7 @@ class RemotePlace(Place):
         return RemotePlace(url, self._settings)
 
     def head(self, size: int) -> bytes | None:
-        """Return the first bytes of the object; None where there is none, or it is refused.
+        """Return the first bytes of the object; None if there is none, or it is refused.
 
         Stores refuse what they do not have to those who may not list it, and servers of HTTP a directory. A bucket is
         no object.
@@ -349,7 +347,7 @@ class RemotePlace(Place):
         return _again, (self.path if told else self.url, told, self._settings)
 
 
-def _again(url: str, told: str, settings: Settings) -> RemotePlace:
+def _again(url: str, told: str, settings: RemoteSettings) -> RemotePlace:
     """Return a place that was pickled."""
     if told:
         known = os.environ.get(_URL_OF + told)

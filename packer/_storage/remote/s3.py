@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 from packer._storage.files import AppendFile, writing_to
 from packer._storage.packfile import pread
-from packer._storage.remote.urls import Settings
+from packer._storage.remote.urls import RemoteSettings
 from packer._storage.safe_open import open_regular
 from packer._table import Buffer
 from packer.errors import DestinationError, MissingDependencyError, PackLockedError, RemoteError, pip_install, printable
@@ -127,7 +127,7 @@ class Bucket:
     Parameters
     ----------
     name : str
-    settings : Settings
+    settings : RemoteSettings
         How long is waited.
     connections : int
         How many requests there are at once, at most.
@@ -140,7 +140,7 @@ class Bucket:
         If what it is configured with cannot be used; so from all methods, where the store cannot be reached or refuses.
     """
 
-    def __init__(self, name: str, settings: Settings, connections: int = 16) -> None:
+    def __init__(self, name: str, settings: RemoteSettings, connections: int = 16) -> None:
         try:
             import boto3
             import botocore.config

@@ -1,7 +1,4 @@
-"""Parts of an object that are fetched as a whole, such as its table: once a node, and kept by its version.
-
-A range of an object in one file of the cache, which is fetched as a whole: a table, most of all.
-"""
+"""Parts of an object that are fetched as a whole, such as its table: once a node, in one file of the cache each."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ _STEP = 1 << 20  # bytes of which a checksum is taken at once
 class TableFile:
     """A range that is being written to a file, which gets its name, and its checksum in that, when it is whole.
 
-    OSError where the disk does not take it.
+    OSError if the disk does not take it.
     """
 
     def __init__(self, home: Home, begin: int, size: int) -> None:
@@ -92,7 +89,7 @@ def whole(blocks: Blocks, begin: int, size: int) -> tuple[FileBytes | mmap.mmap,
     Raises
     ------
     RemoteError
-        If the range cannot be had.
+        If the range cannot be fetched.
     """
     if blocks.home is not None:
         found = _kept(blocks.home.directory, begin, size)
@@ -130,7 +127,7 @@ def _opened(path: str, size: int, checksum: int) -> FileBytes | None:
 
 
 def _fetched(blocks: Blocks, start: int, size: int) -> tuple[FileBytes, int] | None:
-    answer = client.fetched(blocks.order("table", begin=start, size=size), b"", blocks.url)
+    answer = client.ask_about(blocks.order("table", begin=start, size=size), b"", blocks.url)
     found = answer["path"] and _kept(os.path.dirname(answer["path"]), start, size)
     return found or None
 

@@ -218,7 +218,7 @@ class SharedPrefix:
 
     def size(self) -> int:
         """Return how many bytes the objects have together."""
-        return sum(entry.version.size for entry in client.listed(self._url))
+        return sum(entry.version.size for entry in client.list_objects(self._url))
 
     def read(self, name: str) -> bytes | None:
         """Return an object's bytes; None where there is none of this name."""

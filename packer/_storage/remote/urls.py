@@ -1,9 +1,4 @@
-"""URLs of objects: what is one, its parts, joining, and how it is shown without secrets.
-
-How objects are read: where they are cached, how much of them, and how long anything is waited for.
-
-URLs where paths are expected: with a name, a suffix and a parent, and without secrets wherever they are shown.
-"""
+"""URLs of objects: their parts, joining, display without secrets, and the settings chosen for reading them."""
 
 from __future__ import annotations
 
@@ -19,7 +14,7 @@ from packer.errors import OptionError, RemoteError, printable, warn
 
 __all__ = [
     "SCHEMES",
-    "Settings",
+    "RemoteSettings",
     "Url",
     "UrlPath",
     "choose",
@@ -38,9 +33,9 @@ __all__ = [
 ]
 
 SCHEMES = ("s3", "gs", "az", "http", "https")
-"""What stands before `://` in the URL of an object."""
+"""The schemes of URLs of objects."""
 
-# `pathlib` makes one slash of two, and a person who passes a `Path` means the same.
+# `pathlib` makes one slash of two, and a user who passes a `Path` means the same.
 _URL = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])", re.IGNORECASE)
 _ANY_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _HOST = re.compile(r"[^:@\[\]]*(:[0-9]*)?|\[[0-9a-fA-F:.%]*\](:[0-9]*)?")
@@ -69,9 +64,9 @@ class Url:
     key : str
         The object's name in the bucket, or the path on the server, as it stands in the URL, without the first slash.
     query : str
-        What follows the question mark, which only URLs of HTTP have.
+        The part after the question mark, which only URLs of HTTP have.
     user : str
-        What stands before the host's ``@``, which only URLs of HTTP have.
+        The part before the host's ``@``, which only URLs of HTTP have.
     """
 
     scheme: str
@@ -103,12 +98,12 @@ class Url:
         return printable(f"{self.scheme}://{host}/{key}{mark}{_shown_query(query) if mark else ''}")
 
 
-def is_url(place: object) -> bool:
-    """Tell whether a place is a URL, also of a kind that `parse` refuses, and not the path of a file."""
-    return isinstance(place, str | os.PathLike) and any(kind.match(_text(place)) for kind in (_URL, _ANY_URL))
+def is_url(path: object) -> bool:
+    """Tell whether a path is a URL, also of a kind that `parse` refuses, and not the path of a file."""
+    return isinstance(path, str | os.PathLike) and any(kind.match(_text(path)) for kind in (_URL, _ANY_URL))
 
 
-def parse(place: str | os.PathLike[str]) -> Url:
+def parse(path: str | os.PathLike[str]) -> Url:
     """Return the parts of a URL.
 
     Raises
@@ -116,7 +111,7 @@ def parse(place: str | os.PathLike[str]) -> Url:
     RemoteError
         If it is no URL of an object, or has parts that no object has.
     """
-    text = _text(place)
+    text = _text(path)
     begin = _URL.match(text)
     if begin is None:
         wrong = "a URL of another kind than" if _ANY_URL.match(text) else "none of"
@@ -139,12 +134,12 @@ def parse(place: str | os.PathLike[str]) -> Url:
     return url
 
 
-def join(place: str | os.PathLike[str], *parts: str) -> str:
+def join(path: str | os.PathLike[str], *parts: str) -> str:
     """Return the URL of what lies below another URL; `parts` are names, with slashes between them.
 
     In a URL of HTTP, characters that are not allowed there are encoded.
     """
-    url = parse(place)
+    url = parse(path)
     below = "/".join(part.strip("/") for part in parts if part.strip("/"))
     if url.scheme in ("http", "https"):
         below = urllib.parse.quote(below, safe="/~!$&'()*+,;=:@", errors="surrogateescape")
@@ -152,36 +147,36 @@ def join(place: str | os.PathLike[str], *parts: str) -> str:
     return str(replace(url, key=key))
 
 
-def parent(place: str | os.PathLike[str]) -> str:
+def parent(path: str | os.PathLike[str]) -> str:
     """Return the URL of what an object lies in; that of a bucket for what lies in nothing else."""
-    url = parse(place)
+    url = parse(path)
     return str(replace(url, key=url.key.rstrip("/").rpartition("/")[0]))
 
 
-def name(place: str | os.PathLike[str]) -> str:
+def name(path: str | os.PathLike[str]) -> str:
     """Return the last part of a URL's path, decoded where it is HTTP's."""
-    url = parse(place)
+    url = parse(path)
     last = url.key.rstrip("/").rpartition("/")[2]
     return urllib.parse.unquote(last) if url.scheme in ("http", "https") else last
 
 
-def shown(place: str | os.PathLike[str]) -> str:
+def shown(path: str | os.PathLike[str]) -> str:
     """Return a URL as errors and logs have it, without who logs in and without its query; a path as it is."""
-    text = _text(place)
-    return parse(place).shown() if _URL.match(text) else _hidden(text) if is_url(text) else printable(text)
+    text = _text(path)
+    return parse(path).shown() if _URL.match(text) else _hidden(text) if is_url(text) else printable(text)
 
 
-def identity(place: str | os.PathLike[str], *more: object) -> str:
+def identity(path: str | os.PathLike[str], *more: object) -> str:
     """Return a name for an object, of hexadecimal digits, that no secret goes into.
 
     Parameters
     ----------
-    place : str or path
+    path : str or path
         Its URL. A signature in the query does not count: it is another one each time.
     *more
-        What else tells this object from others: its ETag, its size.
+        Further properties that distinguish this object: its ETag, its size.
     """
-    url = parse(place)
+    url = parse(path)
     query = sorted(part for part in url.query.split("&") if part and not _PERISHABLE.match(part.partition("=")[0]))
     told = [str(replace(url, query="&".join(query), user="")), *map(str, more)]
     return hashlib.sha256("\0".join(told).encode("utf-8", "surrogateescape")).hexdigest()[:32]
@@ -194,8 +189,8 @@ def _shown_query(query: str) -> str:
     return "&".join(dict.fromkeys(known))
 
 
-def _text(place: object) -> str:
-    return os.fspath(place) if isinstance(place, str | os.PathLike) else str(place)
+def _text(path: object) -> str:
+    return os.fspath(path) if isinstance(path, str | os.PathLike) else str(path)
 
 
 def _hidden(text: str) -> str:
@@ -214,8 +209,8 @@ _KEEPS = hasattr(os, "pread") and hasattr(os, "pwrite")  # which Windows has not
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How objects are read.
+class RemoteSettings:
+    """Settings for reading objects.
 
     Attributes
     ----------
@@ -223,7 +218,7 @@ class Settings:
         The directory that keeps what was fetched; None: memory keeps it, as long as the process lives. So it is on
         systems without `os.pread`, such as Windows.
     cache_size : int or None
-        How many bytes are kept at most; None: a share of what is free.
+        Bytes that are kept at most; None: a share of the free ones.
     timeout : float
         Seconds until waiting for bytes ends with an error.
     """
@@ -238,7 +233,7 @@ class Settings:
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
         timeout: float | None = None,
-    ) -> Settings:
+    ) -> RemoteSettings:
         """Return the settings that options ask for; of an option that is None, the variable's, or the default.
 
         Parameters
@@ -270,7 +265,7 @@ class Settings:
 
 
 def _say_that_memory_keeps(said: str | None) -> None:
-    """Say once in this process that a directory which somebody named is not used on this system."""
+    """Warn once in this process that the given cache directory is not used on this system."""
     if said is not None and not _told:
         _told.add(said)
         warn(
@@ -306,26 +301,26 @@ def _seconds_of(seconds: float | str) -> float:
     return number
 
 
-_chosen: dict[str, Settings] = {}
+_chosen: dict[str, RemoteSettings] = {}
 
 
-def choose(place: str | os.PathLike[str], settings: Settings) -> None:
-    """Have this process read what lies at a URL, and below it, with these settings."""
-    _chosen[_key(place)] = settings
+def choose(path: str | os.PathLike[str], settings: RemoteSettings) -> None:
+    """Set how this process reads the object at a URL, and objects below it."""
+    _chosen[_key(path)] = settings
 
 
-def chosen(place: str | os.PathLike[str]) -> Settings:
+def chosen(path: str | os.PathLike[str]) -> RemoteSettings:
     """Return the settings that were chosen for a URL, or for what it lies in; else those of the variables."""
-    key = _key(place)
+    key = _key(path)
     while key:
         if key in _chosen:
             return _chosen[key]
         key = key.rpartition("/")[0]
-    return Settings.of()
+    return RemoteSettings.of()
 
 
-def _key(place: str | os.PathLike[str]) -> str:
-    url = parse(place)
+def _key(path: str | os.PathLike[str]) -> str:
+    url = parse(path)
     return f"{url.scheme}://{url.host}/{url.key}".rstrip("/")
 
 
@@ -353,12 +348,12 @@ class UrlPath(PurePosixPath):
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """Return what a person says: a path, in which ``~`` is the user's home, or a `UrlPath`, which opens nothing."""
+    """Return what a user says: a path, in which ``~`` is the user's home, or a `UrlPath`, which opens nothing."""
     return UrlPath(os.fspath(path)) if is_url(path) else Path(os.path.expanduser(path))  # type: ignore[return-value]
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of this machine that a person says, in which ``~`` is the user's home.
+    """Return the path of this machine that a user says, in which ``~`` is the user's home.
 
     Raises
     ------

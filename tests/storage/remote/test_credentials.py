@@ -13,7 +13,7 @@ import pytest
 
 from packer._storage.remote import client
 from packer._storage.remote.place import RemoteFile
-from packer._storage.remote.urls import Settings
+from packer._storage.remote.urls import RemoteSettings
 from packer.errors import RemoteError
 from tests.storage.remote.objects import Asked, ObjectServer, _Handler, serving
 
@@ -58,7 +58,7 @@ def test_credentials_are_those_of_now(server: ObjectServer, tmp_path: Path, monk
     for name, value in {"ENDPOINT_URL": server.url, "ALLOW_HTTP": "true", "SECRET_ACCESS_KEY": "s"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "first")
-    file = RemoteFile(f"s3://{NAME}", settings=Settings(str(tmp_path / "cache"), 1 << 30, 5.0))
+    file = RemoteFile(f"s3://{NAME}", settings=RemoteSettings(str(tmp_path / "cache"), 1 << 30, 5.0))
     assert file.read(100_000, 1000) == DATA[100_000:101_000]
     assert "Credential=first/" in said_by(server.asked[-1])
     server.faults.append(expires)

@@ -18,7 +18,7 @@ from packer._storage.packfile import FileBytes
 from packer._storage.remote import blocks, cache, client, client as fetcherprocess, tables
 from packer._storage.remote.cache import BLOCK, DATA_AT, STRETCH, Stretch
 from packer._storage.remote.place import RemoteFile
-from packer._storage.remote.urls import Settings, choose
+from packer._storage.remote.urls import RemoteSettings, choose
 from packer.errors import RemoteError
 from tests.storage.remote.objects import Asked, ObjectServer, _Handler, serving
 
@@ -40,7 +40,7 @@ def kept(tmp_path: Path) -> str:
 
 
 def opened(server: ObjectServer, cache_dir: str | None, seconds: float = 10.0) -> RemoteFile:
-    return RemoteFile(f"{server.url}/{NAME}", settings=Settings(cache_dir, 1 << 30, seconds))
+    return RemoteFile(f"{server.url}/{NAME}", settings=RemoteSettings(cache_dir, 1 << 30, seconds))
 
 
 def forget() -> None:
@@ -88,7 +88,7 @@ def test_what_passes_is_tried_again(server: ObjectServer, kept: str, fault: str,
 def test_a_signed_url_is_tried_again(server: ObjectServer, kept: str) -> None:
     """The word credential in it, which an error shows, is none of the store."""
     url = f"{server.url}/{NAME}?X-Amz-Credential=key&X-Amz-Signature=00"
-    file = RemoteFile(url, settings=Settings(kept, 1 << 30, 10.0))
+    file = RemoteFile(url, settings=RemoteSettings(kept, 1 << 30, 10.0))
     server.faults.append(once(PASSING["503"], 4))
     assert file.read(500_000, 70_000) == DATA[500_000:570_000]
 
@@ -230,8 +230,8 @@ def test_a_disk_that_is_full_costs_the_cache_alone(server: ObjectServer, kept: s
     code = (
         "import sys, resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
         "from packer._storage.remote.place import RemoteFile\n"
-        "from packer._storage.remote.urls import Settings\n"
-        "file = RemoteFile(sys.argv[1], settings=Settings(sys.argv[2], None, 10.0))\n"
+        "from packer._storage.remote.urls import RemoteSettings\n"
+        "file = RemoteFile(sys.argv[1], settings=RemoteSettings(sys.argv[2], None, 10.0))\n"
         "import hashlib\n"
         "print(hashlib.sha256(file.read(0, file.size)).hexdigest(), int(file.array(8, 100_000, '<i8').sum()))"
     )
@@ -281,8 +281,8 @@ def test_a_fetcher_that_dies_of_an_order_is_one_line(
 READER = """
 import sys
 from packer._storage.remote.place import RemoteFile
-from packer._storage.remote.urls import Settings
-file = RemoteFile(sys.argv[1], settings=Settings(sys.argv[2], None, 10.0))
+from packer._storage.remote.urls import RemoteSettings
+file = RemoteFile(sys.argv[1], settings=RemoteSettings(sys.argv[2], None, 10.0))
 print("open", flush=True)
 for begin in range(0, file.size, 50_000):
     file.read(begin, min(50_000, file.size - begin))
@@ -314,7 +314,7 @@ def test_two_processes_share_a_cache(server: ObjectServer, kept: str) -> None:
 
 def test_no_secret_is_shown_or_kept(server: ObjectServer, kept: str, capfd: pytest.CaptureFixture[str]) -> None:
     url = f"http://me:hunter2@127.0.0.1:{server.port}/{NAME}?sig=hunter3"
-    file = RemoteFile(url, settings=Settings(kept, 1 << 30, 1.0))
+    file = RemoteFile(url, settings=RemoteSettings(kept, 1 << 30, 1.0))
     assert file.read(500_000, 10) == DATA[500_000:500_010]
     assert server.asked[-1].headers["authorization"].startswith("Basic ")
     assert server.asked[-1].query == "sig=hunter3"
@@ -323,7 +323,7 @@ def test_no_secret_is_shown_or_kept(server: ObjectServer, kept: str, capfd: pyte
     assert fetcherprocess._state.fetcher is not None
     process = fetcherprocess._state.fetcher._process.pid
     shown.append(Path(f"/proc/{process}/cmdline").read_text())
-    choose(url, Settings(kept, None, 0.5))
+    choose(url, RemoteSettings(kept, None, 0.5))
     for answer, _ in STAYING.values():
         server.faults[:] = [lambda h, a, answer=answer: answer(h, a) is None]
         with pytest.raises((RemoteError, FileNotFoundError)) as caught:
@@ -370,14 +370,14 @@ def test_a_process_ends_without_leaving_anything_open(server: ObjectServer) -> N
 def test_a_system_that_cannot_read_at_positions_keeps_in_memory(
     server: ObjectServer, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Settings.of(kept).cache_dir == kept
+    assert RemoteSettings.of(kept).cache_dir == kept
     monkeypatch.setattr("packer._storage.remote.urls._KEEPS", False)
     monkeypatch.delenv("PACKER_CACHE_DIR", raising=False)
-    assert Settings.of().cache_dir is None
+    assert RemoteSettings.of().cache_dir is None
     with pytest.warns(UserWarning, match=f"cache directory {kept} is not used"):
-        assert Settings.of(kept).cache_dir is None
-    assert Settings.of(kept).cache_dir is None, "said once"
-    assert Settings.of("").cache_dir is None
+        assert RemoteSettings.of(kept).cache_dir is None
+    assert RemoteSettings.of(kept).cache_dir is None, "said once"
+    assert RemoteSettings.of("").cache_dir is None
 
 
 def test_a_lock_that_is_a_fifo_is_not_waited_for(server: ObjectServer, kept: str) -> None:
@@ -446,11 +446,11 @@ def test_a_cache_stays_within_its_bound(kept: str) -> None:
     objects = {f"b/{number}": data[number:] for number in range(6)}
     with serving(objects) as server:
         for name, content in objects.items():
-            file = RemoteFile(f"{server.url}/{name}", settings=Settings(kept, 48 << 20, 10.0))
+            file = RemoteFile(f"{server.url}/{name}", settings=RemoteSettings(kept, 48 << 20, 10.0))
             assert file.read(0, file.size) == content
-            total = sum(one.size for one in cache.kept(kept))
+            total = sum(one.size for one in cache.cached_objects(kept))
             assert total <= 60 << 20, name
-        assert cache.kept(kept)[-1].url.endswith("b/5")
+        assert cache.cached_objects(kept)[-1].url.endswith("b/5")
         assert cache.clear(kept) != []
-        assert cache.kept(kept) == []
+        assert cache.cached_objects(kept) == []
         assert file.read(0, file.size) == content

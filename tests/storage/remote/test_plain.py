@@ -17,7 +17,7 @@ import pytest
 
 from packer._storage.remote.http import Connection, Plain
 from packer._storage.remote.place import RemoteFile
-from packer._storage.remote.urls import Settings
+from packer._storage.remote.urls import RemoteSettings
 from packer.errors import RemoteError
 from tests.storage.remote.objects import Asked, ObjectServer, _Handler, serving
 
@@ -34,7 +34,7 @@ def server() -> Iterator[ObjectServer]:
 
 
 def opened(server: ObjectServer, kept: Path, seconds: float = 10.0) -> RemoteFile:
-    return RemoteFile(f"{server.url}/{NAME}", settings=Settings(str(kept), 1 << 30, seconds))
+    return RemoteFile(f"{server.url}/{NAME}", settings=RemoteSettings(str(kept), 1 << 30, seconds))
 
 
 def read_apart(file: RemoteFile) -> None:
@@ -138,7 +138,7 @@ def test_junk_is_tried_again(server: ObjectServer, tmp_path: Path, head: bytes) 
 @pytest.mark.parametrize("host", ["a..b", ".a.b", "a" * 70])
 def test_a_name_that_no_host_has_is_said(host: str, tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match="the host cannot be reached"):
-        RemoteFile(f"http://{host}/{NAME}", settings=Settings(str(tmp_path), 1 << 30, 5.0))
+        RemoteFile(f"http://{host}/{NAME}", settings=RemoteSettings(str(tmp_path), 1 << 30, 5.0))
 
 
 def test_a_connection_serves_the_host_that_it_leads_to(server: ObjectServer) -> None:
@@ -196,8 +196,8 @@ def test_s3_is_asked_by_a_signed_url(server: ObjectServer, tmp_path: Path) -> No
     code = (
         "import sys, hashlib\n"
         "from packer._storage.remote.place import RemoteFile\n"
-        "from packer._storage.remote.urls import Settings\n"
-        "file = RemoteFile(sys.argv[1], settings=Settings(sys.argv[2], None, 10.0))\n"
+        "from packer._storage.remote.urls import RemoteSettings\n"
+        "file = RemoteFile(sys.argv[1], settings=RemoteSettings(sys.argv[2], None, 10.0))\n"
         "print(file.path, hashlib.sha256(file.read(0, file.size)).hexdigest())\n"
     )
     keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hunter2", "AWS_REGION": "us-east-1"}

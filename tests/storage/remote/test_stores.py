@@ -14,7 +14,7 @@ import pytest
 
 from packer._storage.remote import client
 from packer._storage.remote.obstore import StoreError, store_of
-from packer._storage.remote.urls import Settings, choose, parse
+from packer._storage.remote.urls import RemoteSettings, choose, parse
 from packer.errors import RemoteError
 
 pytest.importorskip("obstore", reason="needs obstore")
@@ -49,7 +49,7 @@ def secured(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_certificate_that_nobody_trusts_is_said(secured: str) -> None:
-    choose(secured, Settings(None, None, 5.0))
+    choose(secured, RemoteSettings(None, None, 5.0))
     with pytest.raises(RemoteError, match=r"the server's certificate is none that this machine trusts\. SSL_CERT_FILE"):
         client.head(secured)
 

@@ -1,0 +1,516 @@
+"""The harness under `packer.bench`, `tune`, `estimate`, `profile` and `doctor`: how something is measured here.
+
+A machine is shared and its speed changes from one second to the next, so a figure never stands alone. Contenders run
+in processes of their own (`ChildProcess`) or one after the other, in rounds of which each begins with another one
+(`rounds`), and are compared within a round (`ratio`). Everything ends after a `TimeLimit`. `Load` tells which share of
+the CPUs other programs took in the meantime, `since` which share of a thread's time was work and which was waiting.
+Measuring leaves nothing behind: no file (`scratch_directory`) and no random number drawn (`keeping_random_states`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from packer._storage.system import interrupts_held
+from packer.errors import PackerError
+
+__all__ = [
+    "ChildProcess",
+    "Cost",
+    "Load",
+    "Measurement",
+    "Moment",
+    "ShowSeconds",
+    "TimeLimit",
+    "best_cost",
+    "keeping_random_states",
+    "moment",
+    "ratio",
+    "relative_spread",
+    "rounds",
+    "run_together",
+    "scratch_directory",
+    "since",
+    "timed_calls",
+]
+
+HAS_PROC = sys.platform == "linux"
+_PATIENCE = 20  # seconds that a child process gets to end
+_DIED = "its process died"
+
+ShowSeconds = Callable[[float, float, str], None]
+"""Called with the seconds that have passed, the seconds that there are, and what is measured."""
+
+
+class TimeLimit:
+    """The seconds that a measurement may take, counted from now.
+
+    Parameters
+    ----------
+    seconds : float
+    show : callable, optional
+        Is told how much of the time has passed, and what is measured, by `show`.
+    """
+
+    def __init__(self, seconds: float, show: ShowSeconds | None = None) -> None:
+        self.seconds = seconds
+        self._show = show
+        self._begin = time.monotonic()
+
+    @property
+    def passed(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._begin
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end; below 0 after it."""
+        return self.seconds - self.passed
+
+    @property
+    def is_over(self) -> bool:
+        return self.left < 0
+
+    def until(self, share: float) -> TimeLimit:
+        """Return a limit with the same beginning that ends after a share of the time."""
+        part = TimeLimit(share * self.seconds)
+        part._begin = self._begin
+        return part
+
+    def show(self, subject: str) -> None:
+        """Show what is measured now."""
+        if self._show is not None:
+            self._show(self.passed, self.seconds, subject)
+
+
+def rounds(count: int, most: int, limit: TimeLimit | None = None, step: int = 1) -> Iterator[list[int]]:
+    """Yield the order of each round: the positions of `count` contenders, of which each is measured once.
+
+    Parameters
+    ----------
+    count : int
+        Number of contenders.
+    most : int
+        Number of rounds at most. There is at least one.
+    limit : TimeLimit, optional
+        No round begins that would not be over by then, as long as the last one took.
+    step : int
+        By how many positions the order of a round is shifted against the one before.
+    """
+    duration = 0.0
+    for number in range(most):
+        if number and limit is not None and duration > limit.left:
+            return
+        begin = time.monotonic()
+        yield [(position + number * step) % count for position in range(count)]
+        duration = time.monotonic() - begin
+
+
+def ratio(rates: Sequence[float], others: Sequence[float]) -> float | None:
+    """Return the median ratio of two contenders' rates within a round; None if no round has both."""
+    ratios = [rate / other for rate, other in zip(rates, others, strict=False) if other > 0]
+    return statistics.median(ratios) if ratios else None
+
+
+def relative_spread(rates: Sequence[float]) -> float:
+    """Return half of the range of some rates, as a share of their median."""
+    return (max(rates) - min(rates)) / 2 / statistics.median(rates)
+
+
+def timed_calls(work: Callable[[], int], seconds: float, least: int = 1) -> tuple[int, float]:
+    """Call `work` for so long and at least so often; return the sum of its results, and the seconds of all calls."""
+    total, calls, begin = 0, 0, time.perf_counter()
+    while calls < least or time.perf_counter() - begin < seconds:
+        total += work()
+        calls += 1
+    return total, time.perf_counter() - begin
+
+
+def run_together(work: Callable[[int], None], threads: int) -> None:
+    """Run `work` on so many threads, each with its number, until all are done; raise the first error of one."""
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    started = [threading.Thread(target=run, args=(number,), name="packer-measure") for number in range(threads)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+# A thread that does not run is either blocked (by a disk, a network, a lock, or because it sleeps) or waits for a
+# processor that others use. Linux counts the latter in this file (run time, delay and time slices, in nanoseconds;
+# Documentation/scheduler/sched-stats.rst), so that neighbours on a busy machine are not taken for a slow disk. Without
+# the file, all time off the processor counts as blocked.
+_SCHEDSTAT = "/proc/thread-self/schedstat"
+_opened = threading.local()
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a piece of work.
+
+    Attributes
+    ----------
+    cpu : float
+        On a processor, including other threads that helped.
+    blocked : float
+        Neither on a processor nor waiting for one.
+    """
+
+    cpu: float = 0.0
+    blocked: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Seconds of the work on a machine that is otherwise idle."""
+        return self.cpu + self.blocked
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.cpu + other.cpu, self.blocked + other.blocked)
+
+    def __sub__(self, other: Cost) -> Cost:
+        """Return the rest beside `other`: nothing below 0."""
+        return Cost(max(self.cpu - other.cpu, 0.0), max(self.blocked - other.blocked, 0.0))
+
+    def __truediv__(self, count: float) -> Cost:
+        return Cost(self.cpu / count, self.blocked / count)
+
+
+class Moment(NamedTuple):
+    """Clocks of this thread at one time, in seconds."""
+
+    wall: float
+    thread: float
+    process: float
+    delay: float
+
+
+def moment() -> Moment:
+    """Return the clocks of this thread now."""
+    return Moment(time.perf_counter(), time.thread_time(), time.process_time(), _delay())
+
+
+def since(begin: Moment, *, alone: bool = True) -> Cost:
+    """Return the cost of this thread's work since `begin`.
+
+    Without `alone`, other threads of the process do work of their own, which is not this thread's.
+    """
+    end = moment()
+    own = end.thread - begin.thread
+    helped = max(end.process - begin.process - own, 0.0) if alone else 0.0
+    blocked = end.wall - begin.wall - own - (end.delay - begin.delay) - helped
+    return Cost(own + helped, max(blocked, 0.0))
+
+
+def best_cost(work: Callable[[], object], times: int, enough: float = float("inf")) -> Cost:
+    """Return the lowest cost of some calls of `work`; none follows one that took more than `enough` seconds."""
+    costs: list[Cost] = []
+    while len(costs) < times and (not costs or costs[-1].total <= enough):
+        begin = moment()
+        work()
+        costs.append(since(begin))
+    return min(costs, key=lambda cost: cost.total)
+
+
+def _delay() -> float:
+    """Return for how many seconds this thread was ready and not running; 0 if the system does not count them."""
+    if getattr(_opened, "process", None) != os.getpid():  # a fork has threads of its own
+        _opened.process, _opened.file = os.getpid(), _open_schedstat()
+    if _opened.file is None:
+        return 0.0
+    return int(os.pread(_opened.file.number, 80, 0).split()[1]) / 1e9
+
+
+class _Descriptor:
+    """A file descriptor that is closed with the thread that opened it: no other thread can use it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self.number)
+
+
+def _open_schedstat() -> _Descriptor | None:
+    try:
+        descriptor = _Descriptor(os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC))
+        int(os.pread(descriptor.number, 80, 0).split()[1])
+    except (OSError, AttributeError, IndexError, ValueError):  # another system; a kernel that does not count
+        return None
+    return descriptor
+
+
+def _own_seconds() -> float:
+    """Return the CPU time of this process, and of its children that ended."""
+    return sum(os.times()[:4])
+
+
+class Load:
+    """Measures, from `with` to its end, which share of the CPUs was busy for other programs.
+
+    It is a share of the CPUs of the affinity, whatever a quota leaves of them.
+
+    Parameters
+    ----------
+    own_seconds : callable
+        Returns the CPU seconds so far of the processes that are measured: by default this one and its children.
+
+    Attributes
+    ----------
+    own : float
+        CPU seconds of the processes that are measured; 0 before the end.
+    others : float or None
+        The share of the others, 0 to 1; None before the end, and if the system does not tell.
+    """
+
+    own: float = 0.0
+    others: float | None = None
+
+    def __init__(self, own_seconds: Callable[[], float] = _own_seconds) -> None:
+        self._own_seconds = own_seconds
+
+    def __enter__(self) -> Load:
+        self._begin = self._clocks()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        seconds, self.own, busy = (end - begin for end, begin in zip(self._clocks(), self._begin, strict=True))
+        if HAS_PROC and seconds > 0:
+            self.others = min(1.0, max(0.0, busy - self.own) / seconds / len(os.sched_getaffinity(0)))
+
+    def _clocks(self) -> tuple[float, float, float]:
+        return time.perf_counter(), self._own_seconds(), _busy_seconds()
+
+
+def _busy_seconds() -> float:
+    """Return how long the CPUs of this process were busy, or taken by the hypervisor, since the machine started."""
+    if not HAS_PROC:
+        return 0.0
+    total = 0
+    with contextlib.suppress(OSError):
+        cpus = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
+        for line in Path("/proc/stat").read_text().splitlines():
+            name, *values = line.split()
+            if name in cpus:
+                user, nice, system, _, _, irq, softirq, steal, *_ = map(int, values)
+                total += user + nice + system + irq + softirq + steal
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+class Measurement(NamedTuple):
+    """The figures of one timed call in a child process."""
+
+    rate: float
+    """Images a second."""
+    cpu_ms: float | None
+    """CPU time of the child's processes in the call, divided by its images; None if the system does not tell."""
+    others: float | None
+    """Share of the CPUs that other processes took; None if the system does not tell."""
+
+
+class ChildProcess:
+    """An object in a process of its own, whose methods are called from here.
+
+    It shares no memory, threads or imports with another contender. The child is the leader of a process group, whose
+    CPU time is what the contender spent itself.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the object there; a function or class of a module that can be imported. ImportError means that something
+        is not installed.
+    *arguments
+        Arguments of `make`.
+    traces : bool
+        Whether a traceback is printed if a call fails.
+
+    Attributes
+    ----------
+    reason : str or None
+        Why nothing can be measured, or None.
+    error : type of PackerError or None
+        The class of that error, if it is one of packer's.
+    note : str
+        The object's own `note`.
+    """
+
+    def __init__(self, make: Callable[..., Any], *arguments: Any, traces: bool = False) -> None:
+        self.reason: str | None = None
+        self.error: type[PackerError] | None = None
+        self.note = ""
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, make, arguments, traces))
+        with interrupts_held():  # Ctrl-C is for the caller: the child ends with its connection
+            self._process.start()
+        theirs.close()
+        self._ready = self._made = False
+
+    def wait(self) -> None:
+        """Wait until the object is made; every call waits for that."""
+        if not self._ready:
+            self._ready = True
+            self.note = self._receive() or ""
+            self._made = True
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method there; return None if it fails, or has failed before: `reason` says why."""
+        self.wait()
+        if self.reason is not None:
+            return None
+        try:
+            self._connection.send((method, *arguments))
+        except OSError:
+            self.reason = _DIED
+            return None
+        return self._receive()
+
+    def measure(self, method: str, *arguments: Any) -> tuple[int, Measurement]:
+        """Call a method that reads, and returns images and seconds; return the number of images, 0 if it failed."""
+        self.wait()
+        with Load(self._cpu_seconds) as load:
+            images, seconds = self.call(method, *arguments) or (0, 1.0)
+        if not images:
+            return 0, Measurement(0.0, None, None)
+        return images, Measurement(images / seconds, 1000 * load.own / images if HAS_PROC else None, load.others)
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        if not self._made:  # importing torch takes seconds, and nobody waits for it any more
+            self._process.kill()
+        self._process.join(_PATIENCE)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def _receive(self) -> Any:
+        try:
+            kind, value = self._connection.recv()
+        except (EOFError, OSError):
+            kind, value = "failed", (_DIED, None)
+        if kind == "failed":
+            self.reason, self.error = value
+            return None
+        return value
+
+    def _cpu_seconds(self) -> float:
+        """Return the CPU time of all processes of the group, and of those of them that ended."""
+        total = 0
+        for stat in Path("/proc").glob("[0-9]*/stat") if HAS_PROC else ():
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[2]) == self._process.pid:
+                    total += sum(map(int, fields[11:15]))
+        return total / os.sysconf("SC_CLK_TCK") if HAS_PROC else 0.0
+
+
+def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[Any, ...], traces: bool) -> None:
+    """Make the object, in the child, and answer calls until the connection is closed."""
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+    if sys.platform == "linux":  # how DataLoader's workers start by default, until Python 3.14
+        multiprocessing.set_start_method("fork", force=True)
+    try:
+        served = make(*arguments)
+    except ImportError as error:
+        connection.send(("failed", (f"not installed: {error}", None)))
+        return
+    except Exception as error:
+        connection.send(("failed", _failure(error)))
+        return
+    connection.send(("done", getattr(served, "note", "")))
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            method, *given = connection.recv()
+            try:
+                answer = "done", getattr(served, method)(*given)
+            except Exception as error:
+                if traces:
+                    traceback.print_exc()
+                answer = "failed", _failure(error)
+            connection.send(answer)
+
+
+def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
+    """Return an error in words, and its class if it is one of packer's."""
+    return (str(error), type(error)) if isinstance(error, PackerError) else (f"{type(error).__name__}: {error}", None)
+
+
+# Run by a process of its own: it waits until its pipe is closed, which the system does even for a process that is
+# killed, and then removes the directory.
+_WATCH = """
+import shutil, signal, sys
+for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    if hasattr(signal, name):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+sys.stdin.buffer.read()
+shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
+
+
+@contextlib.contextmanager
+def scratch_directory(purpose: str, inside: Path) -> Iterator[Path]:
+    """Make a directory, named after its purpose, in `inside`, or in the system's if `inside` is not writable.
+
+    A process of its own removes the directory if this one is killed.
+    """
+    writable = os.path.isdir(inside) and os.access(inside, os.W_OK | os.X_OK)
+    made = Path(tempfile.mkdtemp(prefix=f"packer-{purpose}-", dir=inside if writable else None))
+    line = [sys.executable, "-I", "-S", "-c", _WATCH, str(made)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": os.name != "nt"}
+    watcher = None
+    try:
+        with contextlib.suppress(OSError):  # no process is left: then this one alone removes the directory
+            watcher = subprocess.Popen(line, stdin=subprocess.PIPE, **quiet)  # type: ignore[call-overload]
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        if watcher is not None:
+            watcher.kill()  # a fork of this process may hold the pipe open
+            watcher.stdin.close()
+            watcher.wait()
+
+
+@contextlib.contextmanager
+def keeping_random_states() -> Iterator[None]:
+    """Let the program draw the random numbers after this block that it would have drawn without the block.
+
+    How much is measured depends on the time that it takes: if the program's generators moved on meanwhile, no two of
+    its runs would be the same, whatever seeds they set.
+    """
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    states = random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        if numpy is not None and states[1] is not None:
+            numpy.random.set_state(states[1])
+        if torch is not None and states[2] is not None:
+            torch.set_rng_state(states[2])
