@@ -77,8 +77,9 @@ def test_files_are_encoded_anew_where_that_is_asked_for(tree: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["convert", "info", "verify", "export"])
-def test_help(name: str) -> None:
-    result = packer(name, "--help", env={**os.environ, "COLUMNS": "200"})
+def test_help(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    result = packer(name, "--help")
     assert (result.returncode, result.stderr) == (0, "")
     assert name in packer("-h").stdout
     if name != "convert":
