@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PthImageDataset as PthImageDataset,
         open_dataset as open_dataset,
     )
+    from packer._datasets.protocol import Fetching as Fetching, LoaderDataset as LoaderDataset, Traits as Traits
     from packer._datasets.staging import stage as stage, unstage as unstage, warm as warm
     from packer._fields import Field as Field
     from packer._formats import Reader as Reader, open_pack as open_pack
@@ -88,6 +89,7 @@ _HOMES = {
     "packer._conversion.convert": "ConversionProgress Summary",
     "packer._datasets.concat": "ConcatImageDataset",
     "packer._datasets.open": "HDF5ImageDataset ImageDataset LMDBImageDataset PthImageDataset open_dataset",
+    "packer._datasets.protocol": "Fetching LoaderDataset Traits",
     "packer._datasets.staging": "stage unstage warm",
     "packer._fields": "Field",
     "packer._formats": "Reader open_pack",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packer._table import encode_name
-from packer.errors import SourceError, printable
+from packer.errors import SourceError, message_of, option, printable, recorded
 
 __all__ = [
     "LABEL_SUFFIXES",
@@ -186,7 +186,7 @@ class Account:
         chosen : bool
             Whether an option asked for it.
         """
-        listed = list(names)
+        listed, why = list(names), recorded(why)
         number = len(listed) if count is None else count
         if number < 1:
             return
@@ -241,8 +241,8 @@ class Account:
         if losses := self.losses():
             lost = "\n".join(f"  {item.line()}" for item in losses)
             raise SourceError(
-                f"{printable(source)}: --strict, and not everything would be in the pack:\n{lost}\n"
-                "Mend these, say by an option that they are meant, or leave --strict out."
+                f"{printable(source)}: {option('strict', True)}, and not everything would be in the pack:\n{lost}\n"
+                f"Mend these, say by an option that they are meant, or leave {option('strict', True)} out."
             )
 
     def require_labels(self, source: str, count: int) -> None:
@@ -263,7 +263,7 @@ class Account:
         )
         raise SourceError(
             f"{printable(source)}: {images} would be unlabeled, and {names} {look} like labels. {way}; "
-            "or say --unlabeled for images without labels"
+            f"or say {option('unlabeled', True)} for images without labels"
         )
 
     def report(self) -> Iterator[Mapping[str, Any]]:
@@ -349,7 +349,8 @@ class BadSamples:
             What `found` has of the sample.
         """
         if not self.skip:
-            advice = f"{str(error).rstrip('.')}. To leave out such samples and list them: --on-error skip"
-            raise type(error)(advice) from error.__cause__
-        self.found.append({"name": name, "reason": str(error)})
+            problem = message_of(error).rstrip(".")
+            advice = f"To leave out such samples and list them: {option('on_error', 'skip')}"
+            raise type(error)(f"{problem}. {advice}") from error.__cause__
+        self.found.append({"name": name, "reason": recorded(message_of(error))})
         return self.found[-1]

@@ -1,4 +1,4 @@
-"""What a sample is: the codec of its data, the type of its label, and by which suffixes a file becomes one.
+"""What a sample is: codec, size, type of its label; and the suffixes of files that become one.
 
 A new codec is a row here and a way to write it in `packer._images.encode`.
 """
@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["CODECS", "IMAGE_SUFFIXES", "LABEL_TYPES", "LOSSY", "TO_8_BIT", "UNLABELED", "Codec"]
+__all__ = [
+    "CODECS",
+    "IMAGE_SUFFIXES",
+    "INTERPOLATIONS",
+    "LABEL_TYPES",
+    "LOSSY",
+    "MAX_PIXELS",
+    "RESIZE_MODES",
+    "TO_8_BIT",
+    "UNLABELED",
+    "Codec",
+]
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,15 @@ LOSSY = tuple(codec.name for codec in CODECS.values() if codec.lossy)
 
 TO_8_BIT = ("clip", "type", "file")
 """How an image of more than 8 bits a channel is stored as 8-bit RGB; see `packer._images.depth.decode_to_8_bit`."""
+
+RESIZE_MODES = ("short", "long", "exact", "crop", "pad")
+"""Which side of an image gets the pixels that it is resized to; see `packer._images.resize.ResizeSpec`."""
+
+INTERPOLATIONS = ("bilinear", "bicubic")
+"""Interpolations, all anti-aliased. Records of a crop have the index in this tuple."""
+
+MAX_PIXELS = 2 * 89_478_485
+"""The most pixels of an image: where `PIL.Image.open` refuses one as a decompression bomb."""
 
 LABEL_TYPES: Mapping[str, str] = {"class": "<i8", "int": "<i8", "float": "<f8"}
 """The types of labels, as the manifest and ``--label-type`` call them, with the dtype of the table's column.

@@ -22,13 +22,16 @@
     ├── WorkerError              a process that made batches ended before its work was done
     └── MissingDependencyError   an optional package or library is needed
 
-Messages say what is wrong, where (the file, the sample's index and name), and what to do.
+Messages say what is wrong, where (the file, the sample's index and name), and what to do. They mention options by
+`option`: who calls a function reads ``on_error='skip'``, and a user of the command line ``--on-error skip``.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
+import shlex
 import sys
 import warnings
 
@@ -53,8 +56,14 @@ __all__ = [
     "SourceError",
     "UnsupportedVersionError",
     "WorkerError",
+    "flag",
+    "message_of",
+    "option",
     "pip_install",
     "printable",
+    "recorded",
+    "speak_as_command_line",
+    "spelled",
     "warn",
 ]
 
@@ -72,6 +81,73 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in str(text))
 
 
+_FLAGS = {f"{name}s": f"--{name}" for name in ("field", "column", "key", "split")}
+_FLAGS |= {"prefixes": "--prefix", "library": "--with"}
+"""The options of the command line that are not called as the arguments of functions are."""
+
+_MENTION = re.compile("⟨([^⟨¦⟩]*)¦([^⟨¦⟩]*)⟩")
+_AS_ARGUMENT, _AS_FLAG = 1, 2  # groups of the expression
+
+_face = _AS_ARGUMENT  # of this process: who runs in it, all its threads speak to
+
+
+def flag(name: str) -> str:
+    """Return what the command line calls the option that is an argument `name` of functions."""
+    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
+def option(name: str, value: object = None) -> str:
+    """Return a mention of an option, for a message.
+
+    A mention holds both spellings, and the face that shows the message chooses: so a message may be made before
+    anybody knows who reads it, in a constant, or in another process.
+
+    Parameters
+    ----------
+    name : str
+        The argument of functions.
+    value : bool, int, str or list of str, optional
+        The value that is meant. A text is as a shell takes it, in quotes where it needs them; those of a list are not.
+
+    Returns
+    -------
+    str
+        To be resolved by `spelled` or `recorded`; errors do that by themselves.
+    """
+    word = flag(name)
+    if value is None:
+        argument = f"{name}="
+    elif isinstance(value, bool):
+        argument, word = f"{name}={value}", word if value else f"--no-{word[2:]}"
+    elif isinstance(value, list):
+        argument, word = f"{name}={value}", " ".join(f"{word} {shlex.quote(one)}" for one in value)
+    else:
+        plain = "\t" if value == "tab" else value.strip("'") if isinstance(value, str) else value
+        argument, word = f"{name}={plain!r}", f"{word} {value}"
+    return "⟨{}¦{}⟩".format(*(re.sub("[⟨¦⟩]", "?", spelling) for spelling in (argument, word)))
+
+
+def spelled(message: str) -> str:
+    """Return a message with its options as the face of this process spells them."""
+    return _MENTION.sub(lambda mention: mention[_face], message)
+
+
+def recorded(message: str) -> str:
+    """Return a message as records on a disk have it: in the words of the command line, whoever made them."""
+    return _MENTION.sub(lambda mention: mention[_AS_FLAG], message)
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an error with its mentions, for a record or for another process."""
+    return error._message() if isinstance(error, PackerError) else str(error)
+
+
+def speak_as_command_line() -> None:
+    """Let this process spell options as the command line does."""
+    global _face  # noqa: PLW0603
+    _face = _AS_FLAG
+
+
 _BETWEEN = ("packer", "torch", "multiprocessing", "concurrent", "threading")
 """Packages that call each other between a person's line and what is said about that line."""
 
@@ -84,11 +160,23 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
             level = 2
             break
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(spelled(message), category, stacklevel=level)
 
 
 class PackerError(Exception):
-    """Base class of every error that packer raises on purpose."""
+    """Base class of every error that packer raises on purpose.
+
+    `str` spells the options that the message mentions; `message_of` keeps the mentions.
+    """
+
+    def __str__(self) -> str:
+        return spelled(self._message())
+
+    def __repr__(self) -> str:
+        return spelled(super().__repr__())
+
+    def _message(self) -> str:
+        return super().__str__()
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows in a notebook: the frames of the caller, and the error.
@@ -138,19 +226,20 @@ class ImageError(PackerError):
     name : str
         The sample's name, a path relative to the source; empty until somebody who knows it adds it.
     reason : str
-        What is wrong with it, without the name.
+        What is wrong with it, without the name; ``args[0]`` is the same with mentions of options.
     index : int or None
         Which image of the source it is, where that is known.
     """
 
     def __init__(self, reason: str, name: str = "") -> None:
         super().__init__(reason, name)
-        self.reason = reason
+        self.reason = spelled(reason)
         self.name = name
         self.index: int | None = None
 
-    def __str__(self) -> str:
-        return f"{printable(self.name)}: {printable(self.reason)}" if self.name else printable(self.reason)
+    def _message(self) -> str:
+        reason = printable(self.args[0])
+        return f"{printable(self.name)}: {reason}" if self.name else reason
 
 
 class ImageChangedError(ImageError):
@@ -193,7 +282,7 @@ class CorruptPackError(PackError):
         self.index = index
         self.name = name
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         reason = printable(self.reason)  # which may quote the pack
         if not self.path:
             return reason

@@ -29,6 +29,7 @@ from packer.errors import (
     PackerError,
     PackLockedError,
     printable,
+    speak_as_command_line,
 )
 
 __all__ = ["EXIT_STATUS", "main"]
@@ -103,6 +104,7 @@ cli.add_command(tune_command)
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    speak_as_command_line()
     _open_what_is_closed()
     _spell_out_what_cannot_be_encoded()
     warnings.showwarning = _show_warning

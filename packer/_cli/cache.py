@@ -1,9 +1,4 @@
-"""`packer cache info` and `packer cache clear`.
-
-`packer stage` and `packer unstage`.
-
-`packer warm`.
-"""
+"""Commands for copies on this node: `cache info`, `cache clear`, `stage`, `unstage` and `warm`."""
 
 from __future__ import annotations
 

@@ -1,14 +1,8 @@
-"""`packer convert`.
+"""`packer convert` in all its ways, and `packer scan`.
 
-The conversion of a source that was listed, as `packer convert` and others show it, and what ends it.
-
-`packer convert --parts`: all of them here, one of them as a task of a job array, or all of them on a cluster.
-
-`packer convert` with a URL as DST: the pack is made on this machine, and then uploaded.
-
-What the commands that write have in common.
-
-`packer scan`.
+A conversion makes one pack, one of each split, a pack in parts (all here, one as a task of a job array, or all on a
+cluster), or a pack at a URL, which is made on this machine and then uploaded. Commands that write share what adds
+advice to their errors.
 """
 
 from __future__ import annotations
@@ -28,17 +22,16 @@ from packer._cli import output
 from packer._cli.options import (
     CommandOfSource,
     PackPath,
-    RunOptions,
-    Size,
     UserPath,
+    conversion_options,
+    options,
     reading_options,
     requested,
     require_one_class_map,
-    source_options,
     targets,
 )
 from packer._cli.output import EXIT_STATUS, Interrupted, Terminated, progress_options
-from packer._codecs import CODECS, TO_8_BIT
+from packer._conversion.options import AUDITS, RunOptions, SourceOptions
 from packer._storage.remote.urls import is_url
 from packer._storage.system import in_units
 from packer.errors import ClusterError, DestinationError, ImageChangedError, ImageError, PackLockedError, printable
@@ -348,141 +341,8 @@ def _say_new(conversion: UploadedConversion, said: int) -> int:
 @click.command("convert", cls=CommandOfSource)
 @click.argument("src", type=PackPath())
 @click.argument("dst", type=PackPath())
-@click.option(
-    "--format",
-    metavar="FORMAT",
-    help="Format of the pack: lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5 or parquet.  [default: by DST's suffix]",
-)
-@click.option(
-    "--split",
-    "splits",
-    multiple=True,
-    metavar="NAME",
-    help="SRC holds splits: convert this one, or `all` of them, each to a pack of its own with one class map. May be given several times.",
-)
-@source_options
-@click.option(
-    "--where",
-    metavar="CONDITION",
-    help="Take those samples of the pack SRC only that meet a condition, such as 'age > 30 and split == \"train\"'; see the guide. --limit and --sample count these.",
-)
-@click.option(
-    "--resize", type=click.IntRange(min=1), metavar="N", help="Resize to N pixels, anti-aliased; see --resize-mode."
-)
-@click.option(
-    "--resize-mode",
-    type=click.Choice(["short", "long", "exact", "crop", "pad"]),
-    help="What becomes N: short, the shorter side; long, the longer side; exact, both; crop, the shorter side, then the centre square; pad, the longer side, then black borders to a square.  [default: short]",
-)
-@click.option(
-    "--upscale", is_flag=True, help="Enlarge images that are smaller than --resize; without it they are never enlarged."
-)
-@click.option(
-    "--interpolation",
-    type=click.Choice(["bilinear", "bicubic"]),
-    help="Anti-aliased, as in Pillow and torchvision.  [default: bilinear]",
-)
-@click.option(
-    "--codec",
-    type=click.Choice(list(CODECS)),
-    help="What is stored: keep, the files' own bytes; raw, uint8 RGB pixels; or a re-encoding. Files that have the right type and need no resizing keep their bytes.  [default: keep; jpeg with --resize]",
-)
-@click.option(
-    "--recode",
-    is_flag=True,
-    help="Encode files anew that are of the type of --codec already and need no resizing, as for a lower --quality.",
-)
-@click.option(
-    "--to-8-bit",
-    type=click.Choice(list(TO_8_BIT)),
-    help="How an image that has more than 8 bits a channel, or bands that RGB does not show, becomes 8-bit RGB where pixels are encoded: clip, as Pillow reads it, grey cut off at 255; type, scaled by the range of its type, 65535 to 255, floats from 0 to 1; file, by its own lowest and highest value. Without this option such an image is refused.",
-)
-@click.option("--quality", type=click.IntRange(1, 100), help="Quality of jpeg and webp.  [default: 90]")
-@click.option(
-    "--tiles/--no-tiles",
-    default=None,
-    help="Store JPEGs tiled, so that a crop is decoded without the rest of its image. Kept JPEGs are transcoded losslessly: their pixels stay, their bytes do not.  --no-tiles encodes without tiles; images that have some and are kept, keep them.  [default: what is encoded is tiled, what is kept is not]",
-)
-@click.option(
-    "--exif",
-    type=click.Choice(["ignore", "apply"]),
-    default="ignore",
-    show_default=True,
-    help="Whether the EXIF orientation turns the image; ImageFolder ignores it.",
-)
-@click.option(
-    "--audit",
-    type=click.Choice(["structure", "decode"]),
-    default="structure",
-    show_default=True,
-    help="How each image is checked: structure, its real type, header, size and end; decode, all its pixels.",
-)
-@click.option("--check", type=click.Choice(["structure", "decode"]), hidden=True)  # the earlier name of --audit
-@click.option(
-    "--max-pixels",
-    type=click.IntRange(min=1, max=178_956_970),
-    metavar="N",
-    help="Report images with more pixels than this.  [default, and most: 178956970, Pillow's limit]",
-)
-@click.option(
-    "--on-error",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
-    help="What to do with a sample that cannot be used, such as a file that is no readable image or changed after it was listed, a bad row of a table or a bad annotation: stop, or leave it out, list it, and exit with status 3.",
-)
-@click.option(
-    "--report",
-    type=UserPath(dir_okay=False),
-    metavar="FILE.jsonl",
-    help="Write a line for every file with a finding and every file left out.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Threads.  [default: the CPUs that affinity, cgroup and SLURM grant, and one more to encode]",
-)
-@click.option(
-    "--shard-size",
-    type=Size(),
-    metavar="SIZE",
-    help="Most bytes of a file of a .pth, .wds, .tfrecord, .mds, .n5 or .parquet pack, such as 1GiB.  "
-    "[default: 512MiB; 64MiB of .n5]",
-)
-@click.option(
-    "--parts",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Make DST a directory of N packs that is read as one; see docs/clusters.md.",
-)
-@click.option(
-    "--part",
-    type=click.IntRange(min=0),
-    metavar="K",
-    help="Make part K of --parts only, counted from 0, as a task of a job array; the last task to end finishes the pack.",
-)
-@click.option(
-    "--cluster",
-    metavar="WHERE",
-    help="With --parts: make them on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf, sge as dask-jobqueue is configured (such as by scripts/slurm/jobqueue.yaml).",
-)
-@click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", help="How many jobs --cluster submits to a queue.  [default: 1]"
-)
-@click.option(
-    "--scratch",
-    type=UserPath(file_okay=False),
-    metavar="DIR",
-    help="With --part or --cluster: make each part in this directory of the node's own disk, then copy it to its place, or upload it where DST is a URL. Without them, of a DST that is a URL: make the pack here, then upload it.  [default for a URL: packer-UID in the system's temporary directory]",
-)
-@click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
-@click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted conversion.")
-@click.option(
-    "--ignore-free-space",
-    is_flag=True,
-    help="Begin even where the disk has less room than the files take that keep their bytes.",
-)
+@conversion_options()
+@click.option("--check", type=click.Choice(AUDITS), hidden=True)  # the earlier name of --audit
 @reading_options
 @progress_options()
 def convert_command(src: Path, dst: Path, **values: Any) -> int:
@@ -582,7 +442,7 @@ def _report(report: Path | None, root: Path) -> Path | None:
 @click.command("scan", cls=CommandOfSource)
 @click.argument("src", type=UserPath())
 @click.argument("listing", metavar="FILE", type=UserPath())
-@source_options
+@options(SourceOptions, without=("split", "where"))
 @click.option("--overwrite", is_flag=True, help="Replace FILE.")
 @progress_options()
 def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **values: Any) -> None:

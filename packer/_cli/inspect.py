@@ -1,9 +1,4 @@
-"""`packer info`.
-
-`packer verify`.
-
-`packer view`.
-"""
+"""Commands that look at packs: `info`, `verify` and `view`."""
 
 from __future__ import annotations
 

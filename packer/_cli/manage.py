@@ -1,11 +1,4 @@
-"""`packer merge`.
-
-`packer append`.
-
-`packer index`.
-
-`packer export`.
-"""
+"""Commands that make packs of packs, indexes or files: `merge`, `append`, `index` and `export`."""
 
 from __future__ import annotations
 
@@ -14,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from packer._cli import output
-from packer._cli.convert import convert_command, done_already, explaining, resumable, say, status_of
+from packer._cli.convert import done_already, explaining, resumable, say, status_of
 from packer._cli.options import (
-    READING,
     CommandOfSource,
     PackPath,
-    Size,
     UserPath,
+    conversion_options,
+    options,
     reading_options,
     requested,
-    source_options,
 )
 from packer._cli.output import progress_options
+from packer._conversion.options import OF_THE_PACK, IndexOptions, MergeOptions, SourceOptions
 from packer.errors import ImageError, printable
 
 __all__ = ["append_command", "export_command", "index_command", "merge_command"]
@@ -36,47 +30,14 @@ __all__ = ["append_command", "export_command", "index_command", "merge_command"]
 @click.command("merge")
 @click.argument("packs", nargs=-1, type=PackPath())
 @click.argument("dst", type=PackPath())
-@click.option(
-    "--classes",
-    "class_map",
-    type=click.Choice(["same", "union"]),
-    help="same: the packs must have the same classes; union: the first pack's keep their ids, and those that others have beyond them follow.  [default: same]",
-)
-@click.option(
-    "--prefix",
-    "prefixes",
-    multiple=True,
-    metavar="NAME",
-    help="Put NAME/ before the names of a pack's samples; once for each of PACKS, in their order. Labels stay.",
-)
+@options(MergeOptions, "classes prefixes")
 @click.option(
     "--finish", "finishing", is_flag=True, help="Make one pack of the complete parts of DST (`packer convert --parts`)."
 )
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.  [default: the CPUs granted]")
-@click.option(
-    "--shard-size",
-    type=Size(),
-    metavar="SIZE",
-    help="Most bytes of a file of a .pth, .wds, .tfrecord, .mds, .n5 or .parquet pack, such as 1GiB.  "
-    "[default: 512MiB; 64MiB of .n5]",
-)
-@click.option("--overwrite", is_flag=True, help="Replace DST, once the new pack is complete.")
-@click.option("--fresh", is_flag=True, help="Start over instead of continuing an interrupted merge.")
+@options(MergeOptions, "workers shard_size overwrite fresh")
 @reading_options
 @progress_options()
-def merge_command(
-    packs: tuple[Path, ...],
-    dst: Path,
-    *,
-    class_map: str | None,
-    prefixes: tuple[str, ...],
-    finishing: bool,
-    workers: int | None,
-    shard_size: int | None,
-    overwrite: bool,
-    fresh: bool,
-    quiet: bool,
-) -> int:
+def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet: bool, **values: Any) -> int:
     """Join PACKS, one after the other, into the pack DST.
 
     The samples keep their bytes. PACKS may be of different formats; the suffix of DST decides its own.
@@ -90,8 +51,8 @@ def merge_command(
     from packer._conversion.run_parts import finish
 
     if finishing:
-        said = class_map is not None or prefixes or workers or shard_size or overwrite or fresh
-        if packs or said:
+        source = click.get_current_context().get_parameter_source
+        if packs or any(source(name) is ParameterSource.COMMANDLINE for name in values):
             raise click.UsageError("--finish takes DST alone: how to make it was said to `packer convert --parts`")
         with output.ProgressDisplay(dst.name, quiet=quiet) as display:
             display.phase("joining parts")
@@ -105,27 +66,18 @@ def merge_command(
         summary = merge(
             packs,
             dst,
-            classes=class_map or "same",
-            prefixes=prefixes,
-            shard_size=shard_size,
-            workers=workers,
-            overwrite=overwrite,
-            fresh=fresh,
             progress=lambda p: display.update(p.done, p.total, read=p.bytes_read),
+            **values,
         )
     say(output.conversion(summary), quiet=quiet)
     return status_of(summary.manifest)
-
-
-_OF_A_PACK = ("src", "dst", "format", "splits", "classes_from", "check", "overwrite", "quiet", "json_progress")
-_OF_PARTS = ("parts", "part", "cluster", "jobs", "scratch")
-_NO_PART_OF_IT = (*_OF_A_PACK, *_OF_PARTS, *READING)
 
 
 @click.command("append", cls=CommandOfSource)
 @click.argument("pack", type=PackPath())
 @click.argument("src", type=PackPath())
 @progress_options()
+@conversion_options(tasks=False, without=OF_THE_PACK)
 def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     """Convert the images below SRC to one more part of PACK, a pack with parts.
 
@@ -158,36 +110,15 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     return status_of(manifest)
 
 
-append_command.params += [option for option in convert_command.params if option.name not in _NO_PART_OF_IT]
-
-
 @click.command("index", cls=CommandOfSource)
 @click.argument("src", type=UserPath())
 @click.argument("dst", metavar="[OUT.index]", required=False, type=UserPath())
-@source_options
-@click.option(
-    "--no-checksums",
-    is_flag=True,
-    help="Read no more than the structure of the files and the headers of the images.",
-)
-@click.option(
-    "--exif",
-    type=click.Choice(["ignore", "apply"]),
-    default="ignore",
-    help="Whether images are shown as their EXIF orientation says.  [default: ignore, as ImageFolder does]",
-)
-@click.option(
-    "--on-error",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    help="What to do with a sample that cannot be used, such as an image that cannot be read or a bad annotation: stop, or leave it out and list it.  [default: fail]",
-)
+@options(SourceOptions, without=("split", "where"))
+@options(IndexOptions, "checksums exif on_error")
 @click.option("--base", type=PackPath(), metavar="DIR|URL", help="Make the index SRC look for its files below DIR.")
-@click.option("--overwrite", is_flag=True, help="Replace OUT.index.")
+@options(IndexOptions, "overwrite")
 @progress_options()
-def index_command(
-    src: Path, dst: Path | None, *, base: Path | None, no_checksums: bool, quiet: bool, **values: Any
-) -> int | None:
+def index_command(src: Path, dst: Path | None, *, base: Path | None, quiet: bool, **values: Any) -> int | None:
     """List where the images of SRC lie, in OUT.index, which is read as a pack. No image is copied.
 
     SRC is what `packer convert` takes: a directory of images, or what another tool made, as a file, a directory or a
@@ -209,7 +140,7 @@ def index_command(
         return None
     if dst is None:
         raise click.UsageError("say where the index will be: OUT.index")
-    request = requested(IndexRequest, src=src, dst=dst, checksums=not no_checksums, **values)
+    request = requested(IndexRequest, src=src, dst=dst, **values)
     try:
         with output.ProgressDisplay(dst.name, quiet=quiet) as display:
             summary = request.make(display.update)

@@ -1,11 +1,4 @@
-"""`packer bench`.
-
-`packer tune`.
-
-`packer doctor`.
-
-`packer estimate`.
-"""
+"""Commands that measure: `bench`, `tune`, `doctor` and `estimate`."""
 
 from __future__ import annotations
 
@@ -22,9 +15,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer._cli import output
-from packer._cli.convert import convert_command
-from packer._cli.options import READING, CommandOfSource, Duration, PackPath, UserPath, requested
+from packer._cli.options import (
+    CommandOfSource,
+    Duration,
+    PackPath,
+    UserPath,
+    conversion_options,
+    options,
+    requested,
+)
 from packer._cli.output import EXIT_STATUS, ProgressDisplay, progress_options
+from packer._conversion.options import SourceOptions
 from packer._storage.remote.urls import is_url
 from packer._storage.system import in_units
 from packer.errors import OptionError, PackerError, printable
@@ -299,19 +300,6 @@ def _train(command: str, steps: int, seconds: float, as_json: bool) -> int:
     return EXIT_STATUS["ok"]
 
 
-_NO_PART_OF_IT = (
-    "src",
-    "dst",
-    "splits",
-    "check",
-    "part",
-    "cluster",
-    "jobs",
-    "scratch",
-    "quiet",
-    "json_progress",
-    *READING,
-)
 _REMARKABLE_LOAD = 0.1  # of the processors
 _NAMED = 5  # files that cannot be converted
 
@@ -319,7 +307,7 @@ _NAMED = 5  # files that cannot be converted
 @click.command("estimate", cls=CommandOfSource)
 @click.argument("src", type=UserPath())
 @click.argument("dst", metavar="[DST]", required=False, type=UserPath())
-@click.option("--split", metavar="NAME", help="Which images of --voc or --yolo.")
+@options(SourceOptions, "split")
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
@@ -335,6 +323,7 @@ _NAMED = 5  # files that cannot be converted
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @progress_options(quiet=None)
+@conversion_options(tasks=False)
 def estimate_command(
     src: Path, dst: Path | None, *, jobs: int | None, seconds: float, as_json: bool, **values: Any
 ) -> None:
@@ -369,9 +358,6 @@ def estimate_command(
         click.echo(json.dumps(asdict(found), indent=2))
     else:
         click.echo("\n".join(_described(found, src, request)))
-
-
-estimate_command.params += [option for option in convert_command.params if option.name not in _NO_PART_OF_IT]
 
 
 def _described(found: Estimate, src: Path, request: ConversionRequest) -> Iterator[str]:

@@ -1,12 +1,6 @@
-"""The options that only the command line has: which of its runs is meant, and what is printed.
+"""Options of the command line: made of the fields that declare them, and the types of their values.
 
-SRC: the options that say what is in it, and its splits.
-
-The options that say which annotations images have: COCO's, Pascal VOC's or YOLO's.
-
-The options of commands that read a pack at a URL.
-
-The kinds of values that options and arguments take: paths, sizes, delimiters.
+Also the options of all commands that read a pack at a URL, and the splits of SRC.
 """
 
 from __future__ import annotations
@@ -15,46 +9,33 @@ import functools
 import math
 import os
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from packer._codecs import LABEL_TYPES
+from packer._conversion.options import ImageOptions, Option, OutputOptions, RunOptions, SourceOptions, options_of
 from packer._storage.remote.urls import is_url, shown, user_path
-from packer.errors import OptionError, SourceError, printable
+from packer.errors import OptionError, SourceError, flag, printable
 
 __all__ = [
-    "ANNOTATIONS",
     "READING",
     "CommandOfSource",
     "Delimiter",
     "Duration",
     "ObjectUrl",
     "PackPath",
-    "RunOptions",
     "Size",
     "UserPath",
+    "conversion_options",
+    "options",
     "reading_options",
     "requested",
     "require_one_class_map",
-    "source_options",
     "targets",
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """The options of `packer convert` beside those of a `ConversionRequest`; None where an option was not given."""
-
-    splits: tuple[str, ...]
-    part: int | None
-    cluster: str | None
-    jobs: int | None
-    scratch: Path | None
-    quiet: bool
 
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -139,35 +120,6 @@ class Delimiter(click.ParamType):  # type: ignore[type-arg]  # no generic before
         return text
 
 
-ANNOTATIONS = (
-    click.option(
-        "--coco",
-        type=UserPath(),
-        multiple=True,
-        metavar="FILE.json",
-        help="Take images and fields from annotations in COCO's format: boxes, categories, segmentations, keypoints, captions. SRC is the directory that file_name counts from. Several files of the same images are joined.",
-    ),
-    click.option(
-        "--masks",
-        is_flag=True,
-        help="Draw the annotations of --coco into the field `mask`, as ids of categories: crowds below others, smaller ones on top.",
-    ),
-    click.option(
-        "--voc",
-        type=UserPath(),
-        metavar="DIR",
-        help="Take fields from Annotations/*.xml and SegmentationClass in DIR, such as VOCdevkit/VOC2012; SRC is DIR or its JPEGImages. --split names a list in ImageSets.",
-    ),
-    click.option(
-        "--yolo",
-        type=UserPath(),
-        metavar="DATA.yaml",
-        help="Take fields from the files in labels beside images; SRC is the directory of images. --split names a split of DATA.yaml.",
-    ),
-)
-"""Decorators of a command."""
-
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 
@@ -188,121 +140,88 @@ class CommandOfSource(click.Command):
         return left
 
 
-_OF_LABELS = [
-    click.option(
-        "--labels",
-        type=UserPath(),
-        metavar="FILE",
-        help="Take paths (relative to SRC, or below it) and labels from a table instead of from directory names: .csv, .tsv, .jsonl or .parquet. Whole numbers are class ids as they stand, -1 is unlabeled; other texts are names of classes.",
-    ),
-    click.option("--path-column", help="The column of --labels that holds the paths.  [default: path]"),
-    click.option("--label-column", help="The column of --labels that holds the labels.  [default: label]"),
-    click.option(
-        "--delimiter",
-        type=Delimiter(),
-        help="What separates the columns of --labels: one character, or `tab`.  [default: tab for FILE.tsv, else a comma]",
-    ),
-    click.option(
-        "--label-type",
-        type=click.Choice(list(LABEL_TYPES)),
-        help="What the labels of --labels are: class, names whose ids follow their order as text; int or float, numbers that are kept, without classes.  [default: ids where all are whole numbers, else names]",
-    ),
-    click.option(
-        "--suffix",
-        metavar=".JPG",
-        help="What the paths in --labels lack at their end, such as .jpg.  [default: that of the one image which a path without a suffix fits]",
-    ),
-    click.option(
-        "--no-header",
-        is_flag=True,
-        help="The first line of --labels is a row, and no header: columns are called 1, 2, ... .  [default columns: 1 for the paths, 2 for the labels]",
-    ),
-    click.option(
-        "--unlabeled",
-        is_flag=True,
-        help="Take images without labels, with the label -1: the rows of --labels, or the samples of a container, that have none; of a directory without --labels, all images below it.",
-    ),
-    click.option(
-        "--strict",
-        is_flag=True,
-        help="Refuse to begin where images, labels or fields are left out, images are unlabeled or classes are renumbered, unless an option asks for it.",
-    ),
-    click.option(
-        "--no-classes",
-        is_flag=True,
-        help="Take all images below SRC, or all rows of --labels, with the label -1: there are no classes.",
-    ),
-]
+_TYPES: dict[str, Callable[[Option], Any]] = {
+    "count": lambda option: click.IntRange(option.least, option.most),
+    "choice": lambda option: click.Choice(option.choices),
+    "char": lambda option: Delimiter(),
+    "size": lambda option: Size(),
+    "path": lambda option: UserPath(),
+    "file": lambda option: UserPath(dir_okay=False),
+    "directory": lambda option: UserPath(file_okay=False),
+    "pack": lambda option: PackPath(),
+}
+"""The type that click has for the values of an option, by its kind; a text needs none."""
 
-_OF_FIELDS = [
-    click.option(
-        "--field",
-        "fields",
-        multiple=True,
-        metavar="NAME[:KIND]=TEMPLATE",
-        help="A file beside each image, such as mask=../masks/{stem}.png, relative to SRC. {path} {dir} {name} {stem} {class} are parts of the image's path. KIND is image, mask, text, json, array or bytes.  [default: by the name and the suffix]",
-    ),
-    click.option(
-        "--column",
-        "columns",
-        multiple=True,
-        metavar="NAME[=COLUMN]:KIND",
-        help="A column of --labels as a field: caption:text, age:float32 (a dtype is a scalar), split:class, tags:labels, box:boxes, keypoints, json, array:float32, mask=mask_path:mask.",
-    ),
-    click.option(
-        "--on-missing",
-        type=click.Choice(["error", "null", "skip"]),
-        help="What becomes of an image without the file or the row of a field: an error, no value, or it is left out.  [default: error]",
-    ),
-    click.option(
-        "--key",
-        "keys",
-        multiple=True,
-        metavar="NAME[:KIND]=KEY",
-        help="What in a container of another tool is the image, the label or the name, or becomes a field: image=image/encoded, label=cls, label=json:category (a member of the JSON in a tar), label=directory (of the images in a tar), caption:text=txt.  [default: by the container's own names]",
-    ),
-    click.option(
-        "--no-metadata",
-        is_flag=True,
-        help="Leave metadata.csv, metadata.jsonl or metadata.parquet in SRC alone.",
-    ),
-]
 
-_OF_FILES = [
-    click.option(
-        "--extensions",
-        metavar=".JPG,.GIF",
-        help="The suffixes of images, in place of ImageFolder's (.jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp), as with its argument of that name.",
-    ),
-    click.option(
-        "--any-image",
-        is_flag=True,
-        help="Open the files of other suffixes too, and take those that begin as an image does.",
-    ),
-    click.option(
-        "--skip-hidden",
-        is_flag=True,
-        help="Leave out files and directories whose names begin with a dot. ImageFolder takes them, and makes a class of a hidden directory.",
-    ),
-    click.option(
-        "--allow-empty",
-        is_flag=True,
-        help="A class directory may have no image, and keeps its id, as with ImageFolder's argument of that name.",
-    ),
-    click.option(
-        "--classes-from",
-        type=PackPath(),
-        metavar="PACK",
-        help="Use the class ids of another pack (for val: train's), of labels and of --column NAME:class or NAME:labels. A class that is not in it is an error.",
-    ),
-    click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take the first N images only."),
-    click.option(
-        "--sample",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Take N images only, evenly spread over the list, and so over the classes; their order stays.",
-    ),
-]
+def options(kind: type, only: str = "", *, without: Collection[str] = ()) -> Callable[[_F], _F]:
+    """Return a decorator that adds the options which a class declares to a command, in their order.
+
+    Parameters
+    ----------
+    kind : type
+        A class of `packer._conversion.options`.
+    only : str, optional
+        The names of those that are added, with spaces between them; by default all.
+    without : collection of str
+        The names of others.
+    """
+    defaults = {one.name: one.default for one in fields(kind)}
+    names = only.split() or defaults
+    chosen = [(name, option) for name, option in options_of(kind) if name in names and name not in without]
+
+    def added(command: _F) -> _F:
+        for name, option in reversed(chosen):
+            command = _click_option(name, option, defaults[name])(command)
+        return command
+
+    return added
+
+
+def _click_option(name: str, option: Option, default: Any) -> Callable[[_F], _F]:
+    word = flag(name)
+    settings: dict[str, Any] = {"help": option.help}
+    if option.kind == "flag":
+        settings["is_flag"] = True
+        if option.taken_away:
+            word, settings["callback"] = f"--no-{word[2:]}", lambda context, parameter, value: not value
+    elif option.kind == "switch":
+        word, settings["default"] = f"{word}/--no-{word[2:]}", None
+    else:
+        settings |= {"metavar": option.metavar, "multiple": option.repeated, "show_default": option.shows_default}
+        if option.kind in _TYPES:
+            settings["type"] = _TYPES[option.kind](option)
+        if not option.repeated:
+            settings["default"] = default
+    return click.option(word, name, **settings)
+
+
+def conversion_options(*, tasks: bool = True, without: Collection[str] = ()) -> Callable[[_F], _F]:
+    """Return a decorator that adds the options of a conversion to a command.
+
+    Parameters
+    ----------
+    tasks : bool
+        Whether those are added too that say which splits and parts are made, and where.
+    without : collection of str
+        The names of those that are not added.
+    """
+    everything: list[tuple[type, str]] = [
+        (OutputOptions, "format"),
+        (RunOptions, "splits"),
+        (SourceOptions, ""),
+        (ImageOptions, ""),
+        (OutputOptions, "on_error report workers shard_size parts"),
+        (RunOptions, "part cluster jobs scratch"),
+        (OutputOptions, "overwrite fresh ignore_free_space"),
+    ]
+
+    def added(command: _F) -> _F:
+        for kind, only in reversed(everything):
+            if tasks or kind is not RunOptions:
+                command = options(kind, only, without=("split", *without))(command)
+        return command
+
+    return added
 
 
 def requested(kind: Callable[..., _T], **values: Any) -> _T:
@@ -316,13 +235,6 @@ def requested(kind: Callable[..., _T], **values: Any) -> _T:
 
 
 _NO_SPLITS = "splits such as train and val with classes in them"
-
-
-def source_options(command: _F) -> _F:
-    """Add the options that say which images SRC holds, and their labels and fields."""
-    for option in reversed([*_OF_LABELS, *_OF_FIELDS, *ANNOTATIONS, *_OF_FILES]):
-        command = option(command)
-    return command
 
 
 def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:

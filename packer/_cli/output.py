@@ -1,24 +1,17 @@
-"""How numbers, conversions and what was found are shown to a person.
+"""Output of commands: numbers and summaries for readers, progress, exit statuses, and lines of Python that read a pack.
 
-How a pack's samples were made, in a person's words.
+A bar shows progress on a terminal, lines do in a log. With ``--json-progress`` programs read objects with these keys,
+which docs/clusters.md explains:
 
-How a command shows that it works: a bar on a terminal, lines in a log, JSON for a program. Only here that is decided.
-
-With ``--json-progress`` every object has these keys; docs/clusters.md explains them to people:
-
-``what``, ``phase``         the pack or directory, and what is done with it now; null where that is what was asked for
+``what``, ``phase``         the pack or directory, and the step; null for the command's own step
 ``done``, ``total``         in ``unit``; null where they are not known
 ``unit``                    ``"images"``, ``"bytes"`` or ``"files"``; ``"seconds"`` of work that has a certain time
 ``rate``, ``seconds_left``  of this run, in units a second; null where nothing is known
 ``seconds``                 since the phase began
 ``bytes``                   read in this run
 ``skipped``                 images that were left out
-``notes``                   texts by what they are about
+``notes``                   texts by their subjects
 ``state``                   ``"running"``; of the last object ``"done"``, or ``"failed"``
-
-How a command ends.
-
-The lines of Python that read a pack, as commands print them after making one: they fit what the pack holds.
 """
 
 from __future__ import annotations

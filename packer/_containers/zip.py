@@ -45,7 +45,7 @@ from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer._table import Buffer
-from packer.errors import PackError, SourceError, printable
+from packer.errors import PackError, SourceError, option, printable
 
 __all__ = [
     "DATASET_JSON",
@@ -446,7 +446,7 @@ def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
     """Say of a file that it is no image; it may be a table of labels."""
     account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [name])
     if suffix in LABEL_SUFFIXES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
-        account.looks_like_labels("file", name, "", f"once the archive is unpacked, --labels {base} takes it")
+        account.looks_like_labels("file", name, "", f"once the archive is unpacked, {option('labels', base)} takes it")
 
 
 def _is_of_system(file: PackFile, member: Member, base: str) -> bool:

@@ -1,7 +1,4 @@
-"""`packer.convert`, `append`, `index` and `merge`: what the commands do, as functions; errors speak of arguments.
-
-`packer.pack`: samples that a program gives become a pack.
-"""
+"""`packer.convert` and `packer.pack`; `append`, `index` and `merge` come from modules of their own."""
 
 from __future__ import annotations
 
@@ -10,9 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from packer._conversion import append as appending, index as indexing, merge as merging
+from packer._conversion.append import append
 from packer._conversion.convert import ConversionProgress, Summary
-from packer._conversion.request import ConversionRequest, files_said, speaking_of_arguments
+from packer._conversion.index import index
+from packer._conversion.merge import merge
+from packer._conversion.options import ImageOptions, OutputOptions, values_of
+from packer._conversion.request import ConversionRequest
 from packer._conversion.run_parts import convert_in_parts
 from packer._conversion.stream import stream_source
 from packer._conversion.upload import UploadedConversion
@@ -20,12 +20,11 @@ from packer._conversion.workspace import check_destination
 from packer._fields import Field
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, local_path, user_path
-from packer.errors import OptionError
+from packer.errors import OptionError, option
 
 __all__ = ["append", "convert", "index", "merge", "pack"]
 
 
-@speaking_of_arguments
 def convert(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str],
@@ -259,73 +258,17 @@ def convert(
         If what is needed is not there: packer's own C for `tiles`, pyarrow for Parquet, PyYAML for `yolo`, boto3 or
         obstore for a URL.
     """
+    values = values_of(ConversionRequest, locals())
     progress = shown_progress(progress, dst)
-    request = ConversionRequest(
-        src=_path(src),
-        dst=_path(dst),
-        format=format,
-        resize=resize,
-        resize_mode=resize_mode,
-        upscale=upscale,
-        interpolation=interpolation,
-        codec=codec,
-        quality=quality,
-        tiles=tiles,
-        recode=recode,
-        to_8_bit=to_8_bit,
-        exif=exif,
-        audit=audit,
-        max_pixels=max_pixels,
-        labels=_path_or_none(labels),
-        path_column=path_column,
-        label_column=label_column,
-        delimiter=delimiter,
-        label_type=label_type,
-        suffix=suffix,
-        no_header=no_header,
-        unlabeled=unlabeled,
-        extensions=extensions,
-        any_image=any_image,
-        skip_hidden=skip_hidden,
-        allow_empty=allow_empty,
-        classes_from=_path_or_none(classes_from),
-        where=where,
-        limit=limit,
-        sample=sample,
-        fields=fields,
-        columns=columns,
-        coco=files_said(coco),
-        masks=masks,
-        voc=_path_or_none(voc),
-        yolo=_path_or_none(yolo),
-        split=split,
-        on_missing=on_missing,
-        keys=keys,
-        no_classes=no_classes,
-        no_metadata=no_metadata,
-        strict=strict,
-        on_error=on_error,
-        report=_path_or_none(report),
-        shard_size=shard_size,
-        parts=parts,
-        workers=workers,
-        overwrite=overwrite,
-        fresh=fresh,
-        ignore_free_space=ignore_free_space,
-    )
+    request = ConversionRequest(src=user_path(src), dst=user_path(dst), **values)
     if is_url(request.dst):
-        with UploadedConversion(request, _path_or_none(scratch)) as conversion:
+        with UploadedConversion(request, None if scratch is None else user_path(scratch)) as conversion:
             return conversion.upload(conversion.made or _converted(conversion.request, request.dst, progress))
     if scratch is not None:
-        raise OptionError("--scratch is for a URL as DST: here, the pack is made where it stays")
+        raise OptionError(f"{option('scratch')} is for a URL as DST: here, the pack is made where it stays")
     if request.parts is None:
         request.require_destination()
     return _converted(request, request.dst, progress)
-
-
-append = speaking_of_arguments(appending.append, convert)
-index = speaking_of_arguments(indexing.index, convert)
-merge = speaking_of_arguments(merging.merge)
 
 
 def _converted(
@@ -337,15 +280,6 @@ def _converted(
     return request.convert(request.open(destination, request.classes()), progress)
 
 
-def _path(path: str | os.PathLike[str]) -> Path:
-    return user_path(path)
-
-
-def _path_or_none(path: str | os.PathLike[str] | None) -> Path | None:
-    return None if path is None else _path(path)
-
-
-@speaking_of_arguments
 def pack(
     samples: Iterable[Mapping[str, Any]],
     dst: str | os.PathLike[str],
@@ -441,31 +375,8 @@ def pack(
     ...         yield {"image": path, "caption": path.with_suffix(".txt").read_text(), "age": 3.5}
     >>> packer.pack(samples(), "photos.lmdb", fields={"caption": "text", "age": "float32"})  # doctest: +SKIP
     """
-    progress = shown_progress(progress, dst)
-    destination = local_path(dst)
-    request = ConversionRequest(
-        src=destination,
-        dst=destination,
-        format=format,
-        resize=resize,
-        resize_mode=resize_mode,
-        upscale=upscale,
-        interpolation=interpolation,
-        codec=codec,
-        quality=quality,
-        tiles=tiles,
-        recode=recode,
-        to_8_bit=to_8_bit,
-        exif=exif,
-        audit=audit,
-        max_pixels=max_pixels,
-        on_error=on_error,
-        report=None if report is None else Path(os.path.expanduser(report)),
-        shard_size=shard_size,
-        workers=workers,
-        overwrite=overwrite,
-        fresh=fresh,
-        ignore_free_space=True,
-    )
+    values = values_of(OutputOptions, locals()) | values_of(ImageOptions, locals())
+    progress, destination = shown_progress(progress, dst), local_path(dst)
+    request = ConversionRequest(src=destination, dst=destination, **{**values, "ignore_free_space": True})
     check_destination(destination, overwrite=overwrite)
     return request.convert(stream_source(destination, fields, classes, label_type), progress, samples)

@@ -1,4 +1,4 @@
-"""Another part for a joined pack: converted in its place, and then listed by the manifest."""
+"""`packer.append`: converts images to one more part of a pack, and lists the part in the pack's manifest."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from packer._conversion.convert import ConversionProgress, Summary
+from packer._conversion.options import OF_THE_PACK, options_of, values_of
 from packer._conversion.parts import part_name
 from packer._conversion.provenance import made_before, provenance
 from packer._conversion.request import ConversionRequest, is_pack
@@ -26,12 +27,9 @@ from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, shown, user_path
 from packer._table import Names
-from packer.errors import DestinationError, OptionError, SourceError, printable
+from packer.errors import DestinationError, OptionError, SourceError, option, printable
 
 __all__ = ["append"]
-
-_OF_THE_PACK = {"src", "dst", "format", "classes_from", "parts", "overwrite"}
-_PATHS = ("labels", "report", "voc", "yolo")
 
 
 def append(
@@ -76,7 +74,7 @@ def append(
     PackerError
         As `convert` raises it.
     """
-    given, progress = _given(options), shown_progress(progress, pack)
+    values, progress = _values(options), shown_progress(progress, pack)
     if is_url(pack):
         raise DestinationError(
             f"{shown(pack)}: is at a URL, where no pack changes. Append to a copy on a disk, and convert that to a URL"
@@ -86,7 +84,7 @@ def append(
     with Workspace(pack):  # whose lock is that of all who write here
         whole = _require_parts(pack)
         place = _place(pack, whole)
-        request = ConversionRequest(src=src, dst=place, **given)
+        request = ConversionRequest(src=src, dst=place, **values)
         source = _opened(request, pack, whole)
         made = _made_part(pack, whole, source, request)
         if made is not None:
@@ -101,15 +99,15 @@ def append(
         return replace(summary, destination=pack, manifest=manifest)
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+def _values(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as a request takes them; TypeError for one that there is not, or that the pack decides."""
-    known = {field.name for field in fields(ConversionRequest)} - _OF_THE_PACK
+    known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
-        if name not in known:
-            why = "the pack decides it" if name in _OF_THE_PACK else "packer.convert has no such argument"
+        if name not in known or name in OF_THE_PACK:
+            decided = name in (*OF_THE_PACK, "src", "dst")
+            why = "the pack decides it" if decided else "packer.convert has no such argument"
             raise TypeError(f"append takes no {name!r}: {why}")
-    paths = {name: Path(os.path.expanduser(options[name])) for name in _PATHS if options.get(name) is not None}
-    return {**options, **paths}
+    return values_of(ConversionRequest, options)
 
 
 def _require_parts(pack: Path) -> Manifest:
@@ -195,7 +193,8 @@ def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Seq
 
 def _other_fields(problem: str) -> SourceError:
     return SourceError(
-        f"{problem}. A part has the pack's fields, in the same order: say the --field and --column that the pack was "
+        f"{problem}. A part has the pack's fields, in the same order: say the {option('fields')} and "
+        f"{option('columns')} that the pack was "
         "made with, or convert others to a pack of their own"
     )
 
@@ -237,7 +236,7 @@ def _part(request: ConversionRequest, source: Source, progress: Callable[[Conver
     if os.path.islink(place) or not is_pack(place) or not _is_made(place, source, request):
         raise DestinationError(
             f"{printable(place)}: a part of other images, whose appending was interrupted. Append those first, or say "
-            "--fresh to drop that part."
+            f"{option('fresh', True)} to drop that part."
         )
     remove(WorkspacePaths(place).directory)
     with open_pack(place) as reader:

@@ -46,7 +46,7 @@ from packer._storage.files import disk_size
 from packer._storage.system import available_memory, in_units
 from packer._table import column_checksums, column_types, with_offsets
 from packer._version import __version__
-from packer.errors import DestinationError, ImageError, OptionError, ResumeError, printable
+from packer.errors import DestinationError, ImageError, OptionError, ResumeError, option, printable
 
 __all__ = [
     "BESIDE_A_SAMPLE",
@@ -81,8 +81,9 @@ def require_parts(format: Format) -> None:
     """Raise OptionError where packs of a format cannot be parts."""
     if not format.parts:
         raise OptionError(
-            f"--parts would make a directory of packs, which no other tool knows: {format.suffixes[0]} has no parts. "
-            "Leave --parts out."
+            f"{option('parts')} would make a directory of packs, which no other tool knows: "
+            f"{format.suffixes[0]} has no parts. "
+            f"Leave {option('parts')} out."
         )
 
 
@@ -122,8 +123,9 @@ def require_room(source: Source, recipe: Recipe, destination: Path, done: int = 
     if free is not None and needed > free:
         raise DestinationError(
             f"{printable(destination)}: its images take {needed / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB "
-            "left. Free some space, choose another disk, make the images smaller with --resize, or, where the disk "
-            "compresses or says too little, --ignore-free-space."
+            f"left. Free some space, choose another disk, make the images smaller with {option('resize')}, "
+            "or, where the disk "
+            f"compresses or says too little, {option('ignore_free_space', True)}."
         )
 
 
@@ -415,7 +417,7 @@ def _take_up(unfinished: UnfinishedPack, ledger: Ledger, on_error: str) -> int:
     if on_error == "fail" and ledger.skipped:
         raise ResumeError(
             f"{printable(unfinished.directory)} holds an unfinished conversion that left files out. "
-            "Say --on-error skip as before, or --fresh to start over."
+            f"Say {option('on_error', 'skip')} as before, or {option('fresh', True)} to start over."
         )
     return ledger.count
 

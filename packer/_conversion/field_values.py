@@ -27,7 +27,7 @@ from packer._images.pillow import opened
 from packer._images.png import encode_deep
 from packer._images.probe import inspect
 from packer._table import Buffer
-from packer.errors import ImageError
+from packer.errors import ImageError, option
 
 __all__ = ["moved_segmentations", "prepare_values", "require_size_of_runs"]
 
@@ -128,7 +128,7 @@ def prepare_values(
         try:
             prepared.append(None if stored is None else _prepared(field, stored, change, recipe))
         except (ImageError, ValueError) as error:
-            reason = error.reason if isinstance(error, ImageError) else str(error)
+            reason = error.args[0] if isinstance(error, ImageError) else str(error)
             raise ImageError(f"field {field.name!r}: {reason}") from error
     return tuple(prepared)
 
@@ -189,8 +189,9 @@ def _boxes(boxes: npt.NDArray[np.float32], change: Change) -> npt.NDArray[np.flo
     moved = move_boxes(boxes, change.box, min_size=0.0)
     if not moved.kept.all():
         raise ImageError(
-            f"box {int(np.flatnonzero(~moved.kept)[0])} has no area, or lies outside of what --resize leaves. "
-            "Say --resize-mode short, which leaves all of the image, and leave such boxes out"
+            f"box {int(np.flatnonzero(~moved.kept)[0])} has no area, or lies outside of what "
+            f"{option('resize')} leaves. "
+            f"Say {option('resize_mode', 'short')}, which leaves all of the image, and leave such boxes out"
         )
     return moved.boxes
 

@@ -1,17 +1,18 @@
-"""An index of images that stay where they are, and moving one to another base."""
+"""`packer.index`: lists images that stay where they are; and moving an index to another base."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from packer._account import BadSamples
-from packer._conversion.convert import Summary, require_policy
-from packer._conversion.request import SourceRequest, files_said
+from packer._conversion.convert import Summary
+from packer._conversion.options import IndexOptions, SourceOptions, options_of, require_choices, values_of
+from packer._conversion.request import SourceRequest
 from packer._conversion.workspace import Workspace, check_destination
 from packer._formats import INDEX, check_readable
 from packer._formats.index import move_index
@@ -19,34 +20,26 @@ from packer._manifest import Manifest
 from packer._sources import Source, build_index, require_whole
 from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
-from packer._storage.remote.urls import is_url
+from packer._storage.remote.urls import is_url, user_path
 from packer.errors import DestinationError, printable
 
 __all__ = ["IndexRequest", "index", "moved"]
-
-_PATHS = ("labels", "classes_from", "voc", "yolo")
 
 ProgressCallback = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndexRequest(SourceRequest):
-    """An index of images. None stands for what was not said; `packer.index` explains each option."""
+class IndexRequest(IndexOptions, SourceRequest):
+    """An index of images; `packer.index` explains each option."""
 
     in_place: ClassVar[bool] = True
 
     dst: Path
-    checksums: bool = True
-    exif: str = "ignore"
-    on_error: str = "fail"
-    overwrite: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_policy(self.on_error)
+        require_choices(self, IndexOptions)
         self.require_strict_policy(self.on_error)
-        if self.exif not in ("ignore", "apply"):
-            raise ValueError(f"exif is 'ignore' or 'apply', not {self.exif!r}")
 
     @property
     def allows_empty(self) -> bool:
@@ -137,23 +130,17 @@ def index(
     DestinationError, PackLockedError
         If the index cannot be written.
     """
+    values = values_of(IndexOptions, locals())
     progress = shown_progress(progress, dst)
-    known = {field.name for field in fields(SourceRequest)}
+    known = {name for name, _ in options_of(SourceOptions)}
     if unknown := [name for name in options if name not in known]:
         raise TypeError(
             f"index takes no {unknown[0]!r}: no argument of packer.convert that says which images there are"
         )
-    paths: dict[str, Any] = {name: _path(options[name]) for name in _PATHS if options.get(name) is not None}
-    if options.get("coco"):
-        paths["coco"] = files_said(options["coco"])
-    own: dict[str, Any] = {"checksums": checksums, "exif": exif, "on_error": on_error, "overwrite": overwrite}
-    return IndexRequest(src=_path(src), dst=_path(dst), **own, **{**options, **paths}).make(progress)
+    values |= values_of(SourceOptions, options)
+    return IndexRequest(src=user_path(src), dst=user_path(dst), **values).make(progress)
 
 
 def moved(path: Path, base: Path) -> Manifest:
     """Make an index look for its files below another directory; see `packer._formats.index.move_index`."""
     return move_index(Path(os.path.abspath(path)), base if is_url(base) else Path(os.path.abspath(base)))
-
-
-def _path(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.expanduser(path))

@@ -1,4 +1,4 @@
-"""Joining packs: what `packer merge` does."""
+"""`packer.merge`: joins packs to one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import user_path
 from packer._storage.safe_open import path_problem
 from packer._storage.system import require_count
-from packer.errors import OptionError, printable
+from packer.errors import OptionError, option, printable
 
 __all__ = ["merge"]
 
@@ -98,7 +98,8 @@ def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
         if not isinstance(prefix, str):
             raise TypeError(f"prefixes are texts, one for each of packs, not {prefix!r}")
     if prefixes and len(prefixes) != packs:
-        raise OptionError(f"--prefix is said once for each pack: {packs} packs have {len(prefixes)}")
+        raise OptionError(f"{option('prefixes')} is said once for each pack: {packs} packs have {len(prefixes)}")
     for prefix in prefixes:
         if prefix and (problem := path_problem(prefix)):
-            raise OptionError(f"--prefix '{printable(prefix)}': {problem}")
+            said = f"'{printable(prefix)}'"
+            raise OptionError(f"{option('prefixes', said)}: {problem}")

@@ -38,7 +38,7 @@ from packer._sources.many_files import ManyFiles
 from packer._storage.stamps import Stamp
 from packer._storage.system import available_cpus
 from packer._table import Buffer, Sample, are_pixels, checksum, decode_name, encode_name, field_columns
-from packer.errors import CorruptPackError, ImageError, NotTileableError
+from packer.errors import CorruptPackError, ImageError, NotTileableError, recorded
 
 __all__ = [
     "BATCH_BYTES",
@@ -402,7 +402,7 @@ class Pipeline:
                         raise error.__cause__ from None
                     raise
                 stamp = self._source.stamp(index)
-                batch.append((Entry(name, stamp=stamp, reason=error.reason), None))
+                batch.append((Entry(name, stamp=stamp, reason=recorded(error.args[0])), None))
             else:
                 taken = crc32c if prepared.data is data else None
                 batch.append(sample_of(name, label, prepared, stamp, fields, values, taken))

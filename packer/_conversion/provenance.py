@@ -22,7 +22,7 @@ from packer._sources import Source
 from packer._sources.base import ReadBuffer
 from packer._storage.stamps import stamp_at
 from packer._version import __version__
-from packer.errors import ImageError, NotAPackError, PackNotFoundError, SourceError, printable, warn
+from packer.errors import ImageError, NotAPackError, PackNotFoundError, SourceError, option, printable, warn
 
 __all__ = ["Provenance", "made_before", "provenance"]
 
@@ -81,7 +81,7 @@ def provenance(source: Source, recipe: Recipe) -> Provenance:
         if origin.codec not in ("keep", "jpeg"):
             raise SourceError(
                 f"{printable(source.root)}: its samples are {origin.codec}, and tiles are parts of JPEGs. "
-                "Say --codec jpeg, or leave --tiles out."
+                f"Say {option('codec', 'jpeg')}, or leave {option('tiles', True)} out."
             )
         settings = {**settings, "tiles": True}
         findings = {name: number for name, number in findings.items() if TILED not in name}  # counted anew

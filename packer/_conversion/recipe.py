@@ -15,18 +15,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packer._codecs import CODECS, TO_8_BIT
+from packer._codecs import CODECS
+from packer._conversion.options import ImageOptions, options_of, recorded_as
 from packer._images.decode import fast_decoder
 from packer._images.encode import jpeg_encoder
 from packer._images.geometry import MAX_PIXELS, Box
 from packer._images.jpeg_tiles import require_transcoder
 from packer._images.resize import ResizeSpec, require_kernel
-from packer.errors import OptionError
+from packer.errors import OptionError, option
 
-__all__ = ["AUDITS", "EXIF_POLICIES", "Change", "Recipe"]
+__all__ = ["Change", "Recipe"]
 
-EXIF_POLICIES = ("ignore", "apply")
-AUDITS = ("structure", "decode")
+_OPTIONS = dict(options_of(ImageOptions))
+_WORDS = {name: recorded_as(name, option) for name, option in _OPTIONS.items()}
+"""The words of the manifest for the options of images."""
 
 _LIBRARIES = {
     "turbojpeg": ("simplejpeg", "simplejpeg"),
@@ -37,10 +39,6 @@ _LIBRARIES = {
 }
 """What the manifest calls a library, and the module that knows its version: OpenCV comes in four distributions."""
 
-_RECORDED = {"audit": "check"}
-"""What the manifest calls a field, where that is another name."""
-_YOUNGER = ("recode", "to_8_bit")
-"""Fields that manifests of the schema did not have from the beginning."""
 _ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and name != "raw")
 
 
@@ -89,38 +87,38 @@ class Recipe:
     to_8_bit: str | None = None
 
     def __post_init__(self) -> None:
-        for value, allowed, what in [
-            (self.codec, tuple(CODECS), "codec"),
-            (self.exif, EXIF_POLICIES, "exif"),
-            (self.audit, AUDITS, "audit"),
-            (self.to_8_bit, (None, *TO_8_BIT), "to_8_bit"),
-        ]:
-            if value not in allowed:
-                raise ValueError(f"{what} is one of {', '.join(filter(None, allowed))}, not {value!r}")
+        for name in ("codec", "exif", "audit", "to_8_bit"):
+            value, choices = getattr(self, name), _OPTIONS[name].choices
+            if value not in choices and (name, value) != ("to_8_bit", None):
+                raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
         if not 1 <= self.quality <= 100:
             raise ValueError(f"quality is 1 to 100, not {self.quality}")
         if self.codec == "keep" and self.resize is not None:
             raise OptionError(
-                "--codec keep stores the files' own bytes, which cannot be resized; use jpeg, png, webp, bmp or raw"
+                f"{option('codec', 'keep')} stores the files' own bytes, which cannot be resized; use jpeg, "
+                "png, webp, bmp or raw"
             )
         if self.to_8_bit is not None and self.codec == "keep":
-            raise OptionError("--to-8-bit is for pixels that are encoded, and files keep their own bytes")
+            raise OptionError(f"{option('to_8_bit')} is for pixels that are encoded, and files keep their own bytes")
         if self.tiles and self.codec not in ("keep", "jpeg"):
-            raise OptionError(f"--tiles makes parts of JPEGs; --codec {self.codec} has none")
+            raise OptionError(f"{option('tiles', True)} makes parts of JPEGs; {option('codec', self.codec)} has none")
         if self.recode and self.codec not in _ENCODED:
-            raise OptionError(f"--recode encodes files anew, as {', '.join(_ENCODED)}; --codec {self.codec} does not")
+            raise OptionError(
+                f"{option('recode', True)} encodes files anew, as {', '.join(_ENCODED)}; "
+                f"{option('codec', self.codec)} does not"
+            )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as the manifest records them; those in `_YOUNGER` only where they decide something."""
-        said = {name: value for name, value in asdict(self).items() if name not in _YOUNGER or value}
-        return {_RECORDED.get(name, name): value for name, value in said.items()}
+        """Return the fields as the manifest records them; the younger ones only where they decide something."""
+        values = asdict(self).items()
+        return {_WORDS[name]: value for name, value in values if value or not _OPTIONS[name].younger}
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
         """Return the recipe whose `settings` a manifest recorded; ValueError where they are none."""
         try:
-            fields = {recorded: name for name, recorded in _RECORDED.items()}
-            values = {fields.get(name, name): value for name, value in settings.items()}
+            names = {word: name for name, word in _WORDS.items()}
+            values = {names.get(word, word): value for word, value in settings.items()}
             if values.get("resize") is not None:
                 values["resize"] = ResizeSpec(**values["resize"])
             return cls(**values)

@@ -1,32 +1,19 @@
-"""What a conversion is asked for, in paths and options: by the command line, or by a call of `packer.convert`.
+"""Requests: the options of a conversion or an index, checked together, and the source that they open.
 
-Which images are wanted, and their labels and fields, in paths and options.
-
-A source at URLs, as a request asks for it: what lies below a URL, or what a table of URLs names.
-
-What is asked for of images with annotations: in COCO's format, in Pascal VOC's layout, or in YOLO's.
-
-Messages in the words of the caller.
-
-Messages speak of options as the command line spells them: ``--on-error skip``. A function that is called from Python
-turns them into its arguments: ``on_error='skip'``.
+The command line and the functions of `packer` both make requests; `packer._conversion.options` declares the options.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
-import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar
 
 from packer._account import Account, BadSamples
-from packer._codecs import CODECS, LABEL_TYPES, LOSSY, TO_8_BIT
+from packer._codecs import LOSSY
 from packer._containers import find_container, keys_said, named_paths
 from packer._conversion.convert import (
     ConversionProgress,
@@ -34,7 +21,15 @@ from packer._conversion.convert import (
     convert,
     require_format,
     require_parts,
-    require_policy,
+)
+from packer._conversion.options import (
+    ImageOptions,
+    OutputOptions,
+    SourceOptions,
+    options_of,
+    recorded_as,
+    require_choices,
+    require_counts,
 )
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import check_destination, check_report
@@ -43,7 +38,6 @@ from packer._formats import FORMATS, Format, format_for, open_pack, recognise
 from packer._images.geometry import MAX_PIXELS
 from packer._images.resize import ResizeSpec
 from packer._sources import (
-    ON_MISSING,
     ColumnSpec,
     FileField,
     ImageRule,
@@ -71,30 +65,34 @@ from packer._sources import (
     without_labels,
 )
 from packer._storage.place import place_of
-from packer._storage.remote.urls import is_url, parse, shown, user_path
+from packer._storage.remote.urls import is_url, parse, shown
 from packer._storage.system import require_count
-from packer.errors import ImageError, NotAPackError, OptionError, PackerError, PackNotFoundError, SourceError, printable
+from packer.errors import (
+    NotAPackError,
+    OptionError,
+    PackNotFoundError,
+    SourceError,
+    flag,
+    option,
+    printable,
+)
 
 __all__ = [
-    "AnnotationRequest",
     "ConversionRequest",
     "SourceRequest",
-    "as_arguments",
-    "files_said",
     "format_options",
     "is_pack",
     "is_table",
-    "option",
     "refuse_of_container",
     "source_of_objects",
-    "speaking_of_arguments",
+    "texts_of",
 ]
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _OF_A_DISK = {
-    "file_fields": "--field",
-    "annotations": "--coco, --voc and --yolo",
-    "any_image": "--any-image",
+    "file_fields": option("fields"),
+    "annotations": f"{option('coco')}, {option('voc')} and {option('yolo')}",
+    "any_image": option("any_image", True),
     "container_keys": "--key",
 }
 """What is read of files on a disk alone."""
@@ -155,119 +153,6 @@ def _shown(src: Path) -> str:
     return shown(src) if is_url(src) else printable(src)
 
 
-def files_said(said: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Return the files of annotations that a caller names, which may be one."""
-    return list(map(user_path, [said] if isinstance(said, str | os.PathLike) else said))
-
-
-@dataclass(frozen=True, kw_only=True)
-class AnnotationRequest:
-    """Which annotations are wanted. None stands for what was not said.
-
-    Attributes
-    ----------
-    coco : sequence of Path
-        Files of annotations in COCO's format, of the same images.
-    masks : bool
-        Whether the annotations of `coco` are drawn as masks.
-    voc : Path, optional
-        A directory in Pascal VOC's layout.
-    yolo : Path, optional
-        A ``data.yaml`` of YOLO's.
-    split : str, optional
-        Which split of `voc` or `yolo`.
-    """
-
-    coco: Sequence[Path] = ()
-    masks: bool = False
-    voc: Path | None = None
-    yolo: Path | None = None
-    split: str | None = None
-
-    @property
-    def annotations(self) -> str | None:
-        """The name of the argument that names annotations; None where there is none."""
-        return next((name for name in ("coco", "voc", "yolo") if getattr(self, name)), None)
-
-    def refuse_annotations(self) -> None:
-        """Raise OptionError where what is said of annotations contradicts itself, or decides nothing."""
-        named = self.annotations
-        if sum(bool(said) for said in (self.coco, self.voc, self.yolo)) > 1:
-            raise OptionError("--coco, --voc and --yolo each say all annotations: say one of them")
-        if self.masks and not self.coco:
-            raise OptionError("--masks draws the annotations of --coco: say which with --coco")
-        if self.split is not None and not (self.voc or self.yolo):
-            raise OptionError("--split names a split of --voc or --yolo")
-        names = ("labels", "classes_from")  # unlabeled is what such images are
-        if named and (others := [name for name in names if getattr(self, name, None)]):
-            option = others[0].replace("_", "-")
-            raise OptionError(f"--{option} says labels, and images with --{named} have fields instead: leave out one")
-
-    def annotated_source(
-        self, src: Path, rule: ImageRule, on_missing: str | None, bad: BadSamples, *, unlabeled: bool
-    ) -> Source:
-        """List the images below `src` with their annotations; SourceError where that fails."""
-        missing = "skip" if on_missing == "skip" else "error"  # null is for files of fields
-        if self.coco:
-            from packer._sources.coco import coco_source
-
-            return coco_source(src, self.coco, masks=self.masks, on_missing=missing, rule=rule, bad=bad)
-        if self.voc is not None:
-            from packer._sources.voc import voc_source
-
-            return voc_source(
-                src, self.voc, split=self.split, on_missing=missing, rule=rule, bad=bad, unlabeled=unlabeled
-            )
-        assert self.yolo is not None
-        from packer._sources.yolo import yolo_source
-
-        return yolo_source(
-            src, self.yolo, split=self.split, on_missing=missing, rule=rule, bad=bad, unlabeled=unlabeled
-        )
-
-    def described_annotations(self) -> dict[str, Any]:
-        """Return what is asked for as JSON values."""
-        paths = {name: path and os.path.abspath(path) for name, path in (("voc", self.voc), ("yolo", self.yolo))}
-        files = [os.path.abspath(path) for path in self.coco] or None
-        return {**paths, "coco": files, "masks": self.masks or None, "split": self.split}
-
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-_VALUES = ("skip", "fail", "null", "same", "union", "class", "int", "float", "tab", *TO_8_BIT, *CODECS)
-_COMMANDS = r"`[^`]*`|^  packer .*$"  # they are quoted, and stay
-_PREFIXES = re.compile(r"--prefix ('[^']*'|\S+)(?: --prefix ('[^']*'|\S+))+")
-_COLUMN = r"(?:(?<=path-column )|(?<=label-column ))(?!(?:and|or|says?|is)\b)\w+"
-_VALUE = rf"{'|'.join(_VALUES)}|[A-Z]\S*[A-Za-z]|[0-9]+|'[^']*'|{_COLUMN}"
-_QUOTED = r"""(?<!\w)'[^'\n]*'(?!\w)|"[^"\n]*\""""  # names and values, which stay
-_OPTION = re.compile(rf"{_QUOTED}|(?<![^\s(\[])--(no-)?([a-z]+(?:-[a-z0-9]+)*)(?![\w/.-]\w|/)(?: ({_VALUE})(?!\w))?")
-
-
-def speaking_of_arguments(function: Callable[_P, _R], others: Callable[..., Any] | None = None) -> Callable[_P, _R]:
-    """Let the errors of a function speak of its arguments in place of options, and of those of `others`."""
-    parameters = {
-        name: parameter
-        for one in (others, function)
-        if one is not None
-        for name, parameter in inspect.signature(one).parameters.items()
-    }
-
-    @functools.wraps(function)
-    def speaking(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return function(*args, **kwargs)
-        except (PackerError, TypeError, ValueError) as error:
-            own = list(_texts_given([*args, *kwargs.values()]))
-            if error.args and isinstance(error.args[0], str):  # names and paths come after what is said
-                error.args = as_arguments(error.args[0], parameters, own), *error.args[1:]
-            if isinstance(error, ImageError):
-                error.reason = as_arguments(error.reason, parameters, own)
-            raise
-
-    return speaking
-
-
 def refuse_of_container(src: Path, said: str, error: SourceError) -> None:
     """Raise OptionError where `src` has no images because an option that was said keeps a container from being one."""
     found = find_container(named_paths(src)) if said else None
@@ -276,50 +161,8 @@ def refuse_of_container(src: Path, said: str, error: SourceError) -> None:
         raise OptionError(f"{what}: leave it out, or say with --key what its samples have. {error}") from error
 
 
-def as_arguments(text: str, parameters: Mapping[str, inspect.Parameter], own: Sequence[str] = ()) -> str:
-    """Return a message with its options as arguments of a function that has `parameters`.
-
-    What the caller gave, `own`, stays as it is: a path may hold the name of an option.
-    """
-    kept = [_COMMANDS, *(re.escape(printable(word)) for word in sorted(own, key=len, reverse=True) if "--" in word)]
-    pieces = re.split(f"({'|'.join(kept)})", text, flags=re.MULTILINE)
-    pieces[::2] = [_OPTION.sub(lambda found: _argument(found, parameters), _listed(piece)) for piece in pieces[::2]]
-    return "".join(pieces)
-
-
-def _texts_given(given: Iterable[object]) -> Iterator[str]:
-    """Yield the texts and paths among what a function was given."""
-    for value in given:
-        if isinstance(value, str | os.PathLike):
-            yield os.fsdecode(value)
-        elif isinstance(value, list | tuple):
-            yield from _texts_given(value)
-
-
-def _listed(text: str) -> str:
-    """Return a message with an option that is given several times as one argument."""
-    return _PREFIXES.sub(lambda found: f"prefixes={shlex.split(found[0])[1::2]}", text)
-
-
-def _argument(found: re.Match[str], parameters: Mapping[str, inspect.Parameter]) -> str:
-    if found[2] is None:  # quoted
-        return found[0]
-    no, name, value = found[1], found[2].replace("-", "_"), found[3]
-    name = {"prefix": "prefixes", "field": "fields", "column": "columns"}.get(name, name)
-    name, no = (f"no_{name}", None) if no and f"no_{name}" in parameters else (name, no)
-    if name not in parameters:
-        return found[0]
-    if no or "bool" in str(parameters[name].annotation):
-        return f"{name}={not no}" + (f" {value}" if value else "")
-    if value is None:
-        return f"{name}="
-    if value.isdecimal() and "str" not in str(parameters[name].annotation):
-        return f"{name}={value}"
-    return f"{name}={chr(9)!r}" if value == "tab" else f"{name}={value.strip(chr(39))!r}"
-
-
 _READING = ("path_column", "label_column", "delimiter", "label_type", "suffix")
-"""What says how to read a file of labels."""
+"""The options that tell how a file of labels is read."""
 
 _OF_A_DIRECTORY = {"labels": "labels", "extensions": "images"}
 _OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields"}
@@ -329,107 +172,38 @@ _OF_A_DIRECTORY |= {"skip_hidden": "images", "allow_empty": "classes"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceRequest(AnnotationRequest):
-    """Which images are wanted, and their labels. None stands for what was not said.
-
-    Attributes
-    ----------
-    src : Path
-        A directory of images, a pack, or a listing.
-    labels : Path, optional
-        A CSV file that names images below `src`, with labels.
-    path_column, label_column, delimiter : str, optional
-        How `labels` is read: by default ``"path"``, ``"label"``, and a comma or, of a ``.tsv`` file, a tab.
-    label_type : {"class", "int", "float"}, optional
-        What the labels in `labels` are.
-    suffix : str, optional
-        What the names in `labels` lack at their end, such as ``".jpg"``.
-    no_header : bool
-        Whether the first line of `labels` is a row, so that columns have numbers from 1 for names.
-    unlabeled : bool
-        Whether images without labels are taken: rows of `labels` that have none, or without `labels` all images.
-    extensions : str or sequence of str, optional
-        The suffixes of images, in place of ImageFolder's.
-    any_image : bool
-        Whether files of other suffixes are asked for their content.
-    skip_hidden : bool
-        Whether hidden files and directories are left out, which ImageFolder takes.
-    allow_empty : bool
-        Whether a class directory may have no image, where ImageFolder raises.
-    classes_from : Path, optional
-        A pack whose class ids are used, of labels and of fields.
-    where : str, optional
-        A condition that chooses samples of a pack, before `limit` and `sample` count.
-    limit : int, optional
-        How many images are taken, from the first on.
-    sample : int, optional
-        How many images are taken, evenly spread over the list.
-    fields : sequence of str, or mapping of str to str
-        Files beside the images that become fields: ``"NAME[:KIND]=TEMPLATE"``, or templates by names.
-    columns : sequence of str, or mapping of str to str
-        Columns of `labels` that become fields: ``"NAME[=COLUMN]:KIND[:DTYPE]"``, or kinds by names.
-    on_missing : {"error", "null", "skip"}, optional
-        What becomes of an image without a file or a row of its fields; by default an error.
-    keys : sequence of str, or mapping of str to str
-        What in a container is the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by names.
-    no_classes : bool
-        Whether no labels are wanted: all have the label -1.
-    no_metadata : bool
-        Whether ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src` is left alone.
-    strict : bool
-        Whether images, labels or fields that are left out, unlabeled or renumbered are an error, unless an option asked
-        for that.
+class SourceRequest(SourceOptions):
+    """A source to be listed: its path and the options of its images.
 
     Raises
     ------
     OptionError
         If options do not fit together.
     TypeError, ValueError
-        If one is no such value.
+        If one has a value that it does not take.
     """
 
     in_place: ClassVar[bool] = False  # whether images stay where they are, and so none may lie compressed
     src: Path
-    labels: Path | None = None
-    path_column: str | None = None
-    label_column: str | None = None
-    delimiter: str | None = None
-    label_type: str | None = None
-    suffix: str | None = None
-    no_header: bool = False
-    unlabeled: bool = False
-    extensions: str | Sequence[str] | None = None
-    any_image: bool = False
-    skip_hidden: bool = False
-    allow_empty: bool = False
-    classes_from: Path | None = None
-    where: str | None = None
-    limit: int | None = None
-    sample: int | None = None
-    fields: Sequence[str] | Mapping[str, str] = ()
-    columns: Sequence[str] | Mapping[str, str] = ()
-    on_missing: str | None = None
-    keys: Sequence[str] | Mapping[str, str] = ()
-    no_classes: bool = False
-    no_metadata: bool = False
-    strict: bool = False
 
     def __post_init__(self) -> None:
-        require_count("limit", self.limit)
-        require_count("sample", self.sample)
+        require_counts(self)
         if self.limit and self.sample:
-            raise OptionError("--limit takes the first images, --sample images from everywhere: say one of them")
+            raise OptionError(
+                f"{option('limit')} takes the first images, {option('sample')} images from everywhere: say one of them"
+            )
         said = [name for name in _READING if getattr(self, name) is not None]
         how = [*said, *(["no_header"] if self.no_header else [])]
         if self.labels is None and how and not is_table(self.src):
-            raise OptionError(f"{option(how[0])} says how to read a file of labels: say which with --labels")
+            raise OptionError(
+                f"{self._mention(how[0])} says how to read a file of labels: say which with {option('labels')}"
+            )
         for name in said:
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
-        if self.label_type not in (None, *LABEL_TYPES):
-            raise ValueError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {self.label_type!r}")
+        require_choices(self, SourceOptions)
         self._refuse_contradictions()
-        self.refuse_annotations()
+        self._refuse_annotations()
         if self.where is not None:
             Condition(self.where)  # which refuses what is none
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
@@ -443,17 +217,22 @@ class SourceRequest(AnnotationRequest):
     @cached_property
     def container_keys(self) -> dict[str, str]:
         """The keys of a container, by what they become; OptionError where one is none."""
-        return keys_said(_texts("keys", self.keys, "="))
+        return keys_said(texts_of("keys", self.keys))
 
     @cached_property
     def file_fields(self) -> tuple[FileField, ...]:
         """The fields that are files beside the images; OptionError where one is none."""
-        return tuple(map(FileField.of, _texts("fields", self.fields, "=")))
+        return tuple(map(FileField.of, texts_of("fields", self.fields)))
 
     @cached_property
     def table_columns(self) -> tuple[ColumnSpec, ...]:
         """The fields that are columns of `labels`; OptionError where one is none."""
-        return tuple(map(ColumnSpec.of, _texts("columns", self.columns, ":")))
+        return tuple(map(ColumnSpec.of, texts_of("columns", self.columns)))
+
+    @property
+    def annotations(self) -> str | None:
+        """The name of the option that names annotations; None where there is none."""
+        return next((name for name in ("coco", "voc", "yolo") if getattr(self, name)), None)
 
     @property
     def _has_class_columns(self) -> bool:
@@ -466,34 +245,69 @@ class SourceRequest(AnnotationRequest):
         with open_pack(self.classes_from) as reader:
             if reader.manifest.label_type != "class":
                 raise OptionError(
-                    f"{printable(self.classes_from)}: its labels are numbers, and --classes-from wants classes"
+                    f"{printable(self.classes_from)}: its labels are numbers, and {option('classes_from')} "
+                    "wants classes"
                 )
             return reader.manifest.classes
 
     def _refuse_contradictions(self) -> None:
         """Raise OptionError where what is said of labels or files contradicts itself, or decides nothing."""
         rule = self.rule  # refuses what is no suffix
-        numbers = f"--label-type {self.label_type}" if self.label_type in ("int", "float") else None
+        numbers = option("label_type", self.label_type) if self.label_type in ("int", "float") else None
         if numbers and self.unlabeled:
-            raise OptionError(f"--unlabeled is for class ids: no number of {numbers} means that there is no label")
-        none = numbers or ("--no-classes" if self.no_classes else None)
-        none = none or ("--unlabeled" if self.unlabeled and self.labels is None else None)
+            raise OptionError(
+                f"{option('unlabeled', True)} is for class ids: no number of {numbers} means that there is no label"
+            )
+        none = numbers or (option("no_classes", True) if self.no_classes else None)
+        none = none or (option("unlabeled", True) if self.unlabeled and self.labels is None else None)
         if self.classes_from is not None and none and not self._has_class_columns:
-            raise OptionError(f"--classes-from is for class ids: with {none} there are no classes")
+            raise OptionError(f"{option('classes_from')} is for class ids: with {none} there are no classes")
         if self.no_classes and (self.label_type or self.label_column):
-            raise OptionError("--no-classes leaves no labels: leave out --label-type and --label-column")
+            raise OptionError(
+                f"{option('no_classes', True)} leaves no labels: leave out {option('label_type')} and "
+                f"{option('label_column')}"
+            )
         if self.table_columns and self.labels is None and not is_table(self.src):
-            raise OptionError("--column says what a column of a table becomes: say which file with --labels")
-        if self.on_missing not in (None, *ON_MISSING):
-            raise ValueError(f"on_missing is one of {', '.join(ON_MISSING)}, not {self.on_missing!r}")
+            raise OptionError(
+                f"{option('columns')} says what a column of a table becomes: say which file with {option('labels')}"
+            )
         may_lack = self.file_fields or self.table_columns or not (self.no_metadata or self.labels)
         if self.on_missing in ("null", "skip") and not may_lack:
-            raise OptionError("--on-missing is for fields: say which with --field or --column")
+            raise OptionError(
+                f"{option('on_missing')} is for fields: say which with {option('fields')} or {option('columns')}"
+            )
         if self.allow_empty and (self.labels or self.unlabeled or self.no_classes or self.annotations):
-            raise OptionError("--allow-empty is for directories that are classes, which these options leave out")
+            raise OptionError(
+                f"{option('allow_empty', True)} is for directories that are classes, which these options leave out"
+            )
         if self.labels is not None and rule != ImageRule():
-            said = "--any-image" if self.any_image else "--extensions" if self.extensions else "--skip-hidden"
-            raise OptionError(f"{said} is for directories: the file of --labels names the images")
+            own = next(name for name in ("any_image", "extensions", "skip_hidden") if getattr(self, name))
+            raise OptionError(
+                f"{self._mention(own)} is for directories: the file of {option('labels')} names the images"
+            )
+
+    def _mention(self, name: str) -> str:
+        """Return a mention of an option for a message: of a flag with its value."""
+        return option(name, True if getattr(self, name) is True else None)
+
+    def _refuse_annotations(self) -> None:
+        """Raise OptionError where the options of annotations contradict each other, or decide nothing."""
+        named = self.annotations
+        if sum(map(bool, (self.coco, self.voc, self.yolo))) > 1:
+            raise OptionError(
+                f"{option('coco')}, {option('voc')} and {option('yolo')} each say all annotations: say one of them"
+            )
+        if self.masks and not self.coco:
+            raise OptionError(
+                f"{option('masks', True)} draws the annotations of {option('coco')}: say which with {option('coco')}"
+            )
+        if self.split is not None and not (self.voc or self.yolo):
+            raise OptionError(f"{option('split')} names a split of {option('voc')} or {option('yolo')}")
+        others = [name for name in ("labels", "classes_from") if getattr(self, name)]  # unlabeled they are in any case
+        if named and others:
+            raise OptionError(
+                f"{option(others[0])} says labels, and images with {option(named)} have fields instead: leave out one"
+            )
 
     @property
     def allows_empty(self) -> bool:
@@ -531,7 +345,7 @@ class SourceRequest(AnnotationRequest):
             source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=remedy)
         if self.file_fields:
             source = with_files(source, self.file_fields, self.on_missing or "error", skip=self.bad_samples().skip)
-            gray = notes_on_gray_files(source, _texts("fields", self.fields, "="))
+            gray = notes_on_gray_files(source, texts_of("fields", self.fields))
             source = replace(source, notes=[*source.notes, *gray])
         if source.origin is None:  # else the packs have an account of their own
             account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
@@ -543,27 +357,33 @@ class SourceRequest(AnnotationRequest):
     def require_strict_policy(self, on_error: str) -> None:
         """Raise OptionError where losses are errors, and bad images are to be left out."""
         if self.strict and on_error == "skip":
-            raise OptionError("--on-error skip leaves out bad images, and --strict refuses to: say one of them")
+            raise OptionError(
+                f"{option('on_error', 'skip')} leaves out bad images, and {option('strict', True)} refuses "
+                "to: say one of them"
+            )
 
     def _require_no_losses(self, source: Source) -> None:
         if not self.strict:
             return
         if source.account is None:
             raise SourceError(
-                f"{printable(self.src)}: --strict, and this list of an older packer does not say what was left out. "
+                f"{printable(self.src)}: {option('strict', True)}, and this list of an older packer does not "
+                "say what was left out. "
                 "Run `packer scan` again."
             )
         source.account.require_no_losses(str(self.src))
 
     def _chosen(self, source: Source) -> Source:
         """Return the images that `limit` or `sample` takes."""
-        count, option = (self.limit, "--limit") if self.limit else (self.sample, "--sample")
+        count = self.limit or self.sample
         if not count or count >= len(source):
             return source
         chosen = source.limited(count) if self.limit else source.sampled(count)
         account = Account.united([source.account])
         if account is not None:
-            account.left_out("image", f"{option} {count}", count=len(source) - count, chosen=True)
+            account.left_out(
+                "image", f"{flag('limit' if self.limit else 'sample')} {count}", count=len(source) - count, chosen=True
+            )
         return replace(chosen, account=account)
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
@@ -573,15 +393,17 @@ class SourceRequest(AnnotationRequest):
         if own_of_all and (listed or is_pack(self.src)):
             what = _OF_A_DIRECTORY.get(own_of_all[0], "labels")
             raise OptionError(
-                f"{option(own_of_all[0])} is for a directory of images: {printable(self.src)} says its own {what}"
+                f"{self._mention(own_of_all[0])} is for a directory of images: {printable(self.src)} says its "
+                f"own {what}"
             )
         if self.where is not None and (listed or not is_pack(self.src)):
             raise OptionError(
-                f"--where chooses samples of a pack, and {printable(self.src)} is none: convert it, and then the pack"
+                f"{option('where')} chooses samples of a pack, and {printable(self.src)} is none: convert it, "
+                "and then the pack"
             )
         if listed:
             if classes is not None or self.classes_from is not None:
-                raise OptionError("--classes-from is for `packer scan`, which made the list that SRC is")
+                raise OptionError(f"{option('classes_from')} is for `packer scan`, which made the list that SRC is")
             return listed_source(self.src)
         if is_pack(self.src):
             source = pack_source(self.src, classes=classes)
@@ -591,13 +413,11 @@ class SourceRequest(AnnotationRequest):
         if (container := self._of_container(own, classes)) is not None:
             return container
         if self.annotations:
-            return self.annotated_source(
-                self.src, self.rule, self.on_missing, self.bad_samples(), unlabeled=self.unlabeled or self.no_classes
-            )
+            return self._of_annotations()
         try:
             return self._of_directory(destination, classes, is_split)
         except SourceError as error:
-            refuse_of_container(self.src, option(own[0]) if own else "", error)
+            refuse_of_container(self.src, self._mention(own[0]) if own else "", error)
             raise
 
     def _of_container(self, said: Sequence[str], classes: list[str] | None) -> Source | None:
@@ -619,6 +439,24 @@ class SourceRequest(AnnotationRequest):
         if source is None and keys:
             raise OptionError(f"--key is for containers, and {printable(self.src)} is none that packer reads")
         return without_labels(source) if source is not None and self.no_classes else source
+
+    def _of_annotations(self) -> Source:
+        """List the images below `src` with their annotations; SourceError where that fails."""
+        missing = "skip" if self.on_missing == "skip" else "error"  # null is for files of fields
+        how: dict[str, Any] = {"on_missing": missing, "rule": self.rule, "bad": self.bad_samples()}
+        if self.coco:
+            from packer._sources.coco import coco_source
+
+            return coco_source(self.src, self.coco, masks=self.masks, **how)
+        how |= {"split": self.split, "unlabeled": self.unlabeled or self.no_classes}
+        if self.voc is not None:
+            from packer._sources.voc import voc_source
+
+            return voc_source(self.src, self.voc, **how)
+        assert self.yolo is not None
+        from packer._sources.yolo import yolo_source
+
+        return yolo_source(self.src, self.yolo, **how)
 
     def _of_directory(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None
@@ -662,28 +500,27 @@ class SourceRequest(AnnotationRequest):
         )
 
     def described(self) -> dict[str, Any]:
-        """Return what is asked for as JSON values, for others to ask for the same."""
-        values: dict[str, Any] = {"labels": self.labels, "classes_from": self.classes_from, "limit": self.limit}
-        values |= {"path_column": self.path_column or "path", "label_column": self.label_column or "label"}
-        values |= {"delimiter": self.delimiter or default_delimiter(self.labels), "label_type": self.label_type}
-        values |= {"sample": self.sample, "where": self.where}
-        said = {name: None if value is None else str(value) for name, value in values.items()}
-        extensions = None if self.extensions is None else ",".join(self.rule.extensions)
-        which: dict[str, Any] = {
-            "extensions": extensions,
-            "unlabeled": self.unlabeled or None,
-            "any_image": self.any_image or None,
-            "skip_hidden": self.skip_hidden or None,
-            "allow_empty": self.allow_empty or None,
-            "suffix": self.suffix,
-            "no_header": self.no_header or None,
+        """Return the options as JSON values, from which other processes make the same request."""
+        defaults = {"path_column": "path", "label_column": "label", "delimiter": default_delimiter(self.labels)}
+        values = {
+            word: self._recorded(name) or defaults.get(name)
+            for name, declared in options_of(SourceOptions)
+            if (word := recorded_as(name, declared))
         }
-        which |= {"field": list(_texts("fields", self.fields, "=")) or None, "on_missing": self.on_missing}
-        which |= {"column": list(_texts("columns", self.columns, ":")) or None}
-        which |= {"key": list(_texts("keys", self.keys, "=")) or None}
-        which |= {"no_classes": self.no_classes or None, "no_metadata": self.no_metadata or None}
-        which |= self.described_annotations()
-        return {**said, **which, "src": shown(src) if is_url(src := place_of(self.src).path) else src}
+        return {**values, "src": shown(src) if is_url(src := place_of(self.src).path) else src}
+
+    def _recorded(self, name: str) -> Any:
+        """Return the value of an option as a record has it; None, or what is false, where nobody gave one."""
+        value = getattr(self, name)
+        if name in ("voc", "yolo"):
+            return value and os.path.abspath(value)
+        if name == "coco":
+            return list(map(os.path.abspath, value)) or None
+        if name in _SIGNS:
+            return list(texts_of(name, value)) or None
+        if name == "extensions":
+            return None if value is None else ",".join(self.rule.extensions)
+        return (value or None) if isinstance(value, bool) or value is None else str(value)
 
 
 def is_pack(path: Path) -> bool:
@@ -695,61 +532,39 @@ def is_pack(path: Path) -> bool:
     return not os.path.isfile(path) or find_container([path]) is None
 
 
-def _texts(name: str, said: Sequence[str] | Mapping[str, str], sign: str) -> Iterator[str]:
-    """Yield fields or columns as the command line spells them; TypeError where they are none."""
-    if isinstance(said, Mapping):
-        said = [f"{key}{sign}{value}" for key, value in said.items()]
-    if isinstance(said, str) or not all(isinstance(text, str) for text in said):
-        raise TypeError(f"{name} are texts, or texts by names, not {said!r}")
-    yield from said
+_SIGNS = {"fields": "=", "columns": ":", "keys": "="}
+"""The sign between name and value of options that are mappings, where they are written as one text."""
 
 
-def option(name: str) -> str:
-    """Return the option that sets what a request calls `name`."""
-    return {"fields": "--field", "columns": "--column", "keys": "--key"}.get(name, "--" + name.replace("_", "-"))
+def texts_of(name: str, given: Sequence[str] | Mapping[str, str]) -> Iterator[str]:
+    """Yield fields, columns or keys as the command line spells them; TypeError where they are none."""
+    if isinstance(given, Mapping):
+        given = [f"{key}{_SIGNS[name]}{value}" for key, value in given.items()]
+    if isinstance(given, str) or not all(isinstance(text, str) for text in given):
+        raise TypeError(f"{name} are texts, or texts by names, not {given!r}")
+    yield from given
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConversionRequest(SourceRequest):
-    """A conversion of images to a pack. None stands for what was not said; `packer.convert` explains each option."""
+class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
+    """A conversion of images to a pack; `packer.convert` explains each option."""
 
     dst: Path
-    format: str | None = None
-    resize: int | None = None
-    resize_mode: str | None = None
-    upscale: bool = False
-    interpolation: str | None = None
-    codec: str | None = None
-    quality: int | None = None
-    tiles: bool | None = None
-    recode: bool = False
-    to_8_bit: str | None = None
-    exif: str = "ignore"
-    audit: str = "structure"
-    max_pixels: int | None = None
-    on_error: str = "fail"
-    report: Path | None = None
-    workers: int | None = None
-    shard_size: int | None = None
-    parts: int | None = None
-    overwrite: bool = False
-    fresh: bool = False
-    ignore_free_space: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("resize", "quality", "max_pixels", "workers", "shard_size", "parts"):
-            require_count(name, getattr(self, name))
+        require_choices(self, OutputOptions)
         if self.max_pixels is not None and self.max_pixels > MAX_PIXELS:
             raise ValueError(f"max_pixels is {MAX_PIXELS} or less, not {self.max_pixels}")
-        require_policy(self.on_error)
         self.require_strict_policy(self.on_error)
         self._refuse_without_effect(self.recipe)
         format_options(self.format_row, self.shard_size)
         if self.parts:
             require_parts(self.format_row)
         if self.parts and self.report:
-            raise OptionError("--report is for packs without parts; `packer info --json` lists what was left out")
+            raise OptionError(
+                f"{option('report')} is for packs without parts; `packer info --json` lists what was left out"
+            )
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -774,7 +589,7 @@ class ConversionRequest(SourceRequest):
     @cached_property
     def format_row(self) -> Format:
         """The format of the pack; DestinationError where neither `format` nor the suffix of `dst` says one."""
-        advice = "Change the name, or say --format."
+        advice = f"Change the name, or say {option('format')}."
         name = shown(self.dst) if is_url(self.dst) else self.dst
         return format_for(name, advice) if self.format is None else require_format(self.format)
 
@@ -825,13 +640,15 @@ class ConversionRequest(SourceRequest):
 
     def _refuse_without_effect(self, recipe: Recipe) -> None:
         """Raise OptionError where an option asks for what will not happen; for what happens anyway, it may ask."""
-        kept = "files keep their own bytes, unless --codec or --resize is said"
-        why = kept if recipe.codec == "keep" else f"--codec {recipe.codec} has none"
+        kept = f"files keep their own bytes, unless {option('codec')} or {option('resize')} is said"
+        why = kept if recipe.codec == "keep" else f"{option('codec', recipe.codec)} has none"
         if self.quality is not None and recipe.codec not in LOSSY:
-            raise OptionError(f"--quality is for {' and '.join(LOSSY)}: {why}")
+            raise OptionError(f"{option('quality')} is for {' and '.join(LOSSY)}: {why}")
         resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
         if recipe.resize is None and resizing:
-            raise OptionError(f"{option(resizing[0])} says how to resize: say to which size with --resize")
+            raise OptionError(
+                f"{self._mention(resizing[0])} says how to resize: say to which size with {option('resize')}"
+            )
 
 
 def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
@@ -841,5 +658,5 @@ def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
         return {}
     if not format.shards:
         known = ", ".join(row.suffixes[0] for row in FORMATS.values() if row.shards)
-        raise OptionError(f"--shard-size is for packs of several files: {known}")
+        raise OptionError(f"{option('shard_size')} is for packs of several files: {known}")
     return {"shard_size": shard_size}

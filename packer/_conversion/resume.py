@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from packer._conversion.options import ImageOptions, SourceOptions, options_of, recorded_as
 from packer._sources import ListedSource, Source, listed_source
 from packer._storage.stamps import Stamp, Stamps, same_stamp, stamp_in
-from packer.errors import ResumeError, SourceError, printable
+from packer.errors import ResumeError, SourceError, option, printable
 
 __all__ = ["compare_source", "setting_differences", "started_differently"]
 
@@ -22,8 +23,12 @@ _Difference = tuple[tuple[str, ...], Any, Any]
 
 _LIBRARIES = "versions"
 _SHOWN = 5
-_SPOKEN = {"format": "the format", "src": "SRC", "size": "--resize", "mode": "--resize-mode", "check": "--audit"}
-"""What a person calls a setting whose option has not the setting's name."""
+_NAMES = {recorded_as(name, one): name for name, one in options_of(SourceOptions, ImageOptions)}
+_NAMES |= {"size": "resize", "mode": "resize_mode"}
+"""The options that set what records call otherwise."""
+
+_BOOLEAN = [name for name, one in options_of(SourceOptions, ImageOptions) if one.kind in ("flag", "switch")]
+_NO_OPTIONS = {"format": "the format", "src": "SRC"}
 
 
 def started_differently(directory: Path, differences: Sequence[str]) -> ResumeError:
@@ -31,7 +36,7 @@ def started_differently(directory: Path, differences: Sequence[str]) -> ResumeEr
     return ResumeError(
         f"{printable(directory)} holds an unfinished conversion that was started differently:\n  "
         + "\n  ".join(differences)
-        + "\nGo back to what was, or say --fresh to start over."
+        + f"\nGo back to what was, or say {option('fresh', True)} to start over."
     )
 
 
@@ -44,8 +49,8 @@ def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> li
     found = list(_differences((), before, json.loads(json.dumps(now))))
     settings = [one for one in found if one[0][0] != _LIBRARIES and not _follows(one, found)]
     libraries = [one for one in found if one[0][0] == _LIBRARIES and (not settings or None not in one[1:])]
-    lines = [f"{_option(path)} was {_value(then)} and is {_value(present)}" for path, then, present in settings]
-    lines.sort(key=lambda line: not line.startswith("--"))
+    settings.sort(key=lambda one: one[0][-1] in _NO_OPTIONS)
+    lines = [f"{_name(path)} was {_value(then)} and is {_value(present)}" for path, then, present in settings]
     return lines + [
         f"{path[-1]} {_version(then, 'was')} and {_version(present, 'is')}" for path, then, present in libraries
     ]
@@ -72,8 +77,10 @@ def _differences(above: tuple[str, ...], before: Mapping[str, Any], now: Mapping
             yield (*above, name), then, present
 
 
-def _option(path: tuple[str, ...]) -> str:
-    return _SPOKEN.get(path[-1], "--" + path[-1].replace("_", "-"))
+def _name(path: tuple[str, ...]) -> str:
+    """Return what messages call a setting: the option that sets it."""
+    name = _NAMES.get(path[-1], path[-1])
+    return _NO_OPTIONS.get(name) or option(name, True if name in _BOOLEAN else None)
 
 
 def _value(value: Any) -> str:
@@ -112,7 +119,7 @@ def compare_source(
     recorded = _recorded(listing, every_image=files or not same)
     then, present = before["source"].get("where"), source.describe().get("where")
     if then != present:
-        return source, [f"--where was {_value(then)} and is {_value(present)}"]
+        return source, [f"{option('where')} was {_value(then)} and is {_value(present)}"]
     if not same:
         named = [] if recorded is None else _listing_differences(recorded, source)
         return source, named or ["the source's list of images or classes changed"]
@@ -139,7 +146,7 @@ def _listing_differences(before: ListedSource, now: Source) -> list[str]:
     if before.kind != now.kind:
         return [f"the source was of the kind {before.kind} and is of {now.kind}"]
     if before.label_type != now.label_type:
-        return [f"--label-type was {before.label_type} and is {now.label_type}"]
+        return [f"{option('label_type')} was {before.label_type} and is {now.label_type}"]
     labels, present = _meanings(before), _meanings(now)
     moved = [name for name in labels.keys() & present.keys() if labels[name] != present[name]]
     what = "class" if now.label_type == "class" else "label"

@@ -39,7 +39,7 @@ from packer._sources.labels import class_ids
 from packer._storage.safe_open import cause_of, name_problem
 from packer._storage.stamps import ABOUT_THE_FILE
 from packer._table import Buffer, Names
-from packer.errors import ImageError, ResumeError, SourceError, printable
+from packer.errors import ImageError, ResumeError, SourceError, option, printable, recorded
 
 __all__ = ["GivenSample", "Stream", "StreamSource", "stream_source"]
 
@@ -309,13 +309,15 @@ class Stream:
         for entry in self._done:
             drawn = self._drawn(1)
             if not drawn:
-                raise ResumeError("fewer samples come than an earlier run packed. Say --fresh to start over.")
+                raise ResumeError(
+                    f"fewer samples come than an earlier run packed. Say {option('fresh', True)} to start over."
+                )
             (index, sample), *_ = drawn
             given = GivenSample(index, sample, self._source, self._ids)
             if given.stamp() != tuple(entry.stamp):
                 raise ResumeError(
                     f"sample {index} ({printable(entry.name)}) is another one than an earlier run packed. Samples must "
-                    "come in the same order in each run. Say --fresh to start over."
+                    f"come in the same order in each run. Say {option('fresh', True)} to start over."
                 )
             self._require_new(entry.name)
 
@@ -338,7 +340,7 @@ class Stream:
                 error.name = error.name or given.shown()
                 if self._on_error == "fail":
                     raise
-                batch.append((Entry(given.shown(), stamp=given.stamp(), reason=error.reason), None))
+                batch.append((Entry(given.shown(), stamp=given.stamp(), reason=recorded(error.args[0])), None))
             else:
                 batch.append(made)
         return batch

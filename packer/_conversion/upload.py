@@ -62,7 +62,16 @@ from packer._storage.remote.upload import SharedPrefix, Upload, require_writable
 from packer._storage.remote.urls import UrlPath, identity, parse
 from packer._storage.stamps import MENDABLE, same_stamp, stamp_in
 from packer._table import Ints
-from packer.errors import DestinationError, ImageError, PackError, PackLockedError, RemoteError, SourceError, printable
+from packer.errors import (
+    DestinationError,
+    ImageError,
+    PackError,
+    PackLockedError,
+    RemoteError,
+    SourceError,
+    option,
+    printable,
+)
 
 __all__ = ["JobStore", "StoredList", "UploadedConversion", "UploadedJob", "default_scratch", "make_scratch"]
 
@@ -218,7 +227,9 @@ class UploadedConversion:
         try:
             before = json.loads(path.read_text("ascii"))
         except (OSError, ValueError) as error:
-            raise DestinationError(f"{printable(path)}: cannot be read. Start over with --fresh.") from error
+            raise DestinationError(
+                f"{printable(path)}: cannot be read. Start over with {option('fresh', True)}."
+            ) from error
         if differences := setting_differences(before, said):
             raise started_differently(self.room, differences)
 
@@ -246,7 +257,8 @@ def _make_own(directory: Path) -> None:
     own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & stat.S_IWOTH)
     if not own or not stat.S_ISDIR(status.st_mode):
         raise DestinationError(
-            f"{printable(directory)}: is no directory that is yours alone. Remove it, or say another --scratch."
+            f"{printable(directory)}: is no directory that is yours alone. Remove it, or say another "
+            f"{option('scratch')}."
         )
 
 

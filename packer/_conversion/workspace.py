@@ -68,7 +68,7 @@ from packer._storage.remote import urls
 from packer._storage.safe_open import NO_LINK, open_regular
 from packer._storage.stamps import Stamp
 from packer._table import COLUMNS, encode_name
-from packer.errors import DestinationError, NotAPackError, PackerError, PackLockedError, ResumeError, printable
+from packer.errors import DestinationError, NotAPackError, PackerError, PackLockedError, ResumeError, option, printable
 
 __all__ = [
     "Checkpoints",
@@ -90,7 +90,7 @@ def check_destination(destination: Path, *, overwrite: bool, source: Path | None
     if os.path.lexists(destination):
         shown = printable(destination)
         if not overwrite:
-            raise DestinationError(f"{shown}: exists already. Choose another name, or say --overwrite.")
+            raise DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
         if os.path.isdir(destination) and os.listdir(destination):
             try:
                 recognise(destination)
@@ -102,7 +102,8 @@ def check_place(destination: Path, source: Path | None = None) -> None:
     """Raise DestinationError where no pack can be written beside a path, or would lie in the `source` directory."""
     if urls.is_url(destination):
         raise DestinationError(
-            f"{urls.shown(destination)}: is written by `packer convert` alone, without --split, --part and --cluster. "
+            f"{urls.shown(destination)}: is written by `packer convert` alone, without {option('split')}, "
+            "--part and --cluster. "
             "Make the pack on a disk, and then convert that to the URL."
         )
     shown = printable(destination)
@@ -204,10 +205,14 @@ class Workspace(WorkspacePaths):
         if not os.path.exists(other):
             return
         if not fresh:
-            kind, advice = ("without parts", "Leave --parts out") if in_parts else ("in parts", "Say --parts")
+            kind, advice = (
+                ("without parts", f"Leave {option('parts')} out")
+                if in_parts
+                else ("in parts", f"Say {option('parts')}")
+            )
             raise ResumeError(
                 f"{printable(self.directory)} holds an unfinished conversion {kind}. "
-                f"{advice} as before, or say --fresh to start over."
+                f"{advice} as before, or say {option('fresh', True)} to start over."
             )
         remove(other)
 

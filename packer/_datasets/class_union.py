@@ -34,7 +34,7 @@ def unite_classes(datasets: Sequence[ImageDataset], classes: str) -> None:
         return
     united = list(dict.fromkeys(name for dataset in datasets for name in dataset.classes))
     for dataset in datasets:
-        dataset._renumber(united)
+        dataset._view = dataset._view.with_classes(united)
 
 
 def united_ids(classes: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], list[dict[int, int]]]:

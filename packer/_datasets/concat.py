@@ -1,32 +1,33 @@
-"""Several packs as one dataset.
-
-What a Loader asks of several datasets in a row: crops, pixels, labels and items of a batch.
-
-The methods are those of `packer._datasets.protocol.Readable`.
-
-What a Loader reads of what torch makes of datasets: parts, and several in one row.
-"""
+"""Several packs as one dataset, and the dataset that a Loader reads of what it is given."""
 
 from __future__ import annotations
 
-import abc
 import hashlib
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
-from packer._datasets.batch_decoder import Begun, Lookup
-from packer._datasets.fields import Parts, Values, require_same_parts
+from packer._datasets.fields import Values, require_same_parts
+from packer._datasets.image_batches import ImageBatches
 from packer._datasets.image_dataset import ImageDataset
-from packer._datasets.items import Replaced
+from packer._datasets.items import good
+from packer._datasets.lookup import Lookup
 from packer._datasets.memory import Layout
-from packer._datasets.preparation import Transform
-from packer._datasets.protocol import ItemsError, Readable, has_own
+from packer._datasets.pipeline import Transform
+from packer._datasets.protocol import (
+    Begin,
+    Fetching,
+    ItemsError,
+    LoaderDataset,
+    Memory,
+    TorchDataset,
+    Traits,
+    has_own,
+)
 from packer._datasets.sample_view import ColumnArrays, ColumnsInARow, NamesInARow, Samples, Targets, meeting, places_in
 from packer._images.geometry import Crops
 from packer._images.numbers import Numbers
@@ -36,172 +37,31 @@ from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.samplers._random import earlier
 
-__all__ = ["ConcatImageDataset", "InARow", "UnreadableError", "readable"]
+__all__ = ["ConcatBatches", "ConcatImageDataset", "UnreadableError", "readable"]
 
 _FAR_APART = 0x9E3779B97F4A7C15
 """What lies between the seeds of datasets in a row, so that no two of those that people give coincide."""
 
 
-class InARow(abc.ABC):
-    """Samples of several datasets, many at a time."""
+class Share(NamedTuple):
+    """The samples of a batch that one dataset has.
 
-    datasets: list[ImageDataset]
-    _chosen: Ints | None
-    _earlier: Ints | None
-    _ends: Ints
+    Attributes
+    ----------
+    number : int
+        The place of the dataset in the row.
+    here : (N,) int64 array
+        The places of the samples in the batch.
+    indices : (N,) int64 array
+        Their indices in the dataset, with turns.
+    """
 
-    @abc.abstractmethod
-    def __len__(self) -> int: ...
-
-    @property
-    @abc.abstractmethod
-    def seed(self) -> int | None:
-        """The seed of the crops of all datasets; None where they have seeds of their own, or none."""
-
-    @property
-    def _parts(self) -> Parts | None:
-        return self.datasets[0]._parts
-
-    def _called(self, index: int) -> str:
-        ((number, _, places),) = self._shares([index])
-        return self.datasets[number]._called(int(places[0]))
-
-    def _in_place(self, transform: Transform) -> Layout | None:
-        layouts = {dataset._in_place(transform) for dataset in self.datasets}
-        return layouts.pop() if len(layouts) == 1 else None
-
-    def _in_batches(self) -> Layout:
-        layouts = {dataset._in_batches() for dataset in self.datasets}
-        if len(layouts) > 1:
-            raise ItemsError("the datasets that are read in a row make images of different kinds")
-        return layouts.pop()
-
-    @property
-    def _threads(self) -> int:
-        return max(dataset._threads for dataset in self.datasets)
-
-    @property
-    def _seeded(self) -> bool:
-        return any(dataset._seeded for dataset in self.datasets)
-
-    @property
-    def _crop_epoch(self) -> tuple[int, int]:
-        return max(dataset._crop_epoch for dataset in self.datasets)
-
-    @property
-    def _replaced(self) -> Replaced | None:
-        return self.datasets[0]._replaced if all(dataset._replaced for dataset in self.datasets) else None
-
-    def _require_good(self, index: int, epoch: int, seed: int) -> None:
-        for number, _, places in self._shares([index]):
-            self.datasets[number]._require_good(int(places[0]), epoch, self._seed_of(number, seed))
-
-    def _transforms_items(self, transform: Transform) -> bool:
-        return any(dataset._transforms_items(transform) for dataset in self.datasets)
-
-    def _identity(self) -> str:
-        seeds = None if self.seed is not None else [dataset.seed for dataset in self.datasets]
-        digest = hashlib.sha256(repr(([dataset._identity() for dataset in self.datasets], seeds)).encode())
-        digest.update(b"all" if self._chosen is None else self._chosen.tobytes())
-        return digest.hexdigest()[:16]
-
-    @property
-    def _remote(self) -> bool:
-        return any(dataset._remote for dataset in self.datasets)
-
-    def _together(self, block: int) -> tuple[int, int]:
-        together, most = zip(*(dataset._together(block) for dataset in self.datasets), strict=True)
-        return min(together), min(most)
-
-    def _ahead(self, indices: Ints) -> None:
-        for number, _, places in self._shares(indices):
-            self.datasets[number]._ahead(places)
-
-    def _choose_crops(self, indices: Sequence[int] | Ints, epoch: int, seed: int) -> Crops:
-        parts = [
-            (here, self.datasets[number]._choose_crops(places, epoch, self._seed_of(number, seed)))
-            for number, here, places in self._shares(indices)
-        ]
-        return gathered(len(indices), parts)
-
-    def _targets_of(self, indices: Ints) -> Labels | list[Any]:
-        shares = self._shares(indices)
-        parts = [self.datasets[number]._targets_of(places) for number, _, places in shares]
-        order = np.argsort(np.concatenate([here for _, here, _ in shares]))
-        if all(isinstance(part, np.ndarray) for part in parts):
-            joined: Labels = np.concatenate(parts)[order]
-            return joined
-        targets = [target for part in parts for target in (part.tolist() if isinstance(part, np.ndarray) else part)]
-        return [targets[place] for place in order.tolist()]
-
-    def _begun(
-        self,
-        indices: Ints,
-        crops: Crops,
-        memory: Mapping[str, torch.Tensor],
-        step: int,
-        numbers: Numbers | Lookup | None = None,
-    ) -> Callable[[slice], list[Values]]:
-        def make(some: slice) -> list[Values]:
-            found: dict[int, Values] = {}
-            for number, here, places in self._shares(indices[some]):
-                shares = {name: [tensor[some][place] for place in here.tolist()] for name, tensor in memory.items()}
-                decode = self.datasets[number]._begun(places, crops[some][here], shares, len(here), numbers)
-                own = decode(slice(len(here)))
-                found.update(zip(here.tolist(), own, strict=self._parts is not None))
-            return [found[place] for place in range(len(found))]
-
-        return make
-
-    def _begun_ahead(
-        self, indices: Ints, crops: Crops, batch: int, step: int, numbers: Numbers | Lookup | None = None
-    ) -> Begun | None:
-        """Return what does so where there is one dataset; samples of several are left to `_begun`, batch by batch."""
-        if len(self.datasets) > 1 or not len(indices):
-            return None
-        ((number, _, places),) = self._shares(indices)
-        return self.datasets[number]._begun_ahead(places, crops, batch, step, numbers)
-
-    def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
-    ) -> list[tuple[Any, Any]]:
-        def items(number: int, places: Ints) -> list[tuple[Any, Any]]:
-            return self.datasets[number]._items(places, epoch, self._seed_of(number, seed), transform, seeding)
-
-        return self._in_order(indices, items)
-
-    def _in_order(
-        self, indices: Sequence[int] | Ints, make: Callable[[int, Ints], list[tuple[Any, Any]]]
-    ) -> list[tuple[Any, Any]]:
-        """Return the items that `make` makes of places in the dataset of a number, in the order of `indices`."""
-        items: dict[int, tuple[Any, Any]] = {}
-        for number, here, places in self._shares(indices):
-            items.update(zip(here.tolist(), make(number, places), strict=True))
-        return [items[place] for place in range(len(items))]
-
-    def _seed_of(self, number: int, seed: int) -> int:
-        """Return the seed of a dataset's crops: of `seed` or a seed of its own, and not that of its neighbours."""
-        own = self.datasets[number].seed if self.seed is None else None
-        return (seed if own is None else own) + number * _FAR_APART
-
-    def _shares(self, indices: Sequence[int] | Ints) -> list[tuple[int, Ints, Ints]]:
-        """Return for each dataset that has some of the samples: its number, which they are, and their indices there."""
-        turns, wanted = np.divmod(np.asarray(indices), max(len(self), 1))
-        if self._earlier is not None:
-            turns = turns * len(self) + self._earlier[wanted]
-        row = self._in_row(wanted)
-        numbers = np.searchsorted(self._ends, row, side="right")
-        shares = []
-        for number in np.unique(numbers).tolist():
-            here, length = np.flatnonzero(numbers == number), len(self.datasets[number])
-            shares.append((number, here, row[here] - (self._ends[number] - length) + turns[here] * length))
-        return shares
-
-    def _in_row(self, places: Ints) -> Ints:
-        return places if self._chosen is None else self._chosen[places]
+    number: int
+    here: Ints
+    indices: Ints
 
 
-class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
+class ConcatImageDataset(Dataset[tuple[Any, Any]]):
     """Samples of several datasets in one row, as torch's ConcatDataset shows them.
 
     ``open_dataset([a, b])`` opens packs as such a dataset. It is read as an `ImageDataset` is: by a `Loader`, by
@@ -248,7 +108,8 @@ class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
         if len(types) != 1:
             what = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
             raise ValueError(f"datasets that are read together have {what}")
-        require_same_parts([dataset._parts for dataset in self.datasets], [dataset.root for dataset in self.datasets])
+        parts = [dataset._settings.parts for dataset in self.datasets]
+        require_same_parts(parts, [dataset.root for dataset in self.datasets])
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
         self._chosen: Ints | None = None  # of all samples in the row
         self._earlier: Ints | None = None  # how often each of those chosen was chosen before
@@ -275,13 +136,13 @@ class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
             raise TypeError(f"an index is an integer, not {index!r}") from None
         return self.__getitems__([place])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
 
-        def items(number: int, places: Ints) -> list[tuple[Any, Any]]:
-            dataset = self.datasets[number]
-            seed = None if dataset.seed is None else self._seed_of(number, dataset.seed)
-            return dataset._own_items(places % len(dataset), seed)
+        def items(share: Share) -> list[Any]:
+            dataset = self.datasets[share.number]
+            seed = None if dataset.seed is None else self._seed_of(share.number, dataset.seed)
+            return ImageBatches(dataset).own_items(share.indices % len(dataset), seed)
 
         return self._in_order(places_in(indices, len(self)), items)
 
@@ -315,7 +176,7 @@ class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
 
     @property
     def _columns(self) -> ColumnsInARow:
-        return ColumnsInARow([(dataset.root, dataset._columns) for dataset in self.datasets], self._chosen)
+        return ColumnsInARow([(dataset.root, dataset._view.columns) for dataset in self.datasets], self._chosen)
 
     def _some(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
         """Return some of the samples, of these very datasets."""
@@ -359,7 +220,7 @@ class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
 
     @property
     def class_maps(self) -> list[Ints]:
-        return [dataset._class_map for dataset in self.datasets]
+        return [dataset._view.class_map for dataset in self.datasets]
 
     @property
     def targets(self) -> Targets:
@@ -383,7 +244,7 @@ class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
 
     @property
     def _shown_labels(self) -> Labels:
-        labels: Labels = np.concatenate([dataset._shown_labels for dataset in self.datasets])
+        labels: Labels = np.concatenate([dataset._view.labels for dataset in self.datasets])
         return labels if self._chosen is None else labels[self._chosen]
 
     @property
@@ -457,12 +318,177 @@ class ConcatImageDataset(InARow, Dataset[tuple[Any, Any]]):
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
         """Return a rectangle of an image, without a transform; as `ImageDataset.read_region`."""
-        ((number, _, places),) = self._shares(places_in([index], len(self)))
-        own = int(places[0]) % len(self.datasets[number])
-        return self.datasets[number].read_region(own, top, left, height, width)
+        (share,) = self._shares(places_in([index], len(self)))
+        dataset = self.datasets[share.number]
+        return dataset.read_region(int(share.indices[0]) % len(dataset), top, left, height, width)
 
     def __repr__(self) -> str:
         return f"{len(self)} samples of {self.datasets!r}"
+
+    def _in_order(self, indices: Sequence[int] | Ints, make: Callable[[Share], list[Any]]) -> list[Any]:
+        """Return the items that `make` makes of each dataset's share, in the order of `indices`."""
+        items: dict[int, Any] = {}
+        for share in self._shares(indices):
+            items.update(zip(share.here.tolist(), make(share), strict=True))
+        return [items[place] for place in range(len(items))]
+
+    def _seed_of(self, number: int, seed: int) -> int:
+        """Return the seed of a dataset's crops: of `seed` or a seed of its own, and not that of its neighbours."""
+        own = self.datasets[number].seed if self.seed is None else None
+        return (seed if own is None else own) + number * _FAR_APART
+
+    def _shares(self, indices: Sequence[int] | Ints) -> list[Share]:
+        """Return the shares of the datasets that have some of the samples."""
+        turns, wanted = np.divmod(np.asarray(indices), max(len(self), 1))
+        if self._earlier is not None:
+            turns = turns * len(self) + self._earlier[wanted]
+        row = self._in_row(wanted)
+        numbers = np.searchsorted(self._ends, row, side="right")
+        shares = []
+        for number in np.unique(numbers).tolist():
+            here, length = np.flatnonzero(numbers == number), len(self.datasets[number])
+            shares.append(Share(number, here, row[here] - (self._ends[number] - length) + turns[here] * length))
+        return shares
+
+    def _in_row(self, places: Ints) -> Ints:
+        return places if self._chosen is None else self._chosen[places]
+
+
+class ConcatBatches(TorchDataset):
+    """The samples of several datasets in one row, many at a time.
+
+    Parameters
+    ----------
+    dataset : ConcatImageDataset
+    """
+
+    def __init__(self, dataset: ConcatImageDataset) -> None:
+        self.dataset = dataset
+        self._batches = [ImageBatches(one) for one in dataset.datasets]
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __repr__(self) -> str:
+        return repr(self.dataset)
+
+    def traits(self, transform: Transform = None) -> Traits:
+        each = [batches.traits(transform) for batches in self._batches]
+        return each[0]._replace(
+            seed=self.dataset.seed,
+            random=any(traits.random for traits in each),
+            transforms=any(traits.transforms for traits in each),
+        )
+
+    def identity(self) -> str:
+        seeds = None if self.dataset.seed is not None else [one.seed for one in self.dataset.datasets]
+        digest = hashlib.sha256(repr(([batches.identity() for batches in self._batches], seeds)).encode())
+        chosen = self.dataset._chosen
+        digest.update(b"all" if chosen is None else chosen.tobytes())
+        return digest.hexdigest()[:16]
+
+    def describe(self, index: int) -> str:
+        (share,) = self.dataset._shares([index])
+        return self._batches[share.number].describe(int(share.indices[0]))
+
+    def layout(self, transform: Transform = None) -> Layout | None:
+        layouts = {batches.layout(transform) for batches in self._batches}
+        return layouts.pop() if len(layouts) == 1 else None
+
+    def labels(self, indices: Ints) -> Labels | list[Any]:
+        shares = self.dataset._shares(indices)
+        parts = [self._batches[share.number].labels(share.indices) for share in shares]
+        order = np.argsort(np.concatenate([share.here for share in shares]))
+        if all(isinstance(part, np.ndarray) for part in parts):
+            joined: Labels = np.concatenate(parts)[order]
+            return joined
+        targets = [target for part in parts for target in (part.tolist() if isinstance(part, np.ndarray) else part)]
+        return [targets[place] for place in order.tolist()]
+
+    def choose(self, indices: Ints, epoch: int, seed: int) -> Crops:
+        parts = [
+            (share.here, self._batches[share.number].choose(share.indices, epoch, self._seed_of(share, seed)))
+            for share in self.dataset._shares(indices)
+        ]
+        return gathered(len(indices), parts)
+
+    def _fill(self, indices: Ints, choices: Crops, memory: Memory, numbers: Numbers | Lookup | None) -> list[Values]:
+        """Write the images of some samples, as each dataset does; return their values beside the tensors."""
+        found: dict[int, Values] = {}
+        for share in self.dataset._shares(indices):
+            here, count = share.here.tolist(), len(share.here)
+            own = {name: [pixels[place] for place in here] for name, pixels in memory.items()}
+            begin = self._batches[share.number].begin(share.indices, choices[share.here], count, count, numbers)
+            values = begin(slice(None), own)(slice(count))
+            found.update(zip(here, values, strict=bool(values)))
+        return [found[place] for place in range(len(found))]
+
+    def begin(
+        self, indices: Ints, choices: Crops, batch: int, step: int, numbers: Numbers | Lookup | None = None
+    ) -> Begin:
+        if len(self._batches) == 1 and len(indices):
+            (share,) = self.dataset._shares(indices)
+            return self._batches[0].begin(share.indices, choices, batch, step, numbers)
+
+        def begin(some: slice, memory: Memory) -> Callable[[slice], list[Values]]:
+            own, crops = indices[some], choices[some]
+
+            def decode(part: slice) -> list[Values]:
+                share = {name: pixels[part] for name, pixels in memory.items()}
+                return self._fill(own[part], crops[part], share, numbers)
+
+            return decode
+
+        return begin
+
+    def items(
+        self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
+    ) -> list[Any]:
+        def items(share: Share) -> list[Any]:
+            own = self._seed_of(share, seed)
+            return self._batches[share.number].items(share.indices, epoch, own, transform, seeding)
+
+        return self.dataset._in_order(indices, items)
+
+    def replacements(self, indices: Ints, epoch: int, seed: int) -> Ints | None:
+        replaced = [one._replaced for one in self.dataset.datasets]
+        if replaced[0] is None or not all(replaced):
+            return None
+        return good(indices, len(self), lambda index: self._require_readable(index, epoch, seed), replaced[0])
+
+    def fetching(self, block: int) -> Fetching | None:
+        each = [fetching for batches in self._batches if (fetching := batches.fetching(block)) is not None]
+        return Fetching(*map(min, zip(*each, strict=True))) if each else None
+
+    def ahead(self, indices: Ints) -> None:
+        for share in self.dataset._shares(indices):
+            self._batches[share.number].ahead(share.indices)
+
+    def batch_layout(self) -> Layout:
+        layouts = {batches.batch_layout() for batches in self._batches}
+        if len(layouts) > 1:
+            raise ItemsError("the datasets that are read in a row make images of different kinds")
+        return layouts.pop()
+
+    @property
+    def threads(self) -> int:
+        return max(batches.threads for batches in self._batches)
+
+    @property
+    def seeded(self) -> bool:
+        return any(batches.seeded for batches in self._batches)
+
+    @property
+    def crop_epoch(self) -> tuple[int, int]:
+        return max(batches.crop_epoch for batches in self._batches)
+
+    def _seed_of(self, share: Share, seed: int) -> int:
+        return self.dataset._seed_of(share.number, seed)
+
+    def _require_readable(self, index: int, epoch: int, seed: int) -> None:
+        for share in self.dataset._shares([index]):
+            own = self._seed_of(share, seed)
+            self._batches[share.number].require_readable(int(share.indices[0]), epoch, own)
 
 
 class UnreadableError(TypeError):
@@ -480,18 +506,22 @@ class UnreadableError(TypeError):
         self.reason = reason
 
 
-def readable(dataset: Any) -> Readable:
-    """Return what a Loader reads of a dataset, of a torch Subset or ConcatDataset of such, or of these in each other.
+def readable(dataset: Any) -> LoaderDataset:
+    """Return a dataset as a Loader reads it: a LoaderDataset as it is, or the batches of one of packer's datasets.
+
+    They may lie in a torch Subset or ConcatDataset, or in these in each other.
 
     Raises
     ------
     UnreadableError
         If it is something else, or of a class with a ``__getitem__`` of its own, which a Loader would pass over.
     """
+    if isinstance(dataset, LoaderDataset):
+        return dataset
     if isinstance(dataset, ImageDataset):
         _require_plain(dataset)
-        return dataset
-    return _in_a_row(dataset)
+        return ImageBatches(dataset)
+    return ConcatBatches(_in_a_row(dataset))
 
 
 def _in_a_row(dataset: Any) -> ConcatImageDataset:
@@ -506,8 +536,8 @@ def _in_a_row(dataset: Any) -> ConcatImageDataset:
     if isinstance(dataset, ConcatDataset):
         return ConcatImageDataset._of([_in_a_row(part) for part in dataset.datasets])
     raise UnreadableError(
-        f"a Loader reads a dataset such as packer.open_dataset gives, or a Subset or ConcatDataset of such, not "
-        f"{dataset!r}; torch's DataLoader reads any",
+        f"a Loader reads a dataset such as packer.open_dataset gives, or a Subset or ConcatDataset of such, or a "
+        f"packer.LoaderDataset, not {dataset!r}; torch's DataLoader reads any",
         f"{type(dataset).__name__} is not a dataset of packer's, nor a Subset or ConcatDataset of such",
     )
 

@@ -34,7 +34,7 @@ from packer.augment import Augmentation
 from packer.augment._boxes import moved_boxes, moved_keypoints
 from packer.crops import Crop
 from packer.crops._boxes import Moved, move_boxes, move_keypoints
-from packer.errors import ImageError, PackerError, printable, warn
+from packer.errors import ImageError, PackerError, option, printable, warn
 
 __all__ = [
     "VISIBILITY",
@@ -283,7 +283,10 @@ def _difference(here: Field, there: Field) -> str:
     ids = [dict(zip(one.classes, one.ids or range(len(one.classes)), strict=False)) for one in (here, there)]
     name = next((name for name in {**ids[0], **ids[1]} if ids[0].get(name) != ids[1].get(name)), "")
     said = [f"has no class {name!r}" if name not in own else f"gives {name!r} the id {own[name]}" for own in ids]
-    return f"the first {said[0]}, the second {said[1]}. Convert the second again, with --classes-from of the first"
+    return (
+        f"the first {said[0]}, the second {said[1]}. Convert the second again, with "
+        f"{option('classes_from')} of the first"
+    )
 
 
 def _names(known: Mapping[str, Field], wanted: str | Iterable[str]) -> tuple[str, ...]:

@@ -1,16 +1,8 @@
-"""Items of a pack's samples: read, decoded, and given to the transforms.
-
-Items whose images are the rows of one batch from the beginning, so that DataLoader's collation copies none.
+"""Items of a batch: decoded and transformed by a pool of threads, with bad samples replaced.
 
 torch's default_collate copies each image of a batch into new memory, which the main process shares. For images of
-224 x 224 float32 numbers that takes as long as half of the decoding.
-
-The threads of a dataset that a DataLoader asks for batches.
-
-Samples that cannot be read while a network is trained, and those that take their places.
-
-The next sample that can be read takes the place. So the choice is the same in every run and on every rank. Its crop is
-another one than it has by itself in that epoch.
+224 x 224 float32 numbers that takes as long as half of the decoding. So images that become numbers are the rows of one
+batch from the beginning.
 """
 
 from __future__ import annotations
@@ -26,10 +18,11 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate, get_worker_info
 
-from packer._datasets.batch_decoder import BatchDecoder, Lookup
+from packer._datasets.batch_decoder import BatchDecoder
 from packer._datasets.fields import FieldDecoder
+from packer._datasets.lookup import Lookup
 from packer._datasets.memory import IMAGES
-from packer._datasets.preparation import Preparation, followed
+from packer._datasets.pipeline import Pipeline
 from packer._images.geometry import Crops
 from packer._table import Ints
 from packer.errors import CorruptPackError, ImageError, PackError, printable, warn
@@ -90,7 +83,7 @@ def item_maker(  # noqa: PLR0917
     decoder: BatchDecoder,
     rows: Ints,
     labels: Sequence[Any],
-    preparation: Preparation,
+    pipeline: Pipeline,
     choose: Callable[[range], Crops],
     fields: FieldDecoder | None = None,
     *,
@@ -108,7 +101,7 @@ def item_maker(  # noqa: PLR0917
     rows : (N,) int64 array
         Places of the samples in the pack.
     labels : sequence of N labels
-    preparation : Preparation
+    pipeline : Pipeline
     choose : callable
         Takes such places as well, and returns crops.
     fields : FieldDecoder, optional
@@ -123,17 +116,15 @@ def item_maker(  # noqa: PLR0917
     callable
         Takes places in `rows` that follow one another, a range, and returns a list of items.
     """
-    if preparation.lookup is not None and preparation.row_size is not None and len(rows) > 1:
-        batch = empty_rows(len(rows), (3, *preparation.row_size))
-        return _row_maker(
-            decoder, rows, labels, preparation, preparation.lookup, choose(range(len(rows))), batch, before
-        )
-    if not preparation.crops:
+    if pipeline.lookup is not None and pipeline.row_size is not None and len(rows) > 1:
+        batch = empty_rows(len(rows), (3, *pipeline.row_size))
+        return _row_maker(decoder, rows, labels, pipeline, pipeline.lookup, choose(range(len(rows))), batch, before)
+    if not pipeline.crops:
 
         def groups(places: range) -> Iterable[tuple[range, Crops | None]]:
             return [(places, None)]
 
-    elif not seeded and preparation.interleaved:
+    elif not seeded and pipeline.interleaved:
 
         def groups(places: range) -> Iterable[tuple[range, Crops | None]]:
             return ((one, choose(one)) for one in (range(place, place + 1) for place in places))
@@ -148,7 +139,7 @@ def item_maker(  # noqa: PLR0917
         made: list[Any] = []
         for some, chosen in groups(places):
             part = slice_of(some)
-            items = _items(decoder, fields, rows[part], labels[part], chosen, preparation)
+            items = _items(decoder, fields, rows[part], labels[part], chosen, pipeline)
             if before is None:
                 made += items
                 continue
@@ -169,7 +160,7 @@ def _row_maker(  # noqa: PLR0917
     decoder: BatchDecoder,
     rows: Ints,
     labels: Sequence[Any],
-    preparation: Preparation,
+    pipeline: Pipeline,
     lookup: Lookup,
     crops: Crops,
     batch: torch.Tensor,
@@ -184,7 +175,7 @@ def _row_maker(  # noqa: PLR0917
         for place, image in zip(places, lookup.images(batch[part]), strict=True):
             if before is not None:
                 before(place)
-            made.append(Item(*preparation.item(image, labels[place])))
+            made.append(Item(*pipeline.item(image, labels[place])))
         return made
 
     return make
@@ -196,37 +187,38 @@ def _items(  # noqa: PLR0917
     rows: Ints,
     labels: Sequence[Any],
     crops: Crops | None,
-    preparation: Preparation,
+    pipeline: Pipeline,
 ) -> Iterator[Any]:
     """Yield items of samples. The transforms of each are called when that item is asked for."""
-    bare, operations = followed(crops, preparation)
+    bare, operations = pipeline.followed(crops)
     if fields is not None and fields.makes_targets:
         labels = fields.targets(rows, bare, operations)
     if fields is None or fields.makes_targets:
-        for image, label in zip(_images(decoder, rows, crops, preparation), labels, strict=True):
-            yield preparation.item(image, label)
+        for image, label in zip(_images(decoder, rows, crops, pipeline), labels, strict=True):
+            yield pipeline.item(image, label)
         return
     sizes = fields.sizes(rows, bare)
-    values = fields.samples(rows, labels, bare, operations, encoded=preparation.output == "bytes")
-    images = _images(decoder, rows, crops, preparation) if fields.with_images else [None] * len(rows)
+    values = fields.samples(rows, labels, bare, operations, encoded=pipeline.output == "bytes")
+    images = _images(decoder, rows, crops, pipeline) if fields.with_images else [None] * len(rows)
     for image, of_sample, size in zip(images, values, sizes, strict=True):
-        yield preparation.dict_item({**of_sample, IMAGES: image}, size)
+        yield pipeline.dict_item({**of_sample, IMAGES: image}, size)
 
 
-def _images(decoder: BatchDecoder, rows: Ints, crops: Crops | None, preparation: Preparation) -> Iterable[Any]:
+def _images(decoder: BatchDecoder, rows: Ints, crops: Crops | None, pipeline: Pipeline) -> Iterable[Any]:
     """Return images as the transforms take them."""
     if crops is not None:
         pixels = decoder.cut(rows, crops)
-        if preparation.views:
+        if pipeline.views:
             for views in pixels:
-                yield tuple(map(preparation.shown, views))
-        elif isinstance(pixels, np.ndarray) and preparation.output == "tensor" and preparation.lookup is None:
+                yield tuple(map(pipeline.shown, views))
+        elif isinstance(pixels, np.ndarray) and pipeline.output == "tensor" and pipeline.lookup is None:
             yield from torch.from_numpy(pixels).permute(0, 3, 1, 2).unbind(0)
         else:
-            yield from map(preparation.shown, pixels)
+            yield from map(pipeline.shown, pixels)
         return
-    for row, data in zip(rows.tolist(), decoder.reader.read_many(rows), strict=True):
-        yield bytes(data) if preparation.output == "bytes" else preparation.shown(decoder.decode(row, data))
+    data_of = decoder.reader.read_many(rows)
+    for row, data in zip(decoder.reader.table.rows(rows), data_of, strict=True):
+        yield bytes(data) if pipeline.output == "bytes" else pipeline.shown(decoder.one.whole(row, data))
 
 
 _of_a_pool = threading.local()  # has `mark` in the threads of a pool
@@ -280,7 +272,10 @@ _TURN = 1 << 20  # of a sample that takes another's place: see `in_turns`
 
 
 class Replaced:
-    """The samples of a dataset that could not be read in this process.
+    """The samples of a dataset that could not be read in this process, each replaced by the next one that can be read.
+
+    So the choice is the same in every run and on every rank. The sample that takes the place has another crop than it
+    has by itself in that epoch.
 
     Parameters
     ----------

@@ -9,6 +9,7 @@ import ctypes
 import functools
 import mmap
 import multiprocessing
+import operator
 import os
 import weakref
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._datasets.batch_decoder import Lookup
+from packer._datasets.lookup import Lookup
 from packer._images.numbers import Numbers
 from packer.errors import WorkerError
 
@@ -31,6 +32,7 @@ __all__ = [
     "Slot",
     "fresh",
     "images_in",
+    "layout_of",
     "page_lock",
     "pinned",
     "require_same_process",
@@ -166,6 +168,16 @@ class Layout(NamedTuple):
                 locked = torch.empty(size, dtype=torch.uint8, pin_memory=True).view(getattr(torch, part.dtype))
                 tensors[part.name] = locked.as_strided(shape, [step // dtype.itemsize for step in steps])
             return tensors
+
+
+def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
+    """Return the layout that a dataset says: a whole one, or height and width of its images."""
+    if found is None or isinstance(found, Layout):
+        return found
+    height, width = map(operator.index, found)
+    if min(height, width) < 1:
+        raise ValueError(f"layout() is the height and width of images, 1 or more, not {found!r}")
+    return Layout((Part(IMAGES, (height, width), 3),))
 
 
 class _Place(NamedTuple):

@@ -48,7 +48,10 @@ from packer.errors import (
     OptionError,
     PackNotFoundError,
     SourceError,
+    message_of,
+    option,
     printable,
+    recorded,
     warn,
 )
 
@@ -186,7 +189,7 @@ def _warn_of_losses(source: Source) -> None:
         for item in source.account or ()
         if item.is_loss or (tree and (item.fate == TAKEN or item.what == "class"))
     ]
-    if said := [*told, *(note for note in source.notes if note != source.others.note())]:
+    if said := [*told, *(note for note in source.notes if note != recorded(source.others.note()))]:
         warn("\n  ".join([f"What is read of {printable(source.root)}:", *said]))
 
 
@@ -222,8 +225,9 @@ def _require_images(source: Source) -> None:
     try:
         require_images_in_classes(source)
     except SourceError as error:
-        said = str(error).replace("--allow-empty", "allow_empty=True")
-        raise SourceError(said.replace("--skip-hidden", "packer.index(..., skip_hidden=True)")) from None
+        hidden, own = option("skip_hidden", True), "packer.index(..., skip_hidden=True)"
+        problem = message_of(error).replace(option("allow_empty", True), "allow_empty=True")
+        raise SourceError(problem.replace(hidden, own)) from None
 
 
 def _is_of(place: Path, source: Source | None, container: Container | None, wanted: Wanted) -> bool:

@@ -1,178 +1,312 @@
-"""What a Loader asks of a dataset."""
+"""The contract between a Loader and a dataset: `LoaderDataset`, and what packer's DataLoader asks beyond it."""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from packer._datasets.batch_decoder import Begun, Lookup
 from packer._datasets.fields import Parts, Values
-from packer._datasets.items import Replaced
-from packer._datasets.memory import Layout
-from packer._datasets.preparation import Transform
-from packer._images.geometry import Crops
-from packer._images.numbers import Numbers
+from packer._datasets.lookup import Lookup
+from packer._datasets.memory import IMAGES, Layout, layout_of
+from packer._datasets.pipeline import Transform
+from packer._images.numbers import Numbers, write
 from packer._table import Ints, Labels
-from packer.augment import Augmentation, View
-from packer.crops import Crop
 
-__all__ = ["ItemsError", "Readable", "has_own"]
+__all__ = [
+    "Begin",
+    "Fetching",
+    "ItemsError",
+    "LoaderDataset",
+    "Memory",
+    "TorchDataset",
+    "Traits",
+    "has_own",
+]
+
+Memory = Mapping[str, Any]
+"""The tensors of a batch by name: ``image``, and those of views, masks and numbers; see `Layout`."""
+
+Begin = Callable[[slice, Memory], Callable[[slice], list[Values]]]
+"""Takes the place of a batch among the samples, and its memory; returns the function that decodes slices of it."""
 
 
-class ItemsError(Exception):
-    """Why the items of a dataset are made one by one: its text is a clause."""
+class Traits(NamedTuple):
+    """Facts about a dataset that a Loader needs before it reads samples.
 
-
-class Readable(Protocol):
-    """A dataset as a Loader reads it: whole batches, of which each thread makes a piece.
-
-    The methods are asked from several threads at once, and in other processes of a pickled copy. They take the indices
-    of samples, to which a multiple of the dataset's length may be added: the number of the sample's turn in the epoch.
-    A sample has another random crop at each turn.
+    Attributes
+    ----------
+    seed : int, optional
+        The seed of the random choices; None where the Loader's decides, or several datasets have seeds of their own.
+    random : bool
+        Whether items depend on seed and epoch, so that all ranks have to agree on the seed.
+    transforms : bool
+        Whether items go through transforms of a user, which may draw from the generators of torch, Python and NumPy.
+    settings : mapping of str to str
+        What is done to each image, as text: a Loader's state keeps it, and warns where it has changed.
+    views : int
+        How many images an item has, where these are views of one; else 0.
+    parts : Parts, optional
+        The keys of items that are dicts of fields. None where items are image and label, or have a form of their own.
     """
 
+    seed: int | None = None
+    random: bool = True
+    transforms: bool = False
+    settings: Mapping[str, str] = {}
+    views: int = 0
+    parts: Parts | None = None
+
+
+class Fetching(NamedTuple):
+    """How many samples of a dataset on another machine are requested at a time.
+
+    Attributes
+    ----------
+    together : int
+        How many neighbours come with one request.
+    ahead : int
+        How many samples are requested before they are needed.
+    """
+
+    together: int
+    ahead: int
+
+
+class LoaderDataset(abc.ABC):
+    """A dataset that `packer.Loader` reads: derive from this class to give the Loader a dataset of your own.
+
+    It has ``__len__`` and one of these:
+
+    * `items`, which makes the items of some samples. The Loader collates them.
+    * `layout`, `labels` and `fill`, where images have one size: they are written into the memory of the batch, which
+      saves a copy, and lets the Loader normalize and mix them in C.
+
+    Every other method has a default. Threads call the methods at the same time, and processes call those of a pickled
+    copy.
+
+    `indices` are an (N,) int64 array. An index may have a multiple of ``len(self)`` added to it, which counts how often
+    the sample came before in this epoch: ``indices % len(self)`` are the samples. Let random choices be a function of
+    seed, epoch and index: then threads, processes and ranks change nothing, and a resumed epoch goes on as it would
+    have.
+    """
+
+    @abc.abstractmethod
     def __len__(self) -> int:
         """Return the number of samples."""
 
-    @property
-    def seed(self) -> int | None:
-        """The seed of the crops; None where the Loader's decides, or several datasets have seeds of their own."""
+    def items(
+        self, indices: Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
+    ) -> list[Any]:
+        """Return the items of some samples, such as ``(image, label)``, as the Loader's `collate_fn` takes them.
 
-    @property
-    def randoms(self) -> int:
-        """How many random numbers the crop of an image needs: 0 where no seed decides anything."""
+        The default fills images of the `layout` and applies the transform to each (3, height, width) uint8 tensor.
 
-    @property
-    def views(self) -> tuple[View, ...] | None:
-        """What is made of each image, where that are several images."""
-
-    @property
-    def crop(self) -> Crop | None:
-        """Which part of each image is wanted."""
-
-    @property
-    def target_transform(self) -> Transform:
-        """What is applied to each label."""
-
-    @property
-    def augment(self) -> Augmentation | None:
-        """What is done to the pixels of each crop."""
-
-    def _identity(self) -> str:
-        """Return a name of these very samples, the same in every format, for the states of a Loader."""
-
-    @property
-    def _parts(self) -> Parts | None:
-        """What an item has, where it is a dict or a detector's; None where it is image and label."""
-
-    def _called(self, index: int) -> str:
-        """Return what an error calls a sample: its pack, place and name."""
-
-    def _in_place(self, transform: Transform) -> Layout | None:
-        """Return which pixels can be decoded into their places in a batch, and their size.
-
-        None where items are made one by one. `transform` takes the place of the dataset's where it is not None, here
-        and in `_items`.
-        """
-
-    def _in_batches(self) -> Layout:
-        """Return the layout of batches of the items' images, of which nothing is left to do for each by itself.
-
-        These are the images of `_in_place`, and those that a fused transform makes numbers of.
-
-        Raises
-        ------
-        ItemsError
-            If each item is to be made by itself.
-        """
-
-    @property
-    def _threads(self) -> int:
-        """How many threads make the items of a batch."""
-
-    @property
-    def _seeded(self) -> bool:
-        """Whether a dataset has a seed of its own."""
-
-    @property
-    def _crop_epoch(self) -> tuple[int, int]:
-        """The epoch that `set_epoch` said last, and how often it was called."""
-
-    def _transforms_items(self, transform: Transform) -> bool:
-        """Tell whether something of other people's is applied to what packer made."""
-
-    @property
-    def _replaced(self) -> Replaced | None:
-        """Where samples are noted that cannot be read and are replaced; None where they are errors."""
-
-    def _require_good(self, index: int, epoch: int, seed: int) -> None:
-        """Raise one of `packer._datasets.items.BAD` where a sample cannot be read."""
-
-    @property
-    def _remote(self) -> bool:
-        """Whether another machine is asked for the bytes of samples."""
-
-    def _together(self, block: int) -> tuple[int, int]:
-        """Return how many of `block` neighbours are fetched together, and how many samples are fetched ahead."""
-
-    def _ahead(self, indices: Ints) -> None:
-        """Have what items are made of fetched, in this order, without waiting, where it is kept elsewhere."""
-
-    def _choose_crops(self, indices: Ints, epoch: int, seed: int) -> Crops:
-        """Return the crops of some samples, an (N,) array of CROP: a function of epoch, seed, sample and turn.
-
-        A dataset with V views gives an (N, V) array.
-        """
-
-    def _begun(
-        self,
-        indices: Ints,
-        crops: Crops,
-        memory: Mapping[str, torch.Tensor],
-        step: int,
-        numbers: Numbers | Lookup | None = None,
-    ) -> Callable[[slice], list[Values]]:
-        """Return what decodes slices of some samples, each of `step`, into a layout's (N, C, height, width) tensors.
-
-        The crops say which pixels. Threads call what is returned, each with another slice.
-
-        The images become `numbers`, if there are any.
-
-        Returns
-        -------
-        list of dict
-            What the dicts have beside the tensors: see `FieldDecoder.samples`. Empty where items are image and label.
+        Parameters
+        ----------
+        indices : (N,) int64 array
+        epoch, seed : int
+            All random choices depend on them.
+        transform : callable, optional
+            The Loader's own transform, to be applied to each image in place of the dataset's.
+        seeding : bool
+            Whether the generators of torch, Python and NumPy are to be seeded before each item is transformed. Never
+            where `traits` say that there are no transforms.
 
         Raises
         ------
         CorruptPackError, ImageError
-            If a sample is damaged.
+            If a sample cannot be read, so that another may take its place; see `replacements`.
+        """
+        layout = layout_of(self.layout())
+        if layout is None:
+            raise NotImplementedError(f"{type(self).__name__} needs the method items, or layout, labels and fill")
+        memory = layout.tensors(np.empty(layout.bytes_for(len(indices)), np.uint8), len(indices))
+        self.fill(indices, self.choose(indices, epoch, seed), memory)
+        labels = self.labels(indices)
+        images = memory[IMAGES].unbind(0)
+        both = zip(images, labels.tolist() if isinstance(labels, np.ndarray) else labels, strict=True)
+        return [(image if transform is None else transform(image), label) for image, label in both]
+
+    def traits(self, transform: Transform = None) -> Traits:
+        """Return facts about the dataset; `transform` is the Loader's own."""
+        return Traits()
+
+    def identity(self) -> str:
+        """Return a name of these samples in their order, which the Loader's states keep: another one is refused."""
+        return f"{type(self).__qualname__} {len(self)}"
+
+    def describe(self, index: int) -> str:
+        """Return the words by which an error names a sample, such as its file."""
+        return f"sample {index % len(self)} of {type(self).__name__}"
+
+    def layout(self, transform: Transform = None) -> Layout | tuple[int, int] | None:
+        """Return height and width of the images that `fill` writes; None where batches are made of `items`.
+
+        Parameters
+        ----------
+        transform : callable, optional
+            The Loader's own transform: it takes single images, so return None where there is one.
+        """
+        return None
+
+    def labels(self, indices: Ints) -> Labels | Sequence[Any]:
+        """Return the labels of some samples, as an (N,) array or a list; used with a `layout`."""
+        raise NotImplementedError(f"{type(self).__name__} has a layout, and needs the method labels(indices)")
+
+    def choose(self, indices: Ints, epoch: int, seed: int) -> npt.NDArray[Any]:
+        """Return the random choices for some samples, an (N, ...) array of which each sample gets its entry in `fill`.
+
+        This is called for many batches at a time, before any of them is read. The default chooses nothing.
+        """
+        return np.zeros((len(indices), 0))
+
+    def fill(self, indices: Ints, choices: npt.NDArray[Any], memory: Memory) -> None:
+        """Write the images of some samples into memory; used with a `layout`.
+
+        Parameters
+        ----------
+        indices : (N,) int64 array
+        choices : (N, ...) array
+            Those of `choose`.
+        memory : mapping
+            ``memory["image"]`` is an (N, 3, height, width) uint8 tensor, RGB, laid out channels last.
+
+        Raises
+        ------
+        CorruptPackError, ImageError
+            As of `items`.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has a layout, and needs the method fill(indices, choices, memory)"
+        )
+
+    def begin(
+        self,
+        indices: Ints,
+        choices: npt.NDArray[Any],
+        batch: int,
+        step: int,
+        numbers: Numbers | Lookup | None = None,
+    ) -> Begin:
+        """Prepare to decode several batches of `batch` samples, whose memory comes later.
+
+        The default calls `fill`. Override it to do once for all batches what depends neither on threads nor on memory.
+
+        Parameters
+        ----------
+        indices, choices
+            As of `fill`.
+        batch : int
+            How many samples a batch has; the last one may have fewer.
+        step : int
+            How many samples of a batch a thread decodes at a time.
+        numbers : optional
+            The numbers that ``memory["image"]`` has in place of uint8 levels, as the Loader's `normalize` and `dtype`
+            say.
+
+        Returns
+        -------
+        callable
+            ``begin(some, memory)`` takes the slice of the samples that is a batch; it returns ``decode(part)``, which
+            takes a slice of that batch, on any thread, and returns a list: of the values of each sample beside the
+            tensors where items are dicts of fields, and else an empty one.
         """
 
-    def _begun_ahead(
-        self, indices: Ints, crops: Crops, batch: int, step: int, numbers: Numbers | Lookup | None = None
-    ) -> Begun | None:
-        """Return what does the same for several batches of `batch` samples, or None where `_begun` does it for each.
+        def begin(some: slice, memory: Memory) -> Callable[[slice], list[Values]]:
+            own, chosen = indices[some], choices[some]
 
-        What is returned takes a slice of the samples that is a batch, and its images as `images_in` gives them.
+            def decode(part: slice) -> list[Values]:
+                share = {name: pixels[part] for name, pixels in memory.items()}
+                if numbers is None:
+                    self.fill(own[part], chosen[part], share)
+                else:
+                    levels = _levels_for(share[IMAGES])
+                    self.fill(own[part], chosen[part], {**share, IMAGES: levels})
+                    _convert(levels, numbers, share[IMAGES])
+                return []
+
+            return decode
+
+        return begin
+
+    def replacements(self, indices: Ints, epoch: int, seed: int) -> Ints | None:
+        """Return indices of samples that can be read, in place of some of which one cannot; None makes that an error.
+
+        Raises
+        ------
+        PackError
+            If too many samples cannot be read.
+        """
+        return None
+
+    def fetching(self, block: int) -> Fetching | None:
+        """Return how samples are requested from another machine; None where they are on this one.
+
+        Parameters
+        ----------
+        block : int
+            How many neighbours are all needed soon when one of them is.
+        """
+        return None
+
+    def ahead(self, indices: Ints) -> None:
+        """Request the bytes of samples, in this order, without waiting; called where `fetching` is not None."""
+
+
+def _levels_for(images: torch.Tensor) -> torch.Tensor:
+    """Return memory for the uint8 levels of images that become numbers."""
+    return torch.empty(images.shape, dtype=torch.uint8, memory_format=torch.channels_last)
+
+
+def _convert(levels: torch.Tensor, numbers: Numbers | Lookup, out: torch.Tensor) -> None:
+    if isinstance(numbers, Lookup):
+        numbers.write(levels.permute(0, 2, 3, 1).numpy(), out)
+    else:
+        write(numbers, levels, out, slice(None))
+
+
+class ItemsError(Exception):
+    """The reason why the items of a dataset are made one by one: its text is a clause."""
+
+
+class TorchDataset(LoaderDataset):
+    """A dataset that torch's DataLoader can read as well: what packer's DataLoader asks beyond `LoaderDataset`."""
+
+    @abc.abstractmethod
+    def batch_layout(self) -> Layout:
+        """Return the layout of batches that hold the items' images exactly as they are.
+
+        These are the images of `layout`, and those that a fused transform turns into numbers.
+
+        Raises
+        ------
+        ItemsError
+            If each item has to be made by itself.
         """
 
-    def _targets_of(self, indices: Ints) -> Labels | list[Any]:
-        """Return the labels of some samples: numbers, or whatever the dataset's `target_transform` makes of them."""
+    @property
+    @abc.abstractmethod
+    def threads(self) -> int:
+        """How many threads make the items of a batch."""
 
-    def _items(
-        self, indices: Sequence[int] | Ints, epoch: int, seed: int, transform: Transform = None, seeding: bool = False
-    ) -> list[Any]:
-        """Return the items of some samples, after the transforms; errors as of `_begun`.
+    @property
+    @abc.abstractmethod
+    def seeded(self) -> bool:
+        """Whether a dataset has a seed of its own."""
 
-        With `seeding`, the generators that transforms draw from are seeded before each item.
-        """
+    @property
+    @abc.abstractmethod
+    def crop_epoch(self) -> tuple[int, int]:
+        """The epoch that `set_epoch` chose last, and how often it was called."""
 
 
 def has_own(dataset: object, kind: type) -> str | None:
-    """Return the name of the method by which a dataset of a kind gives other items than the kind does; None without."""
+    """Return the name of the method by which a dataset gives other items than its kind does; None without."""
     for name in ("__getitem__", "__getitems__"):
         if getattr(type(dataset), name, None) is not getattr(kind, name, None):
             return name

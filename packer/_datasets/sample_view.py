@@ -1,31 +1,20 @@
-"""Which samples of a pack a dataset shows, with which labels: ImageFolder's attributes, without a pixel.
-
-The names and labels of a pack's samples, as ImageFolder shows them.
-
-The columns of the samples of a pack, or of several, as NumPy arrays in which what is not there is masked.
-
-What ImageFolder's arguments mean for a pack, whose images are no files any more.
-
-The labels of a dataset: an array, which adds up as ImageFolder's list of labels does.
-"""
+"""The samples of a pack that a dataset shows, with ImageFolder's attributes: rows, names, labels, classes, columns."""
 
 from __future__ import annotations
 
 import bisect
-import functools
 import hashlib
 import itertools
 import operator
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
-from torch.utils.data import Dataset
 
-from packer._codecs import IMAGE_SUFFIXES
 from packer._datasets.class_union import united_ids
 from packer._fields import Column, Condition
 from packer._formats import Reader
@@ -34,23 +23,189 @@ from packer._table import Ints, Labels, Names, encode_name
 from packer.errors import CorruptPackError, OptionError, printable
 from packer.samplers._random import earlier
 
-if TYPE_CHECKING:
-    from packer._datasets.image_dataset import ImageDataset
-
 __all__ = [
     "ColumnArrays",
     "ColumnsInARow",
     "NamesInARow",
+    "SampleView",
     "Samples",
-    "Selection",
     "Targets",
-    "joint",
     "meeting",
     "places_in",
     "require_known_loader",
     "row_of",
     "valid_rows",
 ]
+
+_IDENTIFYING = ("crc32c", "label", "name_end", "names")
+"""The columns of the table that say the same in every format."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampleView:
+    """The samples of a pack that a dataset shows, with their labels and classes. A change gives another view.
+
+    Indices may have a multiple of the length added to them: the number of the sample's turn in an epoch.
+
+    Parameters
+    ----------
+    reader : Reader
+    rows : (N,) int64 array, optional
+        The rows of the pack's table; None for all.
+    own_labels : (N,) array, optional
+        The labels of these samples, in place of the pack's.
+    own_classes : list of str, optional
+        Class names in the order of their ids, in place of the pack's.
+    ids : (C + 1,) int64 array, optional
+        The place in `own_classes` of each class of the pack, and -1 at the end; None where the pack's ids count.
+    """
+
+    reader: Reader
+    rows: Ints | None = None
+    own_labels: Labels | None = None
+    own_classes: list[str] | None = None
+    ids: Ints | None = None
+
+    def __len__(self) -> int:
+        return self.reader.manifest.count if self.rows is None else len(self.rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    @property
+    def classes(self) -> list[str]:
+        return self.reader.manifest.classes if self.own_classes is None else self.own_classes
+
+    @cached_property
+    def class_to_idx(self) -> dict[str, int]:
+        return {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def class_map(self) -> Ints:
+        """The class id of each class of the pack."""
+        return np.arange(len(self.reader.manifest.classes)) if self.ids is None else self.ids[:-1]
+
+    @property
+    def labels(self) -> Labels:
+        """The label of each sample."""
+        if self.own_labels is not None:
+            return self.own_labels
+        return self._stored_labels if self.rows is None else self._stored_labels[self.rows]
+
+    @property
+    def samples(self) -> Samples:
+        return Samples(self._stored_names, self.labels, self.rows)
+
+    @property
+    def columns(self) -> PackColumns:
+        own = self.own_labels is None and self.ids is None
+        return PackColumns(self.reader, self.rows, None if own else self.labels, self.classes)
+
+    def row_of(self, index: int) -> int:
+        """Return the row of a sample in the pack; IndexError out of range. Negative indices count from the end."""
+        length = len(self)
+        if not -length <= index < length:
+            raise _out_of_range(index, length)
+        place = index + length if index < 0 else index
+        return place if self.rows is None else int(self.rows[place])
+
+    def label_of(self, index: int, stored: int | float) -> int | float:
+        """Return the label of a sample, an index as `row_of` takes it; `stored` is that in the pack's table."""
+        if self.own_labels is not None:
+            own: int | float = self.own_labels[index].item()
+            return own
+        return stored if self.ids is None else self._numbered(np.array([stored])).item()
+
+    def rows_of(self, indices: Sequence[int] | Ints) -> Ints:
+        """Return the rows of samples in the pack; IndexError out of range."""
+        return self.reader.positions(indices) if self.rows is None else self.rows[places_in(indices, len(self))]
+
+    def rows_in_turns(self, indices: Ints) -> Ints:
+        """Return the rows of samples in the pack, of indices with turns."""
+        places = indices % max(len(self), 1)
+        return places if self.rows is None else self.rows[places]
+
+    def rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """Return rows in the pack, and the keys that decide on the crops there; of indices with turns."""
+        turns, places = np.divmod(np.asarray(indices, np.int64), max(len(self), 1))
+        rows = places if self.rows is None else self.rows[places]
+        if self._earlier is not None:
+            turns = turns * len(self) + self._earlier[places]
+        return rows, rows + turns * len(self.reader)
+
+    def labels_of(self, indices: Ints) -> Labels:
+        """Return the labels of samples, of indices with turns."""
+        if self.own_labels is not None:
+            return self.own_labels[indices % max(len(self), 1)]
+        self.reader.require_table()
+        return self._numbered(self.reader.table.label[self.rows_in_turns(indices)])
+
+    def describe(self, index: int) -> str:
+        """Return the words by which an error names a sample, of an index with turns."""
+        (row,) = self.rows_in_turns(np.array([index])).tolist()
+        return f"{printable(self.reader.path)}, sample {row} ({printable(self.reader._name_in_error(row))})"
+
+    def identity(self) -> str:
+        """Return a name of these very samples, the same in every format: a digest, for states."""
+        manifest = self.reader.manifest
+        digest = hashlib.sha256("\0".join(self.classes).encode("utf-8", "surrogatepass"))
+        digest.update(repr([manifest.columns.get(name) for name in _IDENTIFYING]).encode())
+        for chosen in (self.rows, self.own_labels):
+            digest.update(b"all" if chosen is None else chosen.tobytes())
+        digest.update(b"" if self.ids is None else self.ids.tobytes())
+        return digest.hexdigest()[:16]
+
+    def selected(self, indices: Sequence[int] | Ints) -> SampleView:
+        """Return a view of some of these samples; IndexError out of range."""
+        places = places_in(indices, len(self))
+        labels = None if self.own_labels is None else self.own_labels[places]
+        return replace(self, rows=places if self.rows is None else self.rows[places], own_labels=labels)
+
+    def with_labels(self, targets: Sequence[float] | Labels) -> SampleView:
+        """Return a view of these samples with other labels; ValueError where they are none."""
+        labels: Any = np.array(targets)
+        if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
+            raise ValueError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
+        labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
+        labels.flags.writeable = False
+        return replace(self, own_labels=labels)
+
+    def with_classes(self, classes: list[str]) -> SampleView:
+        """Return a view with `classes`, among which the pack's are; the labels are numbers of these."""
+        own = self.reader.manifest.classes
+        numbers = {name: number for number, name in enumerate(classes)}
+        same = own == classes[: len(own)]
+        ids = None if same else np.array([*(numbers[name] for name in own), -1], np.int64)
+        return replace(self, own_classes=classes, ids=ids)
+
+    @cached_property
+    def _earlier(self) -> Ints | None:
+        """How often each sample was selected before; None where none comes twice."""
+        counted = earlier(self.rows) if self.rows is not None else None
+        return counted if counted is not None and counted.any() else None
+
+    @cached_property
+    def _stored_labels(self) -> Labels:
+        self.reader.require_column("label")
+        return self._numbered(self.reader.table.kept("label"))
+
+    @cached_property
+    def _stored_names(self) -> Names:
+        for column in ("names", "name_end"):
+            self.reader.require_column(column)
+        return self.reader.names
+
+    def _numbered(self, labels: Labels) -> Labels:
+        """Return labels of the pack as numbers of `classes`; CorruptPackError for one that is no class of the pack."""
+        if self.ids is None:
+            return labels
+        wrong = np.flatnonzero(~self.reader.manifest.fits(labels))
+        if len(wrong):
+            raise CorruptPackError(self.reader.manifest.misfit(int(labels[wrong[0]])), self.reader.path)
+        return self.ids[labels]
 
 
 class Samples(Sequence[tuple[str, int | float]]):
@@ -345,209 +500,6 @@ def _plain(value: Any) -> Any:
     return {name: _plain(one) for name, one in value.items()} if type(value) is dict else value
 
 
-_IDENTIFYING = ("crc32c", "label", "name_end", "names")
-"""The columns of the table that say the same in every format."""
-
-
-class Selection(Dataset[tuple[Any, Any]]):
-    """Samples of a pack, and what ImageFolder tells of them."""
-
-    extensions = IMAGE_SUFFIXES
-
-    reader: Reader
-    _rows: Ints | None = None
-    """Places in the pack; None for all samples."""
-    _labels: Labels | None = None
-    """A label for each of these samples; None for those of the pack."""
-    _classes: list[str] | None = None
-    """Class names in the order of their ids; None for those of the pack."""
-    _ids: Ints | None = None
-    """The place in `_classes` of each class of the pack, and -1 at the end; None where the pack's ids count."""
-
-    def __len__(self) -> int:
-        return len(self.reader) if self._rows is None else len(self._rows)
-
-    @property
-    def root(self) -> str:
-        return self.reader.path
-
-    @property
-    def classes(self) -> list[str]:
-        return self.reader.manifest.classes if self._classes is None else self._classes
-
-    @functools.cached_property
-    def class_to_idx(self) -> dict[str, int]:
-        return {name: label for label, name in enumerate(self.classes)}
-
-    def find_classes(self, directory: str | os.PathLike[str] | None = None) -> tuple[list[str], dict[str, int]]:
-        """Return `classes` and `class_to_idx`, those of the pack whatever `directory` is."""
-        return self.classes, self.class_to_idx
-
-    @property
-    def targets(self) -> Targets:
-        return Targets.of(self._shown_labels)
-
-    @targets.setter
-    def targets(self, targets: Sequence[float] | Labels) -> None:
-        labels: Any = np.array(targets)
-        if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
-            raise ValueError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
-        labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
-        labels.flags.writeable = False
-        self._labels = labels
-
-    @property
-    def samples(self) -> Samples:
-        return Samples(self._stored_names, self._shown_labels, self._rows)
-
-    @samples.setter
-    def samples(self, samples: object) -> None:
-        raise AttributeError(
-            "the samples of a pack cannot be replaced. For some of them take dataset[:10], dataset.select(indices) or "
-            "a torch.utils.data.Subset; for other labels assign dataset.targets; for another order give a sampler"
-        )
-
-    imgs = samples
-
-    @property
-    def _shown_labels(self) -> Labels:
-        """The label of each sample."""
-        if self._labels is not None:
-            return self._labels
-        return self._stored_labels if self._rows is None else self._stored_labels[self._rows]
-
-    @functools.cached_property
-    def _stored_labels(self) -> Labels:
-        self.reader.require_column("label")
-        return self._numbered(self.reader.table.kept("label"))
-
-    @functools.cached_property
-    def _stored_names(self) -> Names:
-        for column in ("names", "name_end"):
-            self.reader.require_column(column)
-        return self.reader.names
-
-    @property
-    def columns(self) -> ColumnArrays:
-        """The samples' columns by name, as read-only arrays; masked where some samples have no value.
-
-        They are scalars, classes and texts among the fields, and ``label``, ``name``, ``height``, ``width`` (pixels of
-        the stored image) and ``size`` (bytes).
-        """
-        return ColumnArrays(self._columns)
-
-    @property
-    def _columns(self) -> PackColumns:
-        own = self._labels is None and self._ids is None
-        return PackColumns(self.reader, self._rows, None if own else self._shown_labels, self.classes)
-
-    def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
-        """Return a dataset of some of the samples, in the order of `indices`, on the same open pack.
-
-        It has the settings of this dataset, and `targets` and `samples` of its own; its crops are those that the same
-        samples have here. An epoch that is set counts for both.
-        """
-        selection = self._alike()
-        places = places_in(indices, len(self))
-        selection._rows = places if self._rows is None else self._rows[places]
-        selection._labels = None if self._labels is None else self._labels[places]
-        return selection
-
-    def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
-        """Return a dataset of the samples that meet a condition, in their order, on the same open pack, as `select`.
-
-        Parameters
-        ----------
-        condition : str or (N,) bool array
-            A mask, such as ``dataset.columns["age"] > 30``; nothing that is masked is chosen. Or a text such as
-            ``'age > 30 and split == "train"'``, of the names in `columns`: comparisons, ``in [...]``,
-            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a value that is not there meets
-            neither a comparison nor its opposite.
-
-        Raises
-        ------
-        OptionError
-            If the text is no condition on the dataset's columns; it says at which character.
-        ValueError
-            If a mask is none of N bools.
-        CorruptPackError
-            If a column that is read is damaged.
-        """
-        return self.select(meeting(condition, self._columns, len(self)))
-
-    def _alike(self) -> ImageDataset:
-        """Return a dataset of the same samples and settings, on the same open pack, whose settings may be changed."""
-        raise NotImplementedError
-
-    def _identity(self) -> str:
-        """Return a name of these very samples, the same in every format: a digest, for states."""
-        manifest = self.reader.manifest
-        digest = hashlib.sha256("\0".join(self.classes).encode("utf-8", "surrogatepass"))
-        digest.update(repr([manifest.columns.get(name) for name in _IDENTIFYING]).encode())
-        for chosen in (self._rows, self._labels):
-            digest.update(b"all" if chosen is None else chosen.tobytes())
-        digest.update(b"" if self._ids is None else self._ids.tobytes())
-        return digest.hexdigest()[:16]
-
-    def _rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """Return places in the pack, and what decides on the crops there; of indices as `in_turns` gives them."""
-        turns, places = np.divmod(np.asarray(indices, np.int64), max(len(self), 1))
-        rows = places if self._rows is None else self._rows[places]
-        if self._earlier is not None:
-            turns = turns * len(self) + self._earlier[places]
-        return rows, rows + turns * len(self.reader)
-
-    def _rows_in_turns(self, indices: Ints) -> Ints:
-        """Return places in the pack, of indices as `in_turns` gives them."""
-        places = indices % max(len(self), 1)
-        return places if self._rows is None else self._rows[places]
-
-    @functools.cached_property
-    def _earlier(self) -> Ints | None:
-        """How often each sample was selected before; None where none comes twice."""
-        counted = earlier(self._rows) if self._rows is not None else None
-        return counted if counted is not None and counted.any() else None
-
-    def _rows_of(self, indices: Sequence[int] | Ints) -> Ints:
-        """Return the places of samples in the pack, counted from its beginning."""
-        return self.reader.positions(indices) if self._rows is None else self._rows[places_in(indices, len(self))]
-
-    def _called(self, index: int) -> str:
-        """Return what an error calls a sample, of an index as `in_turns` gives it."""
-        (row,) = self._rows_in_turns(np.array([index])).tolist()
-        return f"{printable(self.root)}, sample {row} ({printable(self.reader._name_in_error(row))})"
-
-    def _labels_of(self, indices: Ints) -> Labels:
-        """Return the labels of samples, before `target_transform`, of indices as `in_turns` gives them."""
-        if self._labels is not None:
-            return self._labels[indices % max(len(self), 1)]
-        self.reader.require_table()
-        return self._numbered(self.reader.table.label[self._rows_in_turns(indices)])
-
-    def _renumber(self, classes: list[str]) -> None:
-        """Let the classes be `classes`, among which the pack's are, and the labels numbers of these."""
-        own = self.reader.manifest.classes
-        numbers = {name: number for number, name in enumerate(classes)}
-        self._classes = classes
-        self._ids = None if own == classes[: len(own)] else np.array([*(numbers[name] for name in own), -1], np.int64)
-        for made in ("class_to_idx", "_stored_labels"):
-            self.__dict__.pop(made, None)
-
-    @property
-    def _class_map(self) -> Ints:
-        """The class id of each class of the pack."""
-        return np.arange(len(self.reader.manifest.classes)) if self._ids is None else self._ids[:-1]
-
-    def _numbered(self, labels: Labels) -> Labels:
-        """Return labels of the pack as numbers of `classes`; CorruptPackError for one that is no class of the pack."""
-        if self._ids is None:
-            return labels
-        wrong = np.flatnonzero(~self.reader.manifest.fits(labels))
-        if len(wrong):
-            raise CorruptPackError(self.reader.manifest.misfit(int(labels[wrong[0]])), self.reader.path)
-        return self._ids[labels]
-
-
 def meeting(condition: str | npt.ArrayLike, columns: Mapping[str, Column], length: int) -> Ints:
     """Return the indices of those of `length` samples that a condition or a mask chooses."""
     if isinstance(condition, str):
@@ -572,8 +524,12 @@ def places_in(indices: Sequence[int] | Ints, length: int) -> Ints:
         places = np.array([operator.index(index) for index in indices], np.int64)
     outside = (places < -length) | (places >= length)
     if outside.any():
-        raise IndexError(f"index {places[outside][0]} is out of range: the dataset has {length} samples")
+        raise _out_of_range(places[outside][0], length)
     return np.where(places < 0, places + length, places).astype(np.int64, copy=False)
+
+
+def _out_of_range(index: int, length: int) -> IndexError:
+    return IndexError(f"index {index} is out of range: the dataset has {length} samples")
 
 
 def require_known_loader(loader: Callable[[str], Any] | None) -> None:
@@ -616,16 +572,3 @@ def row_of(names: Names, name: str) -> int:
             return row
         begin = blob.find(wanted, begin + 1)
     raise FileNotFoundError(f"{printable(names.path)}: no sample has the name {printable(name)}")
-
-
-def joint(transform: Any, target_transform: Any) -> Any:
-    """Return torchvision's joint transform of the two, which VisionDataset calls `transforms`; None without them."""
-    if transform is None and target_transform is None:
-        return None
-    vision = sys.modules.get("torchvision.datasets.vision")
-    if vision is None:
-        return lambda image, target: (
-            transform(image) if transform is not None else image,
-            target_transform(target) if target_transform is not None else target,
-        )
-    return vision.StandardTransform(transform, target_transform)

@@ -18,6 +18,7 @@ A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which builds
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from packer._manifest import Manifest
 from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import NOWHERE, Descriptor
 from packer._storage.place import Place
-from packer._table import COLUMNS, Buffer, Ints, Names, Row, Sample, Table
+from packer._table import COLUMNS, Buffer, Ints, Names, Sample, Table
 
 __all__ = ["NOTHING", "Contents", "Frame", "GrowingFiles", "Locations", "PackAccess", "Placed", "Writer"]
 
@@ -200,10 +201,6 @@ class PackAccess(abc.ABC):
     def _fetch(self, offset: int, size: int) -> Buffer:
         """Return the `size` bytes at a row's `offset`; CorruptPackError if there are none."""
 
-    def _fetch_image(self, row: Row) -> Buffer:
-        """Return the data of a row as its checksum was taken of them; errors as `_fetch`."""
-        return self._fetch(row.offset, row.size)
-
     def stored(self) -> Table:
         """Return the table with the sizes that samples have in the files, which may be grey pixels."""
         return self.table
@@ -254,7 +251,7 @@ class PackAccess(abc.ABC):
         """
         return [""]
 
-    @property
+    @functools.cached_property  # a reader stays at its place, and a batch needs this many times
     def remote(self) -> bool:
         """Whether another machine is asked for the bytes of samples."""
         return self.place.remote

@@ -32,7 +32,7 @@ from packer._storage.files import AppendFile, Spool, remove, writing_to
 from packer._storage.packfile import PackFile
 from packer._storage.stamps import ANY_TIME
 from packer._table import NO_VALUE, Ints, Names, Sample, Table, column_checksum, encode_name
-from packer.errors import CorruptPackError, DestinationError, PackError, printable
+from packer.errors import CorruptPackError, DestinationError, PackError, option, printable
 
 __all__ = [
     "AGAIN",
@@ -51,7 +51,7 @@ __all__ = [
     "stored_value",
 ]
 
-AGAIN = "Start again with --fresh."
+AGAIN = f"Start again with {option('fresh', True)}."
 COPIED_FROM = 1 << 60
 """The offset of the first byte in the index's own data: so that it is known before the end of the files is."""
 

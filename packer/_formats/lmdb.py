@@ -47,7 +47,7 @@ from packer._manifest import Manifest
 from packer._storage.files import AppendFile, Spool
 from packer._storage.packfile import Descriptor
 from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks, spans
-from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
+from packer.errors import CorruptPackError, DestinationError, NotAPackError, option, printable
 
 __all__ = ["LMDBReader", "LMDBWriter", "TreeWriter"]
 
@@ -281,7 +281,9 @@ class LMDBWriter(Writer):
         for part in spans(len(written)):
             for size, offset in zip(written.extent(part).tolist(), written.offset[part].tolist(), strict=True):
                 if self._put(size) != offset:
-                    raise DestinationError(f"{printable(path)}: does not fit its journal. Start again with --fresh.")
+                    raise DestinationError(
+                        f"{printable(path)}: does not fit its journal. Start again with {option('fresh', True)}."
+                    )
         self._tree.open(path, cached=contents.cached)
 
     @classmethod
@@ -289,7 +291,7 @@ class LMDBWriter(Writer):
         if max(8 * rows, names) > MOST_BYTES:
             raise DestinationError(
                 f"{rows:,} samples are too many for one LMDB file, whose columns have less than 4 GiB each. "
-                "Say --parts, or use HDF5."
+                f"Say {option('parts')}, or use HDF5."
             )
 
     def append(self, sample: Sample) -> Placed:

@@ -34,7 +34,7 @@ from packer._storage.files import AppendFile, TableBuilder
 from packer._storage.packfile import PackFile
 from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Sample, Table, blocks, encode_name, spans
-from packer.errors import CorruptPackError, DestinationError, PackError, printable
+from packer.errors import CorruptPackError, DestinationError, PackError, option, printable
 
 __all__ = [
     "DEFAULT_SHARD_SIZE",
@@ -356,7 +356,7 @@ class PthWriter(Writer):
         if rows * sum(np.dtype(dtype).itemsize for dtype in types.values()) + names > MAX_SHARD_SIZE:
             raise DestinationError(
                 f"{rows:,} samples are too many for one .pth pack, whose table has 3 GiB at most. "
-                "Say --parts, or use HDF5."
+                f"Say {option('parts')}, or use HDF5."
             )
 
     def append(self, sample: Sample) -> Placed:
@@ -417,10 +417,12 @@ class PthWriter(Writer):
                 file = PackFile(self._path / name)
                 _, size = member_of(members_of(file), _member_of_samples(name), file.path)
             except PackError as error:
-                raise DestinationError(f"{error}. Start again with --fresh.") from error
+                raise DestinationError(f"{error}. Start again with {option('fresh', True)}.") from error
             file.close()
             if size != length:
-                raise DestinationError(f"{printable(file.path)}: does not fit its journal. Start again with --fresh.")
+                raise DestinationError(
+                    f"{printable(file.path)}: does not fit its journal. Start again with {option('fresh', True)}."
+                )
 
     def _add_row(self, label: int | float, offset: int, name: bytes) -> None:
         """Note a sample of the open shard, whose `offset` counts from the beginning of the first."""

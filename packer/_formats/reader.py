@@ -275,10 +275,28 @@ class Reader(ValueAccess):
         """
         index = self.position(index)
         try:
-            self.require_table()
+            row = self._row(index)
         except CorruptPackError as error:  # whose name is in what is gone
             raise CorruptPackError(error.reason, error.path, index) from error
-        return self._read(self.table.row(index))
+        return self._read(row)
+
+    def _row(self, position: int) -> Row:
+        """Return the row of a sample, as `position` gives it; CorruptPackError where the table was cut short."""
+        self.require_table()
+        return self.table.row(position)
+
+    def _read(self, row: Row) -> Buffer:
+        """Return the data of a row, compared with its checksum; errors as for `read`."""
+        try:
+            data = self._fetch_image(row)
+        except CorruptPackError as error:
+            raise self._damaged(row.number, error.reason) from error
+        except PackError as error:  # of the disk, which says nothing about the sample
+            raise PackError(f"{error} (sample {row.number})") from error
+        if self.check == "always" and not row.matches(data):
+            reason = "the checksum does not fit" if row.name is not None else "its name lies outside of the names"
+            raise self._damaged(row.number, reason)
+        return data
 
     def locate(self, positions: Ints) -> tuple[npt.NDArray[Any], object]:
         """Return where the bytes of samples lie, for C, which reads and checks them without Python's lock.
@@ -404,17 +422,9 @@ class Reader(ValueAccess):
         found = {number: data for number, _, data in self.read_rows(self.positions(indices))}
         return [found[number] for number in range(len(found))]
 
-    def _read(self, row: Row) -> Buffer:
-        try:
-            data = self._fetch_image(row)
-        except CorruptPackError as error:
-            raise self._damaged(row.number, error.reason) from error
-        except PackError as error:  # of the disk, which says nothing about the sample
-            raise PackError(f"{error} (sample {row.number})") from error
-        if self.check == "always" and not row.matches(data):
-            reason = "the checksum does not fit" if row.name is not None else "its name lies outside of the names"
-            raise self._damaged(row.number, reason)
-        return data
+    def _fetch_image(self, row: Row) -> Buffer:
+        """Return the data of a row as its checksum was taken of them; errors as `_fetch`."""
+        return self._fetch(row.offset, row.size)
 
     def require_column(self, name: str) -> None:
         """Compare a whole column of the table with its checksum; CorruptPackError if it does not fit."""

@@ -14,7 +14,7 @@ from packer._images.geometry import MAX_PIXELS
 from packer._images.modes import decode_unchanged
 from packer._images.tiff import Depth
 from packer._table import Buffer
-from packer.errors import ImageError
+from packer.errors import ImageError, option
 
 __all__ = ["FOUND", "decode_to_8_bit", "require_8_bit"]
 
@@ -32,14 +32,15 @@ def require_8_bit(depth: Depth, codec: str) -> None:
     """Raise ImageError if 8-bit RGB does not hold what a pixel has."""
     if not depth.excess:
         return
-    how = f"--to-8-bit clip stores {depth.bands - depth.hidden} of them"
+    how = f"{option('to_8_bit', 'clip')} stores {depth.bands - depth.hidden} of them"
     if depth.is_deep:
         how = (
-            "say --to-8-bit clip (cut off at 255, as Pillow does), type (scaled by the range of the type) or file "
-            "(by the lowest and the highest value of the file)"
+            f"say {option('to_8_bit', 'clip')} (cut off at 255, as Pillow does), type (scaled by the range of the "
+            "type) or file (by the lowest and the highest value of the file)"
         )
     raise ImageError(
-        f"it has {depth.excess}, and {codec} stores 8-bit RGB: {how}. --codec keep, without --resize, stores the "
+        f"it has {depth.excess}, and {codec} stores 8-bit RGB: {how}. {option('codec', 'keep')}, without "
+        f"{option('resize')}, stores the "
         "file's own bytes"
     )
 
@@ -84,7 +85,9 @@ def decode_to_8_bit(
     if how == "type" and mode[0] not in "IF" and not (is_tiff and mode in ("L", "RGB")):
         return decode(data, exif=exif, max_pixels=max_pixels)  # the upper 8 bits, which Pillow reads in colour
     if mode == "CMYK":
-        raise ImageError("it has CMYK of 16 bits, whose lowest and highest values say nothing: say --to-8-bit type")
+        raise ImageError(
+            f"it has CMYK of 16 bits, whose lowest and highest values say nothing: say {option('to_8_bit', 'type')}"
+        )
     numbers = _colours(data, depth, mode if is_tiff else "", exif, max_pixels)
     if how == "file":
         levels = _by_file(numbers)
@@ -102,7 +105,7 @@ def _colours(data: Buffer, depth: Depth, mode: str, exif: str, max_pixels: int) 
     try:
         numbers = decode_unchanged(data, exif=exif, max_pixels=max_pixels)
     except ImageError as error:
-        raise ImageError(f"{error.reason}. Say --to-8-bit clip, which is as Pillow reads it") from error
+        raise ImageError(f"{error.reason}. Say {option('to_8_bit', 'clip')}, which is as Pillow reads it") from error
     return numbers[..., :3] if numbers.shape[2] >= 3 else numbers[..., :1]
 
 
@@ -114,8 +117,8 @@ def _by_type(numbers: npt.NDArray[Any], bits: int, kind: str) -> npt.NDArray[np.
             if present.min() < 0 or present.max() > 1:
                 low, high = _limits(numbers)
                 raise ImageError(
-                    f"it has floats from {low:g} to {high:g}, and --to-8-bit type scales those from 0 to 1. Say "
-                    "--to-8-bit file, which scales by the lowest and the highest"
+                    f"it has floats from {low:g} to {high:g}, and {option('to_8_bit', 'type')} scales those from 0 to "
+                    f"1. Say {option('to_8_bit', 'file')}, which scales by the lowest and the highest"
                 )
             to[:] = np.rint(present * part.dtype.type(255))
         return levels

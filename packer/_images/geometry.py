@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import INTERPOLATIONS, MAX_PIXELS
 from packer._table import Ints
 from packer.errors import ImageTooLargeError
 
@@ -32,18 +33,13 @@ __all__ = [
     "require_affordable",
     "scratch",
     "shown",
+    "sides_of",
     "sources",
     "touched",
 ]
 
 Rectangle = tuple[int, int, int, int]
 """top, left, height, width"""
-
-MAX_PIXELS = 2 * 89_478_485
-"""The most pixels of an image: where `PIL.Image.open` refuses one as a decompression bomb."""
-
-INTERPOLATIONS = ("bilinear", "bicubic")
-"""Interpolations, all anti-aliased. `CROP` has the index in this tuple."""
 
 PADDINGS = ("constant", "edge", "reflect", "symmetric")
 """Pixels of a window outside of the resized rectangle: torchvision's padding modes. `CROP` has the index."""
@@ -321,3 +317,11 @@ def _enough(memory: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
 
 
 scratch = _Scratch()
+
+
+def sides_of(heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
+    """Return heights and widths of N images as (N,) int64 arrays, or ValueError where they are not as many."""
+    down, across = np.asarray(heights, np.int64), np.asarray(widths, np.int64)
+    if down.ndim != 1 or down.shape != across.shape:
+        raise ValueError(f"heights and widths have one shape, (N,), and not {down.shape} and {across.shape}")
+    return down, across

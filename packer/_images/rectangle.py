@@ -176,7 +176,7 @@ class RectangleDecoder:
         halvings = allowed_halvings(box) if scaled and png.size_of(data) is None else 0
         in_c = self._in_c and not refused and not halvings and size[0] * size[1] <= self._max_pixels
         upright = self._exif == "ignore" or not in_c or _is_upright(data)
-        if in_c and upright and not native.decode_into(native.task_of(data, size, box, _address(out, box))):
+        if in_c and upright and native.decode_one(data, size, box, _address(out, box)):
             return
         seen = box.rectangle if halvings else touched(box)
         pixels, halvings = self.decode(data, from_corner(box, seen), size, halvings, seen)

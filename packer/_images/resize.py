@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._codecs import INTERPOLATIONS, MAX_PIXELS, RESIZE_MODES
 from packer._images import native
-from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, Box, require_affordable
+from packer._images.geometry import Box, require_affordable
 from packer._images.pillow import require_pixels
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["INTERPOLATIONS", "MODES", "ResizeSpec", "require_kernel", "resize", "resize_batch", "resize_numbers"]
+__all__ = ["ResizeSpec", "require_kernel", "resize", "resize_batch", "resize_numbers"]
 
 _BY_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
 
@@ -101,9 +102,6 @@ def resize_batch(
     return kernel.out(images, size, False, down, across, out=out)  # type: ignore[no-any-return]
 
 
-MODES = ("short", "long", "exact", "crop", "pad")
-
-
 @dataclass(frozen=True)
 class ResizeSpec:
     """Settings of a resize.
@@ -133,8 +131,8 @@ class ResizeSpec:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ValueError(f"the size is 1 or more, not {self.size}")
-        if self.mode not in MODES:
-            raise ValueError(f"the mode is one of {MODES}, not {self.mode!r}")
+        if self.mode not in RESIZE_MODES:
+            raise ValueError(f"the mode is one of {RESIZE_MODES}, not {self.mode!r}")
         if self.interpolation not in INTERPOLATIONS:
             raise ValueError(f"the interpolation is one of {INTERPOLATIONS}, not {self.interpolation!r}")
 

@@ -1,33 +1,30 @@
-"""The two ends of a batch of the Loader: its plan before images are decoded, and how made items become one batch.
+"""Batches of a Loader: the plan of a pass, a job for each of its batches, and the batch of a job that is done.
 
-What a Loader hands out, of a batch whose tasks are done.
-
-MixUp and CutMix of a Loader: which batches can be mixed, and their labels.
+`BatchPlan.jobs` cuts an epoch into jobs, workers do them (`packer._loader.threads`), and `BatchPlan.batch` returns the
+batch that the training loop gets.
 """
 
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
 
 from packer._datasets.fields import Parts
-from packer._datasets.items import BAD, good
-from packer._datasets.memory import Layout, images_in, pinned
-from packer._datasets.preparation import Transform
-from packer._datasets.protocol import Readable
-from packer._images.geometry import Crops
-from packer._images.numbers import Mixture
-from packer._images.operations import parted
-from packer._loader.collate import Collation, UnevenError
-from packer._loader.prefetch import Normalizer, Unfinished, images_of
-from packer._loader.threads import Begin, Ending, Memory, Task, Workers, split
+from packer._datasets.generators import drawing_from
+from packer._datasets.memory import IMAGES, Layout, images_in, layout_of
+from packer._datasets.pipeline import Transform
+from packer._datasets.protocol import LoaderDataset
+from packer._images.numbers import Mixture, Numbers, writer
+from packer._images.operations import Operations, parted
+from packer._loader.collate import Collation, UnevenError, collate_items
+from packer._loader.prefetch import DeviceBatch, Normalizer, images_of
 from packer._table import Ints, Labels
 from packer.augment import Mixing
 from packer.augment._mixup import mixed_labels
@@ -35,223 +32,375 @@ from packer.augment._settings import named
 from packer.samplers._random import uniforms
 
 __all__ = [
-    "Batch",
-    "Finishing",
-    "How",
-    "awaited",
-    "collation_of",
-    "finished",
-    "planned",
-    "planned_together",
-    "refuse_mixing",
-    "require_mixable",
-    "submitted",
-    "with_mixed_labels",
+    "BatchFuture",
+    "BatchJob",
+    "BatchPlan",
+    "BatchTransform",
+    "Memory",
+    "Postprocess",
+    "SliceFunction",
+    "cancel",
+    "chunk_size",
+    "mixtures_of",
+    "split",
 ]
 
 _BATCHES_TOGETHER, _IMAGES_TOGETHER = 8, 1024
+_OF_MIXTURES, _OF_TRANSFORMS = 0x2545F4914F6CDD1D, 0x6C62272E07BB0142  # from the seeds of the crops to those of batches
+
+Memory = dict[str, torch.Tensor]
+"""The pixels of a batch by the names of its parts: see `Layout`."""
+
+SliceFunction = Callable[[slice], Sequence[Any] | None]
+"""Does the work at a slice of a batch, on any thread; returns the results of the slice, if there are any."""
+
+Begin = Callable[[Memory], SliceFunction]
+"""Takes the memory of a batch; returns the function that decodes a slice of it."""
+
+BatchTransform = Callable[[Any], Any] | None
 
 
-def planned_together(batch_size: int) -> int:
-    """Return of how many images, in whole batches, indices and crops are computed at once: the first batch waits."""
+def chunk_size(batch_size: int) -> int:
+    """Return for how many images, in whole batches, crops are chosen at once: many, but the first batch waits."""
     return batch_size * max(_BATCHES_TOGETHER, _IMAGES_TOGETHER // batch_size)
 
 
-_OF_MIXTURES, _OF_TRANSFORMS = 0x2545F4914F6CDD1D, 0x6C62272E07BB0142  # from the seeds of the crops to those of batches
+def split(count: int, step: int) -> list[slice]:
+    """Return slices of `step` things each, of which the last may have fewer, that cover ``range(count)``."""
+    return [slice(start, start + step) for start in range(0, count, step)]
 
-Collate = Callable[[list[Any]], Any]
 
-
-class How(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
     """How the batches of a pass are made.
 
     Attributes
     ----------
+    dataset : LoaderDataset
+    normalizer : Normalizer
     layout : Layout, optional
-        The layout of their memory; None where items are made.
+        The layout of batches whose images are decoded into their places; None where items are made and collated.
+    parts : Parts, optional
+        The keys of items that are dicts; see `Traits`.
     epoch, seed : int
-        They decide the crops, and what is drawn for whole batches.
+        They decide the crops, and the random numbers of whole batches.
+    transform : callable, optional
+        Applied to each image instead of the dataset's.
+    batch_transform : callable, optional
+        Applied to each batch of images.
     mix : Mixing, optional
-        What mixes the images of a batch.
-    transforms : bool
-        Whether there is a transform of whole batches.
-    augments_later : bool
-        Whether the operations of the crops are left to who finishes the batch, on another device.
-    step : int
-        How many images threads of this process decode at a time; 0 where others do.
+        Mixes the images of a batch.
+    collate : callable
+        Makes a batch of a list of items.
+    collation : Collation, optional
+        Makes a batch where items are dicts.
+    pinned : bool
+        Whether batches that were decoded into their places are page-locked.
+    on_device : bool
+        Whether images become numbers on another device than the CPU.
+    augments_on_device : bool
+        Whether they are augmented there, too.
     """
 
+    dataset: LoaderDataset
+    normalizer: Normalizer
     layout: Layout | None = None
+    parts: Parts | None = None
     epoch: int = 0
     seed: int = 0
-    mix: Any = None
-    transforms: bool = False
-    augments_later: bool = False
-    step: int = 0
+    transform: Transform = None
+    batch_transform: BatchTransform = None
+    mix: Mixing | None = None
+    collate: Callable[[list[Any]], Any] = default_collate
+    collation: Collation | None = None
+    pinned: bool = False
+    on_device: bool = False
+    augments_on_device: bool = False
 
-    def mixtures(self, firsts: Ints, size: tuple[int, int]) -> list[Mixture]:
-        """Return what batches of images of a size are mixed by: a function of seed, epoch and each first index."""
-        mix: Mixing = self.mix
-        return [mix.choose(*size, row) for row in uniforms(self.seed + _OF_MIXTURES, self.epoch, firsts, mix.randoms)]
+    def with_layout(self) -> BatchPlan:
+        """Return the plan with the layout of its batches, if images can be decoded into their places.
 
-    def endings(self, firsts: Ints) -> list[Ending]:
-        """Return what is left to do with batches when their images are decoded in their places."""
-        mixtures: list[Mixture | None] = [None] * len(firsts)
-        seeds: list[int | None] = [None] * len(firsts)
-        if self.mix is not None and self.layout is not None:
-            mixtures = [*self.mixtures(firsts, self.layout.size)]
-        if self.transforms:
-            drawn = uniforms(self.seed + _OF_TRANSFORMS, self.epoch, firsts, 1)[:, 0]
-            seeds = [int(number * 2**53) for number in drawn]
-        return [*map(Ending, mixtures, seeds)]
+        Raises
+        ------
+        TypeError, ValueError
+            If there is a transform of batches, or batches are augmented on a device, and nothing is decoded into its
+            place; or batches cannot be mixed.
+        """
+        traits = self.dataset.traits(self.transform)
+        _require_mixable(self.mix, traits.parts, traits.views)
+        _refuse_mixing(self.batch_transform)
+        layout = layout_of(self.dataset.layout(self.transform)) if self.collate is default_collate else None
+        if self.augments_on_device and (layout is None or traits.parts is not None or self.batch_transform is not None):
+            raise ValueError(
+                'augment_on="device" is for images that are decoded into their batch: give the dataset a crop= of a '
+                "fixed size or views=, and neither fields= nor transform= nor batch_transform= nor collate_fn="
+            )
+        if self.batch_transform is not None and (layout is None or not layout.with_images or layout.views):
+            raise ValueError(
+                "batch_transform is for RGB images that are decoded into their batch: give the dataset a crop= of a "
+                "fixed size, and neither transform= nor collate_fn= nor views= nor another mode="
+            )
+        if layout is not None and layout.with_images:
+            layout = self._with_numbers(layout, traits.parts)
+        return replace(self, layout=layout, parts=traits.parts)
+
+    def _with_numbers(self, layout: Layout, parts: Parts | None) -> Layout:
+        """Return a layout in which workers write images as numbers, where they can."""
+        normalizer, mix = self.normalizer, self.mix
+        if normalizer.channels != 3:
+            raise ValueError(
+                f"normalize has {normalizer.channels} means, and the images of the dataset have 3 channels"
+            )
+        if mix is not None and mix.makes_fractions and not normalizer.makes_fractions:
+            raise ValueError(f"{mix!r} makes fractions of pixels: say normalize= or dtype=torch.float32")
+        numbers = None if self.on_device else normalizer.numbers
+        if numbers is None or _has_other_images(parts):
+            return layout
+        return layout.with_numbers(numbers, beside=mix is not None or self.batch_transform is not None)
+
+    def jobs(
+        self, chunks: Iterable[Ints], batch_size: int, drop_last: bool = False, step: int = 0
+    ) -> Iterator[BatchJob]:
+        """Yield the jobs of batches.
+
+        Crops are chosen for a whole chunk of indices at a time, which is cheap. With a `step`, the decoding of slices
+        of so many images is prepared for a whole chunk, too.
+        """
+        for indices in chunks:
+            if drop_last:
+                indices = indices[: len(indices) // batch_size * batch_size]
+            if self.layout is None:
+                yield from (BatchJob(self, indices[some]) for some in split(len(indices), batch_size))
+            else:
+                yield from self._jobs_in_place(indices, self.layout, batch_size, step)
+
+    def _jobs_in_place(self, indices: Ints, layout: Layout, batch_size: int, step: int) -> Iterator[BatchJob]:
+        dataset, batches, firsts = self.dataset, split(len(indices), batch_size), indices[::batch_size]
+        choices, operations = dataset.choose(indices, self.epoch, self.seed), None
+        if self.augments_on_device:
+            choices, operations = parted(choices)
+        begin = dataset.begin(indices, choices, batch_size, step, layout.decoded_numbers) if step else None
+        mixtures, seeds = self._mixtures(firsts, layout), self._transform_seeds(firsts)
+        for some, mixture, seed in zip(batches, mixtures, seeds, strict=True):
+            yield BatchJob(
+                self,
+                indices[some],
+                choices[some],
+                _as_batch(dataset.labels(indices[some])) if self.parts is None else None,
+                mixture,
+                Postprocess.of(layout, mixture, seed),
+                None if operations is None else operations[some],
+                None if begin is None else functools.partial(begin, some),
+            )
+
+    def _mixtures(self, firsts: Ints, layout: Layout) -> Sequence[Mixture | None]:
+        if self.mix is None:
+            return [None] * len(firsts)
+        return mixtures_of(self.mix, self.seed, self.epoch, firsts, layout.size)
+
+    def _transform_seeds(self, firsts: Ints) -> Sequence[int | None]:
+        """Return the seeds of the random numbers that the transform of each batch draws; None without a transform."""
+        if self.batch_transform is None:
+            return [None] * len(firsts)
+        drawn = uniforms(self.seed + _OF_TRANSFORMS, self.epoch, firsts, 1)[:, 0]
+        return [int(number * 2**53) for number in drawn]
+
+    def replacement(self, job: BatchJob) -> BatchJob | None:
+        """Return a job with other samples in place of those that cannot be read; None where that is an error."""
+        indices = self.dataset.replacements(job.indices, self.epoch, self.seed)
+        if indices is None:
+            return None
+        (other,) = self.jobs([indices], len(indices))
+        other.memory = job.memory
+        return other
+
+    def batch(self, job: BatchJob, memory: Memory | None, results: list[Any]) -> Any:
+        """Return the batch of a job that is done.
+
+        Images that the device augments, normalises or mixes stay as they are, in a `DeviceBatch` if need be.
+
+        Parameters
+        ----------
+        job : BatchJob
+        memory : dict of str to tensor, optional
+            The parts of the batch that were decoded into their places, as they are handed out.
+        results : list
+            The items, or what the batch has beside its memory.
+
+        Raises
+        ------
+        ValueError
+            If images have different shapes, or the values of dicts do not make a batch: it names the sample.
+        """
+        batch = self._collated(job, memory, results)
+        mixture, in_place = job.mixture, memory is not None
+        if self.mix is not None:
+            if mixture is None:  # of items, whose size is known only now
+                height, width = images_of(batch).shape[-2:]
+                (mixture,) = mixtures_of(self.mix, self.seed, self.epoch, job.indices[:1], (height, width))
+            batch = _with_mixed_labels(batch, mixture)
+        if in_place and self.layout is not None and self.layout.numbers is not None:
+            return batch
+        if mixture is not None or job.operations is not None:
+            batch = DeviceBatch(batch, mixture, job.operations)
+        elif in_place and self.normalizer.changes_nothing:
+            return batch
+        return batch if self.on_device else self.normalizer(batch)
+
+    def _collated(self, job: BatchJob, memory: Memory | None, results: list[Any]) -> Any:
+        if self.collation is None or (memory is None and self.collate is not default_collate):
+            return (images_in(memory), job.labels) if memory is not None else collate_items(self.collate, results)
+        if self.parts is not None and self.parts.is_target:
+            return [image for image, _ in results], [target for _, target in results]
+        try:
+            return self.collation.of_items(results) if memory is None else self.collation.batch(memory, results)
+        except UnevenError as error:
+            raise ValueError(f"{self.dataset.describe(int(job.indices[error.place]))}: {error.reason}") from None
 
 
-_NO_ENDING = Ending()
+class BatchFuture(Protocol):
+    """The result of work that others do: a `concurrent.futures.Future`, or `packer._loader.threads.SlicedFuture`."""
+
+    def result(self) -> list[Any]:
+        """Wait, and return what was made, or raise the error of the work."""
+
+    def exception(self) -> BaseException | None:
+        """Wait, and return the error of the work, or None."""
+
+    def cancel(self) -> bool:
+        """Leave out what was not begun; return True if that is all, so that there is nothing to wait for."""
 
 
 @dataclass(eq=False)
-class Batch:
-    """A batch in work: its indices, and, where pixels are written in place, also crops, labels and memory.
+class BatchJob:
+    """The work at a batch.
 
-    Its images are decoded by what `begin` returns, where that was made for several batches.
+    Attributes
+    ----------
+    plan : BatchPlan
+    indices : (N,) int64 array
+        The samples, with their turns.
+    choices : (N, ...) array, optional
+        The random choices of the dataset for the samples, such as crops; None where items are made.
+    labels : tensor or sequence, optional
+        None where they are made with the items, or belong to their fields.
+    mixture : Mixture, optional
+        Weights and partners of the images and labels, where images are mixed.
+    postprocess : Postprocess, optional
+        The steps that workers do when all images of the batch are decoded.
+    operations : Operations, optional
+        The augmentations that are done on the device.
+    begin : callable, optional
+        Begins to decode, where that was prepared for several batches.
+    memory : dict of str to tensor, optional
+        The memory into which images are decoded; workers allocate it.
+    futures : sequence of BatchFuture
+        The work, when workers have begun.
     """
 
+    plan: BatchPlan
     indices: Ints
-    how: How
-    crops: Crops | None = None
+    choices: npt.NDArray[Any] | None = None
     labels: Any = None
-    memory: Memory | None = None
-    tasks: Sequence[Task] = ()
-    ending: Ending = _NO_ENDING
+    mixture: Mixture | None = None
+    postprocess: Postprocess | None = None
+    operations: Operations | None = None
     begin: Begin | None = None
+    memory: Memory | None = None
+    futures: Sequence[BatchFuture] = ()
+
+    def results(self) -> list[Any]:
+        """Wait for the job; return its results, or raise the first error."""
+        return [item for future in self.futures for item in future.result()]
+
+    def wait(self) -> None:
+        """Wait until no worker writes into the memory of the job any more."""
+        for future in self.futures:
+            future.exception()
 
 
-def planned(dataset: Readable, chunks: Iterator[Ints], batch_size: int, drop_last: bool, how: How) -> Iterator[Batch]:
-    """Yield batches; those made in place with labels, and with crops, which are cheap to choose for many at a time."""
-    for indices in chunks:
-        if drop_last:
-            indices = indices[: len(indices) // batch_size * batch_size]
-        batches = split(len(indices), batch_size)
-        if how.layout is None:
-            yield from (Batch(indices[some], how) for some in batches)
-            continue
-        crops, operations = dataset._choose_crops(indices, how.epoch, how.seed), None
-        if how.augments_later:
-            crops, operations = parted(crops)
-        begun = None
-        if how.step:
-            begun = dataset._begun_ahead(indices, crops, batch_size, how.step, how.layout.decoded_numbers)
-        endings, labels = how.endings(indices[::batch_size]), _labels_of(dataset, indices, batches)
-        for some, ending, own in zip(batches, endings, labels, strict=True):
-            if operations is not None:
-                ending = ending._replace(operations=operations[some])
-            begin = None if begun is None else functools.partial(begun, some)
-            yield Batch(indices[some], how, crops[some], own, ending=ending, begin=begin)
+def cancel(jobs: Iterable[BatchJob]) -> None:
+    """Cancel jobs, and wait for those parts that workers have begun with: they write into memory."""
+    running = [future for job in jobs for future in job.futures if not future.cancel()]
+    for future in running:
+        future.exception()
 
 
-def _labels_of(dataset: Readable, indices: Ints, batches: Sequence[slice]) -> Iterable[Any]:
-    """Return the labels of batches; None of each where they are among the fields."""
-    if dataset._parts is not None:
-        return [None] * len(batches)
-    if dataset.target_transform is not None:  # other people's: called for a batch when this is planned
-        return (_as_batch(dataset._targets_of(indices[some])) for some in batches)
-    labels = dataset._targets_of(indices)
-    return [_as_batch(labels[some]) for some in batches]
+class Postprocess(NamedTuple):
+    """The steps that need all images of a batch: a transform of the batch, conversion to numbers, mixing.
+
+    Attributes
+    ----------
+    mixture : Mixture, optional
+        Weights and partners of the images, which are mixed when they are numbers.
+    seed : int, optional
+        The seed of the random numbers that the transform draws; None without a transform.
+    """
+
+    mixture: Mixture | None
+    seed: int | None
+
+    @classmethod
+    def of(cls, layout: Layout, mixture: Mixture | None, seed: int | None) -> Postprocess | None:
+        """Return the steps; None where threads can make each image by itself."""
+        on_cpu = mixture if layout.numbers is not None else None
+        return None if on_cpu is None and seed is None else cls(on_cpu, seed)
+
+    def slices(self, count: int, step: int) -> list[slice]:
+        """Return slices of the work: with a transform one thread does all, while others go on with later batches."""
+        return split(count, step if self.seed is None else count)
+
+    def function(self, layout: Layout, memory: Memory, transform: BatchTransform) -> SliceFunction:
+        """Return the function that does the steps for a slice of a batch; with a transform, for the whole batch."""
+        writers = []
+        if isinstance(layout.numbers, Numbers):  # a lookup is applied when an image is decoded
+            pairs = layout.levels_and_numbers(memory)
+            writers = [writer(layout.numbers, levels, numbers, self.mixture) for levels, numbers in pairs]
+
+        def postprocess(some: slice) -> None:
+            if transform is not None and self.seed is not None:
+                _transform_in_place(transform, memory[IMAGES], self.seed)
+            for write in writers:
+                write(some)
+
+        return postprocess
 
 
-def _as_batch(targets: Labels | list[Any]) -> Any:
+def _transform_in_place(transform: Callable[[Any], Any], images: torch.Tensor, seed: int) -> None:
+    """Apply a transform to a batch of images; ValueError if it returns other than uint8 images of the same shape."""
+    with drawing_from(seed):
+        made = transform(images)
+    if not isinstance(made, torch.Tensor) or made.dtype != torch.uint8 or made.shape != images.shape:
+        what = f"{tuple(made.shape)} {made.dtype}" if isinstance(made, torch.Tensor) else f"{made!r:.80}"
+        raise ValueError(
+            f"batch_transform gets {tuple(images.shape)} uint8 images and gives as many of that size, uint8, not {what}"
+            ": crop= decides on the size, and normalize= and dtype= convert what the transform gives"
+        )
+    if made.data_ptr() != images.data_ptr() or made.stride() != images.stride():
+        same_memory = made.untyped_storage().data_ptr() == images.untyped_storage().data_ptr()
+        images.copy_(made.clone() if same_memory else made)  # such as images that are transposed without a copy
+
+
+def _as_batch(targets: Labels | Sequence[Any]) -> Any:
     if isinstance(targets, np.ndarray):
         return torch.from_numpy(targets.copy())
     return default_collate(tuple(targets))  # type: ignore[arg-type]  # texts stay a tuple, as torch makes of items
 
 
-def submitted(workers: Workers, batch: Batch) -> Batch:
-    """Return a batch when workers have begun with it, in its memory if it has some; or with items, without a layout."""
-    layout, how = batch.how.layout, batch.how
-    if layout is None or batch.crops is None:
-        batch.tasks = workers.make(batch.indices, how.epoch, how.seed)
-        return batch
-    memory = batch.memory or workers.allocate(len(batch.indices), layout)
-    ending = batch.ending.of_threads(layout)
-    if batch.begin is not None:
-        batch.tasks, batch.begin = workers.go_on(memory, layout, batch.begin, ending), None
-    else:
-        batch.tasks = workers.fill(memory, layout, batch.indices, batch.crops, ending)
-    batch.memory = memory
-    return batch
+def _has_other_images(parts: Parts | None) -> bool:
+    """Tell whether items have fields of pixels that become numbers, too."""
+    if parts is None:
+        return False
+    return any(parts.fields[name].kind in ("image", "array") for name in parts.names if name in parts.fields)
 
 
-def awaited(dataset: Readable, workers: Workers, batch: Batch) -> tuple[Batch, list[Any]]:
-    """Wait for a batch; return the batch, in which bad samples may have been replaced, and its results."""
-    try:
-        return batch, _results(batch)
-    except BAD:
-        replaced = dataset._replaced
-        if replaced is None:
-            raise
-        for task in batch.tasks:
-            task.exception()  # waits: tasks write into the memory, which is filled anew
-    how = batch.how
-    indices = good(
-        batch.indices, len(dataset), lambda index: dataset._require_good(index, how.epoch, how.seed), replaced
-    )
-    (other,) = planned(dataset, iter([indices]), len(indices), False, how)
-    other.memory = batch.memory
-    return submitted(workers, other), _results(other)
+def mixtures_of(mix: Mixing, seed: int, epoch: int, firsts: Ints, size: tuple[int, int]) -> list[Mixture]:
+    """Return the mixtures of batches of images of a size: a function of seed, epoch and each batch's first index."""
+    return [mix.choose(*size, row) for row in uniforms(seed + _OF_MIXTURES, epoch, firsts, mix.randoms)]
 
 
-def _results(batch: Batch) -> list[Any]:
-    return [item for task in batch.tasks for item in task.result()]
-
-
-def collation_of(dataset: Readable, pad: Any) -> Collation | None:
-    """Return what makes batches of dicts; None where the items of a dataset are none."""
-    if dataset._parts is None:
-        if pad is not None:
-            raise ValueError("pad is for a dataset that was opened with fields=")
-        return None
-    return Collation(dataset._parts, pad)
-
-
-def finished(dataset: Readable, batch: Batch, made: list[Any], collate: Collate, fields: Collation | None) -> Any:
-    """Return a batch that is done, of its memory and of what its tasks made.
-
-    Raises
-    ------
-    ValueError
-        With advice, where images have different shapes, or a dict's values are none of a batch: it names the sample.
-    """
-    if fields is None or (batch.memory is None and collate is not default_collate):
-        return (images_in(batch.memory), batch.labels) if batch.memory is not None else collated(collate, made)
-    if dataset._parts is not None and dataset._parts.is_target:
-        return [image for image, _ in made], [target for _, target in made]
-    try:
-        return fields.of_items(made) if batch.memory is None else fields.batch(batch.memory, made)
-    except UnevenError as error:
-        raise ValueError(f"{dataset._called(int(batch.indices[error.place]))}: {error.reason}") from None
-
-
-def _shape(image: Any) -> tuple[int, ...]:
-    return tuple(getattr(image, "shape", ()))
-
-
-def collated(collate: Collate, items: list[Any]) -> Any:
-    """Return a batch of items; ValueError with advice where the images have different shapes."""
-    try:
-        return collate(items)
-    except RuntimeError as error:
-        images = [image if isinstance(image, tuple) else (image,) for image, _ in items]  # of each view
-        shapes = next((sorted(made) for view in zip(*images) if len(made := set(map(_shape, view))) > 1), [])  # noqa: B905
-        if collate is not default_collate or len(shapes) < 2:
-            raise
-        raise ValueError(
-            f"the images of a batch have different shapes, such as {shapes[0]} and {shapes[-1]}: give the dataset "
-            "a crop= of a fixed size, as packer.CenterCrop(224), or the Loader a collate_fn= that does not stack them"
-        ) from error
-
-
-def require_mixable(mix: Any, parts: Parts | None, views: object = None) -> None:
-    """Raise TypeError or ValueError where `mix` is no Mixing, or items have what cannot be mixed."""
+def _require_mixable(mix: Any, parts: Parts | None, views: int) -> None:
+    """Raise TypeError or ValueError where `mix` is no Mixing, or items cannot be mixed."""
     if mix is None:
         return
     if not isinstance(mix, Mixing):
@@ -259,7 +408,7 @@ def require_mixable(mix: Any, parts: Parts | None, views: object = None) -> None
             "mix is packer's, such as packer.augment.MixUp(num_classes=1000), or packer.augment.RandomChoice of such, "
             f"not {named(mix)}"
         )
-    if views is not None:
+    if views:
         raise ValueError("mix= mixes one image of each sample with another, and views= make several")
     if parts is None:
         return
@@ -270,7 +419,7 @@ def require_mixable(mix: Any, parts: Parts | None, views: object = None) -> None
         )
 
 
-def refuse_mixing(batch_transform: Any) -> None:
+def _refuse_mixing(batch_transform: Any) -> None:
     """Raise TypeError where a transform of batches is torchvision's MixUp or CutMix, or a chain that has one."""
     steps = [batch_transform]
     for step in steps:
@@ -284,110 +433,14 @@ def refuse_mixing(batch_transform: Any) -> None:
             )
 
 
-def with_mixed_labels(batch: Any, mixture: Mixture) -> Any:
-    """Return a batch of images and labels whose labels are mixed; errors as of `mixed_labels`."""
-    has_names = isinstance(batch, Mapping)
-    labels = batch.get("label") if has_names else _second(batch)
+def _with_mixed_labels(batch: Any, mixture: Mixture) -> Any:
+    """Return a batch of images and labels with mixed labels; ValueError where it has no tensor of labels."""
+    is_dict = isinstance(batch, Mapping)
+    is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+    labels = batch.get("label") if is_dict else batch[1] if is_pair else None
     if not isinstance(labels, torch.Tensor):
         raise ValueError(f"mix= mixes a batch of images and labels, which are a tensor, and these are {labels!r:.80}")
     mixed = mixed_labels(labels, mixture)
-    if has_names:
+    if is_dict:
         return {**batch, "label": mixed}
     return type(batch)(batch[0], mixed) if hasattr(batch, "_fields") else type(batch)([batch[0], mixed])
-
-
-def _second(batch: Any) -> Any:
-    return batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
-
-
-class Finishing(NamedTuple):
-    """How batches are finished.
-
-    Attributes
-    ----------
-    collate, fields : callable, Collation or None
-        As `packer._loader.batch.finished` takes them.
-    normalizer : Normalizer
-    pins : bool
-        Whether what threads wrote is page-locked.
-    elsewhere : bool
-        Whether images become numbers on another device.
-    augments : bool
-        Whether they are augmented there, too.
-    """
-
-    collate: Collate
-    fields: Collation | None
-    normalizer: Normalizer
-    pins: bool
-    elsewhere: bool
-    augments: bool = False
-
-    def layout(self, images: Readable, transform: Transform, of_batches: object, mix: Mixing | None) -> Layout | None:
-        """Return the layout of batches whose images are decoded in their places; None where items are collated.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there is a transform of batches, or batches are augmented on a device, and nothing is decoded in its
-            place; or batches cannot be mixed.
-        """
-        require_mixable(mix, images._parts, images.views)
-        refuse_mixing(of_batches)
-        layout = images._in_place(transform) if self.collate is default_collate else None
-        if self.augments and (layout is None or images._parts is not None or of_batches is not None):
-            raise ValueError(
-                'augment_on="device" is for images that are decoded into their batch: give the dataset a crop= of a '
-                "fixed size or views=, and neither fields= nor transform= nor batch_transform= nor collate_fn="
-            )
-        if of_batches is not None and (layout is None or not layout.with_images or layout.views):
-            raise ValueError(
-                "batch_transform is for RGB images that are decoded into their batch: give the dataset a crop= of a "
-                "fixed size, and neither transform= nor collate_fn= nor views= nor another mode="
-            )
-        if layout is None or not layout.with_images:
-            return layout
-        self.normalizer.require_channels(3)
-        if mix is not None and mix.makes_fractions and not self.normalizer.makes_fractions:
-            raise ValueError(f"{mix!r} makes fractions of pixels: say normalize= or dtype=torch.float32")
-        numbers = None if self.elsewhere else self.normalizer.numbers
-        if numbers is None or _has_other_images(images._parts):
-            return layout
-        return layout.with_numbers(numbers, beside=mix is not None or of_batches is not None)
-
-    def oldest(self, images: Readable, workers: Workers, pending: deque[Batch]) -> Any:
-        """Wait for the first of the batches in work, and return it; it is pending until all of its tasks have ended."""
-        batch, results = awaited(images, workers, pending[0])
-        pending.popleft()
-        return self._batch(images, workers, batch, results)
-
-    def _batch(self, images: Readable, workers: Workers, batch: Batch, results: list[Any]) -> Any:
-        """Return a batch; its images wait for the device where they are normalised and mixed there."""
-        layout = batch.how.layout
-        if batch.memory is not None and layout is not None:
-            memory = workers.hand_out(layout.handed_out(batch.memory))
-            batch.memory = pinned(memory) if self.pins else memory
-        else:
-            workers.warn_of_draws()
-        made = finished(images, batch, results, self.collate, self.fields)
-        mixture = batch.ending.mixture
-        if batch.how.mix is not None:
-            if mixture is None:  # of items, whose size nobody knew before
-                height, width = images_of(made).shape[-2:]
-                mixture = batch.how.mixtures(batch.indices[:1], (height, width))[0]
-            made = with_mixed_labels(made, mixture)
-        if batch.memory is not None and layout is not None and layout.numbers is not None:
-            return made
-        if mixture is not None or batch.ending.operations is not None:
-            made = Unfinished(made, mixture, batch.ending.operations)
-            return made if self.elsewhere else self.normalizer(made)
-        if self.elsewhere or (batch.memory is not None and self.normalizer.changes_nothing):
-            return made
-        return self.normalizer(made)
-
-
-def _has_other_images(parts: Parts | None) -> bool:
-    """Tell whether items have fields of pixels that become numbers, too."""
-    if parts is None:
-        return False
-    return any(parts.fields[name].kind in ("image", "array") for name in parts.names if name in parts.fields)

@@ -1,8 +1,8 @@
-"""Dicts of samples to the dict of a batch: stacked, in lists, or padded to one length and counted."""
+"""Collation of a Loader: the items of samples become one batch, stacked, in lists, or padded and counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,10 @@ from packer._datasets.memory import IMAGES, images_in
 from packer._fields import Field
 from packer._storage.system import require_count
 
-__all__ = ["COUNT", "Collation", "UnevenError"]
+__all__ = ["Collation", "UnevenError", "collate_items", "collation_of"]
 
-COUNT = "_count"
-"""What stands after the name of a field that is padded in the name of its counts."""
+_COUNT = "_count"
+"""The suffix of a padded field's name in the name of its counts."""
 
 _RAGGED = ("labels", "boxes", "keypoints")
 _PADDABLE = (*_RAGGED, "array")
@@ -25,8 +25,36 @@ _PADDABLE = (*_RAGGED, "array")
 Pad = int | Mapping[str, int | None] | None
 
 
+def collate_items(collate: Callable[[list[Any]], Any], items: list[Any]) -> Any:
+    """Return a batch of items that are pairs; ValueError with advice where the images have different shapes."""
+    try:
+        return collate(items)
+    except RuntimeError as error:
+        images = [image if isinstance(image, tuple) else (image,) for image, _ in items]  # of each view
+        shapes = next((sorted(made) for view in zip(*images) if len(made := set(map(_shape, view))) > 1), [])  # noqa: B905
+        if collate is not default_collate or len(shapes) < 2:
+            raise
+        raise ValueError(
+            f"the images of a batch have different shapes, such as {shapes[0]} and {shapes[-1]}: give the dataset "
+            "a crop= of a fixed size, as packer.CenterCrop(224), or the Loader a collate_fn= that does not stack them"
+        ) from error
+
+
+def _shape(image: Any) -> tuple[int, ...]:
+    return tuple(getattr(image, "shape", ()))
+
+
+def collation_of(parts: Parts | None, pad: Pad) -> Collation | None:
+    """Return the collation of items that are dicts; None where they are pairs."""
+    if parts is None:
+        if pad is not None:
+            raise ValueError("pad is for a dataset that was opened with fields=")
+        return None
+    return Collation(parts, pad)
+
+
 class UnevenError(ValueError):
-    """What keeps samples from becoming one batch.
+    """Samples do not fit into one batch.
 
     Parameters
     ----------
@@ -46,20 +74,20 @@ class Collation:
     Parameters
     ----------
     parts : Parts
-        What an item has.
+        The parts of an item.
     pad : int, or mapping of str to int, optional
         As for `Loader`.
 
     Raises
     ------
     TypeError, ValueError
-        If `pad` names what cannot be padded.
+        If `pad` names a field that cannot be padded.
     """
 
     def __init__(self, parts: Parts, pad: Pad = None) -> None:
         self._parts = parts
         self._lengths = _lengths(parts, pad)
-        taken = [name + COUNT for name in self._lengths if name + COUNT in parts.keys]
+        taken = [name + _COUNT for name in self._lengths if name + _COUNT in parts.keys]
         if taken:
             raise ValueError(f"pad: a batch cannot have {taken[0]!r} twice: it is a count, and a field")
 
@@ -71,7 +99,7 @@ class Collation:
         memory : mapping of str to tensor
             Pixels that lie in the batch already, (N, C, height, width).
         values : sequence of N dicts
-            All else. A mask among them takes the place of the one in memory.
+            All other values. A mask among them replaces the one in memory.
 
         Raises
         ------
@@ -89,7 +117,7 @@ class Collation:
         return batch
 
     def of_items(self, items: Sequence[Any]) -> Any:
-        """Return the batch of N items, of which transforms may have made anything; errors as for `batch`."""
+        """Return the batch of N items, which transforms may have changed to anything; errors as for `batch`."""
         if not all(isinstance(item, Mapping) and item.keys() == items[0].keys() for item in items):
             return default_collate(list(items))
         batch: dict[str, Any] = {}
@@ -98,13 +126,13 @@ class Collation:
         return batch
 
     def _together(self, key: str, values: list[Any]) -> dict[str, Any]:
-        """Return what belongs to a key in a batch: one entry, or two where values are counted."""
+        """Return the entries of a key in a batch: one, or two where values are counted."""
         field = self._parts.field_of(key)
         length = None if field is None else self._lengths.get(field.name)
         if field is None or length is None:
             return {key: self._joined(key, field, values)}
         padded, counts = self._padded(key, values, length)
-        return {key: padded, key + COUNT: counts} if key == field.name else {key: padded}
+        return {key: padded, key + _COUNT: counts} if key == field.name else {key: padded}
 
     def _joined(self, key: str, field: Field | None, values: list[Any]) -> Any:
         if field is None and key == IMAGES and all(isinstance(value, tuple) for value in values):
@@ -125,7 +153,7 @@ class Collation:
         return name in (self._parts.per_box or {}) or self._lengths.get(name, 0) is None
 
     def _pixels(self, field: Field, value: Any) -> torch.Tensor:
-        """Return what is stacked: of arrays of pixels, channels first, as the tensors of an item are."""
+        """Return the tensor to stack; arrays of pixels become channels first, as the tensors of an item are."""
         if isinstance(value, torch.Tensor):
             return value
         tensor = _tensor(value)
@@ -146,7 +174,7 @@ class Collation:
         return torch.stack([tensor.as_subclass(torch.Tensor) for tensor in _of_one_dtype(tensors)])
 
     def _filled(self, key: str, memory: torch.Tensor, values: Sequence[Values]) -> torch.Tensor:
-        """Return masks that lie in memory, and those that are wider numbers than it has."""
+        """Return the masks in memory, with those whose numbers are too wide for it."""
         others = {place: of_sample[key] for place, of_sample in enumerate(values) if key in of_sample}
         for place, mask in others.items():
             self._require_all(key, [mask], place)
@@ -185,7 +213,7 @@ class Collation:
 
 
 def _lengths(parts: Parts, pad: Pad) -> dict[str, int | None]:
-    """Return to which length fields are padded; None of arrays that become lists."""
+    """Return the length to which each field is padded; None for arrays that become lists."""
     fields = {name: parts.fields[name] for name in parts.names if name in parts.fields}
     paddable = [
         name for name, field in fields.items() if field.kind in _PADDABLE and (field.kind != "array" or field.rank)

@@ -1,13 +1,7 @@
 """A data loader of threads: decoders that release Python's lock write their images straight into the batch.
 
-The Loader plans batches, which threads of this process or of several make, and hands them out in order.
-
-Each random decision has one owner: the sampler's seed decides the order, and the dataset's seed the crops; who has none
-gets the Loader's. The sampler's epoch decides both. The Loader counts what was handed out, and its state has all of it.
-
-Arguments of torch's DataLoader that a Loader knows by other names, or does not need.
-
-The workers of a Loader, which stay from one pass to the next as long as the settings do.
+An epoch: `SamplingState` yields chunks of indices, a `BatchPlan` makes a job for each batch, workers decode the jobs
+that are in work ahead, and the Loader hands out their batches in order.
 """
 
 from __future__ import annotations
@@ -18,137 +12,27 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
 from torch.utils.data import default_collate
 
 from packer._datasets.concat import readable
 from packer._datasets.memory import require_same_process
-from packer._datasets.preparation import require_callable
-from packer._loader.autotune import Choice, choosing
-from packer._loader.batch import Batch, Finishing, How, collation_of, planned, planned_together, submitted
+from packer._datasets.pipeline import require_callable
+from packer._loader.autotune import ThreadTuner
+from packer._loader.batch import BatchJob, BatchPlan, cancel, chunk_size
+from packer._loader.collate import collation_of
 from packer._loader.prefetch import CUDAPrefetcher, Normalizer, usable_device
 from packer._loader.processes import Processes
-from packer._loader.sampling import Course, Progress
-from packer._loader.threads import Threads, Workers
+from packer._loader.sampling import SamplingState
+from packer._loader.threads import Threads, Workers, WorkerSettings
 from packer._storage.system import available_cpus, require_count
 from packer._table import Ints
 from packer.augment import Mixing
 
-__all__ = ["Kept", "Loader", "Settings", "augments_on_device", "refuse_unknown", "require_threads"]
-
-_INSTEAD = {
-    "num_workers": "it decodes on threads: say threads=, and processes= for dozens of CPUs",
-    "batch_sampler": "it makes batches itself: say batch_size=, and sampler= for the order",
-    "prefetch_factor": "say prefetch=, the number of batches in work ahead",
-    "generator": "say seed=; without it the seed comes from torch's generator",
-    "pin_memory_device": "say device=",
-    "persistent_workers": "its threads and processes stay from epoch to epoch",
-    "worker_init_fn": "it has no workers to initialise",
-    "multiprocessing_context": "its processes are always spawned",
-    "timeout": "a process that dies is an error at once",
-    "in_order": "its batches come in order",
-}
-
-
-def refuse_unknown(names: Iterable[str]) -> None:
-    """Raise TypeError for arguments that a Loader does not have, with what to say instead."""
-    for name in names:
-        advice = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
-        raise TypeError(f"a Loader has no argument {name!r}{advice}")
-
-
-def require_threads(threads: object) -> None:
-    """Raise TypeError or ValueError where `threads` is neither None nor "auto" nor a number of threads."""
-    if isinstance(threads, str) and threads != "auto":
-        raise TypeError(f'threads is a whole number, or "auto", not {threads!r}')
-    require_count("threads", None if threads == "auto" else threads)
-
-
-def augments_on_device(augment_on: object, device: object) -> bool:
-    """Tell whether images are augmented on the device; ValueError where that is not said, or there is no device."""
-    if augment_on not in {"threads", "device"}:
-        raise ValueError(f'augment_on is "threads" or "device", not {augment_on!r}')
-    if augment_on == "device" and device is None:
-        raise ValueError('augment_on="device" needs device=, such as device="cuda"')
-    return augment_on == "device"
-
-
-class Settings(NamedTuple):
-    """What workers are made with; see `Threads` and `Processes`."""
-
-    processes: int
-    threads: int
-    resizable: bool
-    in_work: int
-    batches: int
-    pinned: bool
-    locked: bool
-    """Whether the batches that are handed out are held until a device has copied them."""
-
-
-class Kept:
-    """Keeps the workers that no pass uses. Pickled, there are none.
-
-    Attributes
-    ----------
-    closed : bool
-        Whether workers are ended as soon as no pass uses them.
-    """
-
-    def __init__(self) -> None:
-        self.closed = False
-        self._workers: tuple[Settings, Workers] | None = None
-
-    @contextlib.contextmanager
-    def in_use(self, owner: object, settings: Settings, size: int) -> Iterator[tuple[Workers, deque[Batch]]]:
-        """Give workers for batches of `size` bytes, and a place for the batches that they are working at.
-
-        Workers that are kept are used again. What is still in work at the end is ended. Processes end with `owner`.
-        """
-        process = os.getpid()
-        workers, pending = self._take(owner, settings, size), deque[Batch]()
-        try:
-            yield workers, pending
-        finally:
-            if os.getpid() == process:  # a fork has no threads that would end the tasks
-                for task in [task for batch in pending for task in batch.tasks if not task.cancel()]:
-                    task.exception()  # waits: tasks write into memory that the next batches use
-                pending.clear()  # the traceback of an error may be kept, and the frame of its pass with it
-                workers.end()
-                self._give_back(settings, workers)
-
-    def close(self) -> None:
-        """End the workers that are kept, and each that a pass uses at the end of this pass."""
-        self.closed = True
-        kept, self._workers = self._workers, None
-        if kept is not None:
-            kept[1].close()
-
-    def _take(self, owner: object, settings: Settings, size: int) -> Workers:
-        kept, self._workers = self._workers, None
-        if kept is not None:
-            before, workers = kept
-            same = before == settings or (settings.resizable and before == settings._replace(threads=before.threads))
-            if same and workers.size >= size and workers.usable:
-                if settings.resizable:
-                    workers.resize(settings.threads)
-                return workers
-            workers.close()
-        processes, threads, resizable, in_work, batches, pinned, locked = settings
-        if processes:
-            return Processes(owner, processes, threads, in_work, size, batches, locked, resizable)
-        return Threads.with_memory(threads, in_work, size, batches, pinned, resizable)
-
-    def _give_back(self, settings: Settings, workers: Workers) -> None:
-        if self._workers is None and workers.usable and not self.closed:
-            self._workers = settings, workers
-        else:
-            workers.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"closed": self.closed, "_workers": None}
+__all__ = ["Loader", "WorkerCache"]
 
 
 class Loader:
@@ -262,65 +146,65 @@ class Loader:
         collate_fn: Callable[[list[Any]], Any] = default_collate,
         **unknown: NoReturn,
     ) -> None:
-        refuse_unknown(unknown)
+        _refuse_unknown(unknown)
         images = readable(dataset)
         require_count("batch_size", batch_size, 1)
         require_count("prefetch", prefetch, 0)
         require_count("processes", processes, 0)
-        self._course = Course(images, sampler, shuffle=shuffle, seed=seed)
+        self._sampling = SamplingState(images, sampler, shuffle=shuffle, seed=seed)
         self._dataset = dataset
         self.batch_size, self.prefetch, self.drop_last = batch_size, prefetch, drop_last
         self.processes = processes or 0
         self.threads = threads
         self.device = usable_device(device) if device is not None else None
-        self._augments_on_device = augments_on_device(augment_on, device)
+        self._augments_on_device = _augments_on_device(augment_on, device)
         self.pin_memory = (self.device is not None and self.device.type == "cuda") if pin_memory is None else pin_memory
-        self._prepared: dict[str, Any] = {"normalize": normalize, "dtype": dtype, "channels_last": channels_last}
-        self._normalizer = Normalizer(**self._prepared)
+        self._numbers: dict[str, Any] = {"normalize": normalize, "dtype": dtype, "channels_last": channels_last}
+        self._normalizer = Normalizer(**self._numbers)
         require_callable("batch_transform", batch_transform)
         self.transform, self.batch_transform, self.mix = transform, batch_transform, mix
-        self.collate_fn, self._pad, self._collation = collate_fn, pad, collation_of(images, pad)
-        self._finishing.layout(images, transform, batch_transform, mix)  # says at once what does not go
-        self._asked_for = False  # a pass, of which no batch was taken yet
-        self._progress = Progress()
-        self._kept = Kept()
+        self.collate_fn, self._pad, self._collation = collate_fn, pad, collation_of(images.traits().parts, pad)
+        self._plan(0, 0)  # which refuses settings that contradict each other
+        self._pass_waits = False  # an iterator was made, of which no batch was taken yet
+        self._progress = _Progress()
+        self._worker_cache = WorkerCache()
 
     @property
     def threads(self) -> int:
         """How many threads there are; any number may be set between two passes, or "auto", or None for the default."""
-        return self._threads if self._choice is None else self._choice.threads
+        return self._threads if self._tuner is None else self._tuner.threads
 
     @threads.setter
     def threads(self, threads: int | str | None) -> None:
-        require_threads(threads)
+        _require_threads(threads)
         self._auto = threads == "auto"
-        self._choice = Choice(available_cpus(), self.processes) if self._auto else None
+        self._tuner = ThreadTuner(available_cpus(), self.processes) if self._auto else None
         self._threads = available_cpus() if self._auto or threads is None else int(threads)
 
     @property
     def dataset(self) -> Any:
-        """What is read, as it was given; another dataset of as many samples may be set between two passes."""
+        """The dataset that is read; another one of as many samples may be set between two passes."""
         return self._dataset
 
     @dataset.setter
     def dataset(self, dataset: Any) -> None:
         images = readable(dataset)
-        self._collation = collation_of(images, self._pad)
-        self._course.images = images
+        self._collation = collation_of(images.traits().parts, self._pad)
+        self._sampling.images = images
         self._dataset = dataset
 
     @property
     def sampler(self) -> Any:
         """The sampler that decides the order."""
-        return self._course.sampler
+        return self._sampling.sampler
 
     @sampler.setter
     def sampler(self, sampler: Any) -> None:
-        self._course.sampler = sampler
+        self._sampling.sampler = sampler
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch, which the first pass after `load_state_dict` does not give."""
-        count = self._course.order.whole
+        count = self._sampling.order.whole
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
@@ -328,7 +212,7 @@ class Loader:
 
         The pass begins at its first sample, or where a state of the same epoch, just loaded, goes on.
         """
-        self._course.order.set_epoch(epoch)
+        self._sampling.order.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the order, the seeds and the first sample that was not handed out yet.
@@ -343,10 +227,10 @@ class Loader:
         TypeError
             If the order is not one of packer's samplers: it cannot be resumed.
         """
-        if self._course.order.begun and self._asked_for:
-            return self._course.state_of_next_epoch(self.batch_size)
-        done = self._progress.handed_out if self._course.order.begun else 0
-        return self._course.state(done, self.batch_size)
+        if self._sampling.order.begun and self._pass_waits:
+            return self._sampling.state_of_next_epoch(self.batch_size)
+        done = self._progress.handed_out if self._sampling.order.begun else 0
+        return self._sampling.state(done, self.batch_size)
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Let the next pass go on where `state_dict` was taken, also with another number of ranks or threads.
@@ -368,15 +252,15 @@ class Loader:
         ValueError
             If `state` is no such state, or of other samples, another order or another batch size.
         """
-        self._course.load(state, self.batch_size if strict else None)
+        self._sampling.load(state, self.batch_size if strict else None)
 
     def close(self) -> None:
         """End the processes, and let go of the memory for batches; no pass can begin after that.
 
-        A pass that is running goes on to its end. Batches that were handed out stay what they are. The dataset stays
+        A pass that is running goes on to its end. Batches that were handed out stay as they are. The dataset stays
         open.
         """
-        self._kept.close()
+        self._worker_cache.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -385,82 +269,222 @@ class Loader:
         self.close()
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        if self._kept.closed:
+        if self._worker_cache.closed:
             raise ValueError("the Loader is closed: make a new one")
-        self._asked_for = True
+        self._pass_waits = True
         return self._pass()
 
     def _pass(self) -> Generator[tuple[Any, Any], None, None]:
         """Begin a pass when its first batch is asked for: frameworks make iterators of which they take no batch."""
-        self._asked_for = False
-        seeding = bool(self.processes) and self.threads <= self.processes and not self._auto
-        of_batches = self.mix is not None or self.batch_transform is not None
-        self._course.agree(of_batches or (seeding and self._course.images._transforms_items(self.transform)))
-        if self._course.order.begun:
-            self.set_epoch(self._course.order.epoch + 1)
-        self._progress = progress = Progress()
-        chunks = self._course.chunks(planned_together(self.batch_size))
-        yield from self._counted(progress, self._batches(chunks, self._course.order.epoch, self._course.crop_seed))
-
-    def _counted(self, progress: Progress, batches: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
-        if self.device is not None and self._finishing.elsewhere:
-            batches = CUDAPrefetcher(batches, self.device, **self._prepared)
+        self._pass_waits = False
+        sampling = self._sampling
+        sampling.agree_on_seed(self._draws_by_seed)
+        if sampling.order.begun:
+            self.set_epoch(sampling.order.epoch + 1)
+        self._progress = progress = _Progress()
+        chunks = sampling.chunks(chunk_size(self.batch_size))
+        batches: Iterable[Any] = self._batches(chunks, self._plan(sampling.order.epoch, sampling.crop_seed))
+        if self.device is not None and self._on_device:
+            batches = CUDAPrefetcher(batches, self.device, **self._numbers)
         for batch in batches:
             progress.handed_out += self.batch_size
             yield batch
-        if progress is self._progress and self._course.order.begun:
-            self.set_epoch(self._course.order.epoch + 1)
+        if progress is self._progress and sampling.order.begun:
+            self.set_epoch(sampling.order.epoch + 1)
 
-    def _batches(self, chunks: Iterator[Ints], epoch: int, seed: int) -> Generator[tuple[Any, Any], None, None]:
-        process, images, whole = os.getpid(), self._course.images, not self._course.goes_on
-        finishing = self._finishing
-        layout = finishing.layout(images, self.transform, self.batch_transform, self.mix)
-        size, count = layout.bytes_for(self.batch_size) if layout is not None else 0, self.prefetch + 1
-        # Only the prefetcher to a CUDA device is known to hold a batch until it is copied.
-        pins = self.pin_memory, self.pin_memory and self.device is not None and self.device.type == "cuda"
-        settings = Settings(self.processes, self.threads, self._auto, self.batch_size * count, count, *pins)
-        how = How(layout, epoch, seed, self.mix, self.batch_transform is not None, self._augments_on_device)
+    def _batches(self, chunks: Iterator[Ints], plan: BatchPlan) -> Generator[tuple[Any, Any], None, None]:
+        """Yield the batches of chunks of indices; `prefetch` jobs are in work beyond the one that is waited for."""
+        process, whole = os.getpid(), not self._sampling.resumes
+        size = plan.layout.bytes_for(self.batch_size) if plan.layout is not None else 0
         with (
-            self._kept.in_use(self, settings, size) as (workers, pending),
-            choosing(self._choice, self.prefetch, self._chosen) as choice,
+            self._worker_cache.lend(self, self._worker_settings, size) as (workers, jobs),
+            self._tuning() as tuner,
         ):
-            workers.begin(images, self.transform, self.batch_transform)
-            chunks, how = workers.ahead(images, chunks, self._course.block), how._replace(step=workers.step)
-            for batch in planned(images, chunks, self.batch_size, self.drop_last, how):
-                pending.append(submitted(workers, batch))
-                if len(pending) > self.prefetch:
-                    yield _measured(lambda: finishing.oldest(images, workers, pending), workers, choice)
+            workers.begin(plan.dataset, plan.transform, plan.batch_transform)
+            chunks = workers.fetch_ahead(plan.dataset, chunks, self._sampling.block)
+            for job in plan.jobs(chunks, self.batch_size, self.drop_last, workers.step):
+                jobs.append(job)
+                workers.submit(job)
+                if len(jobs) > self.prefetch:
+                    yield _oldest(jobs, workers, tuner)
                     require_same_process(process)
-            while pending:
-                yield finishing.oldest(images, workers, pending)
+            while jobs:
+                yield _oldest(jobs, workers)
                 require_same_process(process)
-            if choice is not None and whole:  # the rest of an epoch says nothing of how long the next one is
-                choice.over = True
+            if tuner is not None and whole:  # the rest of an epoch says nothing of how long the next one is
+                tuner.over = True
 
-    def _chosen(self, choice: Choice) -> None:
-        if choice.over and choice is self._choice:
-            self._threads, self._choice = choice.threads, None
+    def _plan(self, epoch: int, seed: int) -> BatchPlan:
+        """Return the plan of a pass with the present settings; errors as of `BatchPlan.with_layout`."""
+        return BatchPlan(
+            self._sampling.images,
+            self._normalizer,
+            epoch=epoch,
+            seed=seed,
+            transform=self.transform,
+            batch_transform=self.batch_transform,
+            mix=self.mix,
+            collate=self.collate_fn,
+            collation=self._collation,
+            pinned=self.pin_memory,
+            on_device=self._on_device,
+            augments_on_device=self._augments_on_device,
+        ).with_layout()
 
     @property
-    def _finishing(self) -> Finishing:
-        augments = self._augments_on_device
-        elsewhere = augments or (self.device is not None and self.device.type != "cpu")
-        return Finishing(self.collate_fn, self._collation, self._normalizer, self.pin_memory, elsewhere, augments)
+    def _on_device(self) -> bool:
+        """Whether images become numbers on the device."""
+        return self._augments_on_device or (self.device is not None and self.device.type != "cpu")
+
+    @property
+    def _draws_by_seed(self) -> bool:
+        """Whether the seed of the crops decides more than crops: mixtures, or the random numbers of a transform."""
+        one_thread_each = bool(self.processes) and self.threads <= self.processes and not self._auto
+        if self.mix is not None or self.batch_transform is not None:
+            return True
+        return one_thread_each and self._sampling.images.traits(self.transform).transforms
+
+    @property
+    def _worker_settings(self) -> WorkerSettings:
+        count = self.prefetch + 1
+        # Only the prefetcher to a CUDA device is known to hold a batch until it is copied.
+        held = self.pin_memory and self.device is not None and self.device.type == "cuda"
+        images = self.batch_size * count
+        return WorkerSettings(self.processes, self.threads, self._auto, images, count, self.pin_memory, held)
+
+    @contextlib.contextmanager
+    def _tuning(self) -> Iterator[ThreadTuner | None]:
+        """Choose the number of threads during a pass, with ``threads="auto"``, until it is known."""
+        tuner = self._tuner
+        if tuner is None:
+            yield None
+            return
+        try:
+            with tuner.tuning(self.prefetch) as measuring:
+                yield measuring
+        finally:
+            if tuner.over and tuner is self._tuner:
+                self._threads, self._tuner = tuner.threads, None
 
     def __repr__(self) -> str:
-        threads = f"{self.threads}{' (auto)' if self._choice else ''}"
-        given = ((name, getattr(self, name)) for name in ("transform", "batch_transform", "mix"))
-        more = "".join(f", {name}={' '.join(repr(value).split())}" for name, value in given if value is not None)
+        threads = f"{self.threads}{' (auto)' if self._tuner else ''}"
+        settings = ((name, getattr(self, name)) for name in ("transform", "batch_transform", "mix"))
+        more = "".join(f", {name}={' '.join(repr(value).split())}" for name, value in settings if value is not None)
         return (
             f"Loader({self.dataset!r}, batch_size={self.batch_size}, sampler={self.sampler!r}, threads={threads}, "
             f"processes={self.processes}, device={self.device}{more})"
         )
 
 
-def _measured(oldest: Callable[[], Any], workers: Workers, choice: Choice | None) -> Any:
-    """Return the oldest batch, and let a choice of the number of threads know how long it was waited for."""
-    asked = time.perf_counter()
-    made = oldest()
-    if choice is not None and choice.handed_out(time.perf_counter() - asked):
-        workers.resize(choice.threads)
-    return made
+@dataclass
+class _Progress:
+    """How many samples of this rank a pass has handed out, counted in whole batches."""
+
+    handed_out: int = 0
+
+
+def _oldest(jobs: deque[BatchJob], workers: Workers, tuner: ThreadTuner | None = None) -> Any:
+    """Return the batch of the oldest job, which stays among the jobs until it is done; note how long that took."""
+    begin = time.perf_counter()
+    batch = workers.finish(jobs[0])
+    jobs.popleft()
+    if tuner is not None and tuner.handed_out(time.perf_counter() - begin):
+        workers.resize(tuner.threads)
+    return batch
+
+
+class WorkerCache:
+    """Workers that stay from one pass to the next as long as their settings do. A pickled cache has none.
+
+    Attributes
+    ----------
+    closed : bool
+        Whether workers are ended as soon as no pass uses them.
+    """
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._idle: tuple[WorkerSettings, Workers] | None = None
+
+    @contextlib.contextmanager
+    def lend(self, owner: object, settings: WorkerSettings, size: int) -> Iterator[tuple[Workers, deque[BatchJob]]]:
+        """Lend workers for batches of `size` bytes, and a queue for the jobs that they work at.
+
+        Jobs that are left in the queue at the end are cancelled. Processes end with `owner`.
+        """
+        process = os.getpid()
+        workers, jobs = self._take(owner, settings, size), deque[BatchJob]()
+        try:
+            yield workers, jobs
+        finally:
+            if os.getpid() == process:  # a fork has no threads that would end the work
+                cancel(jobs)
+                jobs.clear()  # the traceback of an error may be kept, and the frame of its pass with it
+                workers.end()
+                self._put_back(settings, workers)
+
+    def close(self) -> None:
+        """End the idle workers, and those of each running pass when it ends."""
+        self.closed = True
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            idle[1].close()
+
+    def _take(self, owner: object, settings: WorkerSettings, size: int) -> Workers:
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            before, workers = idle
+            same = before == settings or (settings.resizable and before == settings._replace(threads=before.threads))
+            if same and workers.size >= size and workers.usable:
+                if settings.resizable:
+                    workers.resize(settings.threads)
+                return workers
+            workers.close()
+        return Processes(owner, settings, size) if settings.processes else Threads.with_memory(settings, size)
+
+    def _put_back(self, settings: WorkerSettings, workers: Workers) -> None:
+        if self._idle is None and workers.usable and not self.closed:
+            self._idle = settings, workers
+        else:
+            workers.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"closed": self.closed, "_idle": None}
+
+
+_INSTEAD = {
+    "num_workers": "it decodes on threads: say threads=, and processes= for dozens of CPUs",
+    "batch_sampler": "it makes batches itself: say batch_size=, and sampler= for the order",
+    "prefetch_factor": "say prefetch=, the number of batches in work ahead",
+    "generator": "say seed=; without it the seed comes from torch's generator",
+    "pin_memory_device": "say device=",
+    "persistent_workers": "its threads and processes stay from epoch to epoch",
+    "worker_init_fn": "it has no workers to initialise",
+    "multiprocessing_context": "its processes are always spawned",
+    "timeout": "a process that dies is an error at once",
+    "in_order": "its batches come in order",
+}
+"""Advice for arguments of torch's DataLoader that a Loader does not have."""
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    """Raise TypeError for arguments that a Loader does not have, with advice."""
+    for name in names:
+        advice = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise TypeError(f"a Loader has no argument {name!r}{advice}")
+
+
+def _require_threads(threads: object) -> None:
+    """Raise TypeError or ValueError where `threads` is neither None nor "auto" nor a number of threads."""
+    if isinstance(threads, str) and threads != "auto":
+        raise TypeError(f'threads is a whole number, or "auto", not {threads!r}')
+    require_count("threads", None if threads == "auto" else threads)
+
+
+def _augments_on_device(augment_on: object, device: object) -> bool:
+    """Tell whether images are augmented on the device; ValueError for another place, or without a device."""
+    if augment_on not in {"threads", "device"}:
+        raise ValueError(f'augment_on is "threads" or "device", not {augment_on!r}')
+    if augment_on == "device" and device is None:
+        raise ValueError('augment_on="device" needs device=, such as device="cuda"')
+    return augment_on == "device"

@@ -1,7 +1,4 @@
-"""Work done ahead of the training loop: on a CUDA stream, or on a thread.
-
-Images as the network wants them: normalised, converted and laid out, on the device that they are on.
-"""
+"""Batches made ready for the network: normalised on their device, copied there, or fetched ahead by a thread."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ from packer.augment._mixup import mixed_images
 __all__ = [
     "BackgroundPrefetcher",
     "CUDAPrefetcher",
+    "DeviceBatch",
     "Normalizer",
-    "Unfinished",
     "images_of",
     "map_tensors",
     "usable_device",
@@ -35,8 +32,8 @@ __all__ = [
 _SHOWN = 8  # tensors that an error describes
 
 
-class Unfinished(NamedTuple):
-    """A batch whose images wait to be augmented, and mixed when they are numbers; its labels are mixed."""
+class DeviceBatch(NamedTuple):
+    """A batch whose images are still to be augmented and mixed on their device; its labels are mixed."""
 
     batch: Any
     mixture: Mixture | None = None
@@ -44,7 +41,7 @@ class Unfinished(NamedTuple):
 
 
 class Normalizer:
-    """Turns uint8 images into what the network wants, on the device that they are on.
+    """Converts uint8 images to the numbers that the network takes, on the device that they are on.
 
     Parameters
     ----------
@@ -55,6 +52,17 @@ class Normalizer:
         Type of the result; by default float32 with `normalize`, and otherwise uint8.
     channels_last : bool
         Whether (N, C, H, W) results are laid out channels last, or contiguous.
+
+    Attributes
+    ----------
+    channels : int
+        How many channels an image has.
+    changes_nothing : bool
+        Whether uint8 images that are channels last stay as they are.
+    makes_fractions : bool
+        Whether uint8 images become floating point numbers.
+    numbers : Numbers, optional
+        The conversion of images of three channels by packer's C; None where C cannot do it.
 
     Notes
     -----
@@ -74,27 +82,18 @@ class Normalizer:
         self.dtype = dtype or (torch.float32 if normalize is not None else None)
         self.channels_last = channels_last
         self._mean = self._std = torch.empty(0)
-        self._channels = 3
+        self.channels = 3
         self.normalizes = normalize is not None
         if normalize is not None:
             self._mean, self._std = _mean_and_std(normalize)
-            self._channels = len(self._mean)
+            self.channels = len(self._mean)
+        self.changes_nothing = self.dtype is None and channels_last
+        self.makes_fractions = self.dtype is not None and self.dtype.is_floating_point
+        self.numbers = self._numbers()
 
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether uint8 images that are channels last stay what they are."""
-        return self.dtype is None and self.channels_last
-
-    @property
-    def makes_fractions(self) -> bool:
-        """Whether uint8 images become floating point numbers."""
-        return self.dtype is not None and self.dtype.is_floating_point
-
-    @property
-    def numbers(self) -> Numbers | None:
-        """What packer's C makes of images of three channels in place of this; None where it cannot."""
+    def _numbers(self) -> Numbers | None:
         name = str(self.dtype).removeprefix("torch.")
-        if _native is None or name not in TYPES or self._channels != 3:
+        if _native is None or name not in TYPES or self.channels != 3:
             return None
         constants = tuple(self._mean.flatten().tolist()), tuple(self._std.flatten().tolist())
         return Numbers(constants if self.normalizes else None, name, not self.channels_last)
@@ -108,7 +107,7 @@ class Normalizer:
             If there is no image, and values were to be changed.
         """
         mixture = mixed = None
-        if isinstance(value, Unfinished):
+        if isinstance(value, DeviceBatch):
             value, mixture, operations = value
             if operations is not None:
                 _augment(value[0], operations)
@@ -127,21 +126,14 @@ class Normalizer:
 
         return map_tensors(value, made)
 
-    def require_channels(self, count: int) -> None:
-        """Raise ValueError where the means are for images of another number of channels than `count`."""
-        if self._channels != count:
-            raise ValueError(
-                f"normalize has {self._channels} means, and the images of the dataset have {count} channels"
-            )
-
     def _is_image(self, tensor: torch.Tensor, dimensions: int) -> bool:
-        return tensor.dtype == torch.uint8 and tensor.dim() == dimensions and tensor.shape[-3] == self._channels
+        return tensor.dtype == torch.uint8 and tensor.dim() == dimensions and tensor.shape[-3] == self.channels
 
     def _no_image(self, tensors: list[torch.Tensor]) -> ValueError:
         found = ", ".join(f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors[:_SHOWN]) or "none"
-        asked = f"normalize (channels: {self._channels})" if self.normalizes else f"dtype={self.dtype}"
+        asked = f"normalize (channels: {self.channels})" if self.normalizes else f"dtype={self.dtype}"
         return ValueError(
-            f"{asked} is for uint8 tensors of shape (N, {self._channels}, H, W) or ({self._channels}, H, W), and the "
+            f"{asked} is for uint8 tensors of shape (N, {self.channels}, H, W) or ({self.channels}, H, W), and the "
             f"batch has no such tensor. Its tensors: {found}. Give uint8 images, as output='tensor' without a "
             "transform does, or leave the conversion to the transform."
         )
@@ -153,7 +145,7 @@ class Normalizer:
                 self._mean, self._std = self._mean.to(tensor.device), self._std.to(tensor.device)
             tensor = tensor.to(torch.float32).mul_(1 / 255).sub_(self._mean).div_(self._std)
         if mixture is not None:
-            whole = tensor.dtype == torch.uint8 and self.dtype is not None and self.dtype.is_floating_point
+            whole = tensor.dtype == torch.uint8 and self.makes_fractions
             tensor = mixed_images(tensor.to(torch.float32) if whole else tensor, mixture)
         if self.dtype is not None:
             tensor = tensor.to(self.dtype)

@@ -1,10 +1,8 @@
-"""Batches that are made in several processes, which share the batches' memory.
+"""Workers of a Loader that are processes, which share the memory of the batches.
 
 Python's lock lets one thread of a process at a time run Python code. With dozens of cores that lock limits a process,
-and several processes go on scaling. Each process runs `Threads` over memory that all of them share. A task says which
-images go where in that memory, and the answer says only that they are there.
-
-What runs in each worker process of `packer._loader.processes`: threads that serve the requests of a connection.
+and several processes go on scaling. Each process runs `Threads`. A request says which images go to which part of the
+shared memory, and the answer says only that they are there.
 """
 
 from __future__ import annotations
@@ -19,139 +17,47 @@ import threading
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._datasets.memory import IMAGES, Layout, SharedMemory, Slot, page_lock
-from packer._datasets.preparation import Transform
-from packer._datasets.protocol import Readable
-from packer._images.geometry import Crops
+from packer._datasets.memory import Layout, SharedMemory, Slot, page_lock
+from packer._datasets.pipeline import Transform
+from packer._datasets.protocol import LoaderDataset
 from packer._images.operations import crops_from
-from packer._loader.threads import (
-    BATCHES_THE_LOOP_MAY_KEEP,
-    BatchTransform,
-    Ending,
-    Memory,
-    Task,
-    Threads,
-    Workers,
-    after,
-    split,
-)
+from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Memory, Postprocess, split
+from packer._loader.threads import BATCHES_THE_LOOP_MAY_KEEP, Choices, Threads, Workers, WorkerSettings
 from packer._storage.system import interrupts_held
 from packer._table import Ints
 from packer.errors import WorkerError
 
 __all__ = ["Processes", "serve"]
 
-
-def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, in_work: int, resizable: bool) -> None:
-    """Serve the requests of a connection until it is closed; each worker process runs this."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides when it ends
-    torch.set_num_threads(1)
-    torch.seed()  # or random transforms would do the same in every process
-    answers: queue.SimpleQueue[tuple[int, Sequence[Task]]] = queue.SimpleQueue()
-    server = _Server(pixels, threads, in_work, resizable)
-    threading.Thread(target=_answer, args=(connection, answers, server), daemon=True).start()
-    while True:
-        try:
-            request, *arguments, number = connection.recv()
-        except (EOFError, OSError):
-            os._exit(0)  # without waiting for threads whose work nobody wants any more
-        try:
-            tasks = getattr(server, request)(*arguments)
-        except Exception as error:
-            failed: Future[Any] = Future()
-            failed.set_exception(error)
-            tasks = [failed]
-        answers.put((number, tasks))
-
-
-class _Server:
-    """The requests that a process serves, as methods."""
-
-    def __init__(self, pixels: npt.NDArray[np.uint8], threads: int, in_work: int, resizable: bool) -> None:
-        self._pixels = pixels
-        self._workers = Threads(threads, in_work, [], alone=True, resizable=resizable)
-
-    @property
-    def drew(self) -> bool:
-        return self._workers.drew
-
-    def begin(self, settings: bytes) -> Sequence[Task]:
-        self._dataset, *transforms = pickle.loads(settings)
-        self._workers.begin(self._dataset, *transforms)  # the threads of an earlier epoch are at rest, and end
-        return []
-
-    def resize(self, threads: int) -> Sequence[Task]:
-        self._workers.resize(threads)
-        return []
-
-    def decode(  # noqa: PLR0917
-        self, place: int, layout: Layout, count: int, some: slice, indices: Ints, crops: bytes
-    ) -> Sequence[Task]:
-        """Decode `some` of the samples of a batch, which lies at a place of the memory."""
-        self._dataset._ahead(indices)  # while threads are at work at what was asked for before
-        shape = (len(indices), layout.views) if layout.views else (len(indices),)
-        share = {name: tensor[some] for name, tensor in self._memory(place, layout, count).items()}
-        return self._workers.fill(share, layout, indices, crops_from(crops, shape))
-
-    def finish(self, place: int, layout: Layout, count: int, some: slice, ending: Ending) -> Sequence[Task]:
-        """Do what is left to do with `some` of the samples of such a batch."""
-        return self._workers.finish_some(self._memory(place, layout, count), layout, ending, some)
-
-    def _memory(self, place: int, layout: Layout, count: int) -> Memory:
-        return layout.tensors(self._pixels[place:][: layout.bytes_for(count)], count)
-
-    def make(self, indices: Ints, epoch: int, seed: int) -> Sequence[Task]:
-        self._dataset._ahead(indices)
-        return self._workers.make(indices, epoch, seed)
-
-
-def _answer(connection: Connection, answers: queue.SimpleQueue[tuple[int, Sequence[Task]]], server: _Server) -> None:
-    """Send the result or the error of each request back, when all of its tasks have ended."""
-    while True:
-        number, tasks = answers.get()
-        for task in tasks:
-            task.exception()  # waits
-        failed = False
-        try:
-            data = pickle.dumps([item for task in tasks for item in task.result() or ()], pickle.HIGHEST_PROTOCOL)
-        except BaseException as error:  # a transform may raise anything
-            failed, data = True, _pickled_error(error)
-        try:
-            connection.send((number, failed, server.drew))
-            connection.send_bytes(data)
-        except OSError:
-            return
-
-
-def _pickled_error(error: BaseException) -> bytes:
-    """Return an error with the text of its traceback, pickled; as a RuntimeError where it cannot be pickled."""
-    text = "".join(traceback.format_exception(error))
-    try:
-        data = pickle.dumps((error, text))
-        pickle.loads(data)
-    except Exception:
-        return pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), text))
-    return data
-
-
-_TASKS_A_PROCESS = 4  # tasks that a process's share of the images in work is cut into: none waits for the slowest image
-_SENT = 2  # tasks that a process has at a time: one to work at, and the next
+_REQUESTS_A_PROCESS = 4  # that a process's share of the images in work is cut into: none waits for the slowest image
+_SENT = 2  # requests that a process has at a time: one to work at, and the next
 _PATIENCE = 5  # seconds that a process gets to end
+
+
+class _Region(NamedTuple):
+    """The part of the shared memory that a batch has: where it begins, in bytes, and how the batch is laid out."""
+
+    begin: int
+    layout: Layout
+    samples: int
+
+    def tensors(self, pixels: npt.NDArray[np.uint8]) -> Memory:
+        return self.layout.tensors(pixels[self.begin :][: self.layout.bytes_for(self.samples)], self.samples)
 
 
 class Processes(Workers):
     """Makes batches in several processes, each with threads of its own.
 
-    The processes are spawned, and get the pickled dataset when an epoch begins. They stay until `close`, or until
+    The processes are spawned, and get the pickled dataset when a pass begins. They stay until `close`, or until
     `owner` is collected, and end by themselves when this process dies. They belong to this process alone: a fork of it
     makes new ones.
 
@@ -159,52 +65,33 @@ class Processes(Workers):
     ----------
     owner : object
         The processes end with it.
-    processes : int
-        Number of processes.
-    threads : int
-        Number of threads of all processes together; each process has one at least.
-    in_work : int
-        Images that are in work at a time, of which tasks are cut.
+    settings : WorkerSettings
+        Each process has one thread at least. Where batches are held until they are copied, the memory is page-locked.
     size : int
         Bytes of the largest batch; 0 where only items are made.
-    count : int
-        Batches that are in work at a time.
-    pinned : bool
-        Whether batches are page-locked.
-    resizable : bool
-        Whether `resize` may come: see `Threads`.
     """
 
-    def __init__(  # noqa: PLR0917
-        self,
-        owner: object,
-        processes: int,
-        threads: int,
-        in_work: int,
-        size: int,
-        count: int,
-        pinned: bool,
-        resizable: bool = False,
-    ) -> None:
+    def __init__(self, owner: object, settings: WorkerSettings, size: int) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._queue: deque[tuple[Future[Any], tuple[Any, ...]]] = deque()
-        self._settings = b""
+        self._pickled = b""  # dataset and transforms, as the processes have them
         self._broken: WorkerError | None = None
-        self._step = max(in_work // (processes * _TASKS_A_PROCESS), 1)
+        self._step = max(settings.images // (settings.processes * _REQUESTS_A_PROCESS), 1)
         self.size = size
-        self._count, self._filling = count, 0
-        memory = SharedMemory(max(size * (count + BATCHES_THE_LOOP_MAY_KEEP), 1))
-        if pinned and size:
+        self._count, self._filling = settings.batches, 0
+        memory = SharedMemory(max(size * (self._count + BATCHES_THE_LOOP_MAY_KEEP), 1))
+        if settings.held and size:
             page_lock(memory.pixels)
         self._address = memory.pixels.ctypes.data
-        slots = count + BATCHES_THE_LOOP_MAY_KEEP if size else 0
+        slots = self._count + BATCHES_THE_LOOP_MAY_KEEP if size else 0
         self._slots = [Slot(memory.pixels[number * size :][:size]) for number in range(slots)]
-        in_a_process = self._step * _SENT
-        self._workers = [_Worker(memory, share, in_a_process, resizable) for share in _shares(threads, processes)]
+        images = self._step * _SENT
+        shares = _shares(settings.threads, settings.processes)
+        self._processes = [_Process(memory, share, images, settings.resizable) for share in shares]
         self._readers = [
-            threading.Thread(target=self._read, args=(worker,), name="packer-answers", daemon=True)
-            for worker in self._workers
+            threading.Thread(target=self._read, args=(process,), name="packer-answers", daemon=True)
+            for process in self._processes
         ]
         for reader in self._readers:
             reader.start()
@@ -220,58 +107,60 @@ class Processes(Workers):
         enough = not self.size or self._free() >= self._count
         return self._broken is None and self._pid == os.getpid() and enough
 
-    def begin(self, dataset: Readable, transform: Transform, batch_transform: BatchTransform = None) -> None:
+    def begin(self, dataset: LoaderDataset, transform: Transform, batch_transform: BatchTransform = None) -> None:
         self._filling = 0
-        settings = _pickled({"dataset": dataset, "transform": transform, "batch_transform": batch_transform})
-        if settings == self._settings:
+        pickled = _pickled({"dataset": dataset, "transform": transform, "batch_transform": batch_transform})
+        if pickled == self._pickled:
             return
-        self._settings = b""
+        self._pickled = b""
         begun: list[Future[Any]] = []
         with self._lock:
             if self._broken is not None:
                 raise self._broken
-            for worker in self._workers:
+            for process in self._processes:
                 begun.append(Future())
-                worker.run(begun[-1], ("begin", settings))
+                process.send(begun[-1], ("begin", pickled))
         for future in begun:
             future.result()
-        self._settings = settings
+        self._pickled = pickled
 
     def resize(self, threads: int) -> None:
         with self._lock:
             if self._broken is None:
-                for worker, share in zip(self._workers, _shares(threads, len(self._workers)), strict=True):
-                    worker.run(Future(), ("resize", share))
+                for process, share in zip(self._processes, _shares(threads, len(self._processes)), strict=True):
+                    process.send(Future(), ("resize", share))
 
-    def allocate(self, count: int, layout: Layout) -> Memory:
+    def _allocate(self, count: int, layout: Layout) -> Memory:
         slot = next((slot for slot in self._slots if slot.free), None)
         if slot is None:
             raise WorkerError(f"all {len(self._slots)} batches of the memory that processes share are in use")
         self._filling += 1
         return slot.tensors(layout, count)
 
-    def fill(
-        self, memory: Memory, layout: Layout, indices: Ints, crops: Crops, ending: Ending | None = None
-    ) -> list[Future[list[Any]]]:
-        place = self._place(memory, layout)
-        tasks = [
-            self._submit("decode", place, layout, len(indices), some, indices[some], crops[some].tobytes())
-            for some in split(len(indices), self._step)
+    def _decode(self, job: BatchJob, layout: Layout, memory: Memory, choices: Choices) -> Sequence[BatchFuture]:
+        count, indices = len(job.indices), job.indices
+        region = _Region(memory[layout.parts[0].name].data_ptr() - self._address, layout, count)
+        futures = [
+            self._request("decode", region, some, indices[some], _as_bytes(choices[some]))
+            for some in split(count, self._step)
         ]
-        return tasks if ending is None else [*tasks, after(tasks, lambda: self._finish(memory, layout, ending))]
+        postprocess = job.postprocess
+        if postprocess is None:
+            return futures
 
-    def _finish(self, memory: Memory, layout: Layout, ending: Ending) -> list[Future[list[Any]]]:
-        begin, count = self._place(memory, layout), len(memory[IMAGES])
-        step = self._step if ending.seed is None else count
-        return [self._submit("finish", begin, layout, count, some, ending) for some in split(count, step)]
+        def begin() -> list[Future[Any]]:
+            some_of_all = postprocess.slices(count, self._step)
+            return [self._request("postprocess", region, some, postprocess) for some in some_of_all]
 
-    def _place(self, memory: Memory, layout: Layout) -> int:
-        return memory[layout.parts[0].name].data_ptr() - self._address
+        return [*futures, _after(futures, begin)]
 
-    def make(self, indices: Ints, epoch: int, seed: int) -> list[Future[list[Any]]]:
-        return [self._submit("make", indices[some], epoch, seed) for some in split(len(indices), self._step)]
+    def _make_items(self, job: BatchJob) -> Sequence[BatchFuture]:
+        return [
+            self._request("make_items", job.indices[some], job.plan.epoch, job.plan.seed)
+            for some in split(len(job.indices), self._step)
+        ]
 
-    def hand_out(self, memory: Memory) -> Memory:
+    def _hand_out(self, memory: Memory) -> Memory:
         """Return the batch itself, or a copy where the batches that are in work at a time need its memory."""
         self._filling -= 1
         if self._free() + self._filling >= self._count:
@@ -279,56 +168,56 @@ class Processes(Workers):
         return {name: tensor.clone() for name, tensor in memory.items()}
 
     def forget(self) -> None:
-        """Let go of the processes, in a fork: they and what they are asked belong to the process that started them."""
-        for worker in self._workers:
-            worker.forget()
+        """Let go of the processes, in a fork: they and their requests belong to the process that started them."""
+        for process in self._processes:
+            process.forget()
 
     def _free(self) -> int:
         return sum(slot.free for slot in self._slots)
 
-    def _submit(self, *task: Any) -> Future[Any]:
+    def _request(self, *request: Any) -> Future[Any]:
         future: Future[Any] = Future()
         with self._lock:
             if self._broken is not None:
                 future.set_exception(self._broken)
             else:
-                self._queue.append((future, task))
+                self._queue.append((future, request))
                 self._dispatch()
         return future
 
     def _dispatch(self) -> None:
-        """Send tasks to the processes with the least to do. The caller holds the lock."""
+        """Send requests to the processes with the least to do. The caller holds the lock."""
         while self._queue:
-            worker = min(self._workers, key=lambda worker: len(worker.running))
-            if len(worker.running) >= _SENT:
+            process = min(self._processes, key=lambda process: len(process.running))
+            if len(process.running) >= _SENT:
                 return
-            future, task = self._queue.popleft()
+            future, request = self._queue.popleft()
             if future.set_running_or_notify_cancel():
-                worker.run(future, task)
+                process.send(future, request)
 
-    def _read(self, worker: _Worker) -> None:
+    def _read(self, process: _Process) -> None:
         """Take a process's answers until it ends."""
         try:
             while True:
-                number, failed, drew = worker.connection.recv()
-                data = worker.connection.recv_bytes()
+                number, failed, drew = process.connection.recv()
+                data = process.connection.recv_bytes()
                 with self._lock:
                     self.drew = self.drew or drew
-                    future = worker.running.pop(number)
+                    future = process.running.pop(number)
                     if self._broken is None:
                         self._dispatch()
-                _settle(future, failed, data)
+                _resolve(future, failed, data)
         except (EOFError, OSError):
-            self._fail(worker)
+            self._fail(process)
 
-    def _fail(self, worker: _Worker) -> None:
-        """Fail all tasks, because a process ended."""
-        error = WorkerError(worker.last_words())
+    def _fail(self, process: _Process) -> None:
+        """Fail all requests, because a process ended."""
+        error = WorkerError(process.cause_of_end())
         with self._lock:
             self._broken = self._broken or error
-            lost = [*worker.running.values()]
+            lost = [*process.running.values()]
             lost += [future for future, _ in self._queue if future.set_running_or_notify_cancel()]
-            worker.running.clear()
+            process.running.clear()
             self._queue.clear()
         for future in lost:
             future.set_exception(self._broken)
@@ -336,17 +225,17 @@ class Processes(Workers):
     def _close(self) -> None:
         if self._pid != os.getpid():  # in a fork, which has none of these threads and processes
             return
-        for worker in self._workers:
-            worker.process.terminate()
-        for worker, reader in zip(self._workers, self._readers, strict=True):
+        for process in self._processes:
+            process.process.terminate()
+        for process, reader in zip(self._processes, self._readers, strict=True):
             if reader is not threading.current_thread():  # the garbage collector runs anywhere
                 reader.join(_PATIENCE)
-            if worker.process.is_alive():
-                worker.process.kill()
+            if process.process.is_alive():
+                process.process.kill()
 
 
 def _pickled(settings: Mapping[str, Any]) -> bytes:
-    """Return the values of settings, pickled; TypeError that names what cannot be."""
+    """Return the values of settings, pickled; TypeError that names the one that cannot be."""
     cannot = pickle.PicklingError, AttributeError, TypeError
     try:
         return pickle.dumps(tuple(settings.values()))
@@ -362,19 +251,24 @@ def _pickled(settings: Mapping[str, Any]) -> bytes:
         raise
 
 
+def _as_bytes(choices: Choices) -> Choices | bytes:
+    """Return crops as bytes, whose dtype takes longer to pickle than they do; other choices as they are."""
+    return choices.tobytes() if choices.dtype.names else choices
+
+
 def _shares(threads: int, processes: int) -> list[int]:
     """Return how many threads each process has; one at least."""
     return [max(threads // processes + (number < threads % processes), 1) for number in range(processes)]
 
 
-class _Worker:
-    """A process, and the tasks that it was sent and has not answered yet."""
+class _Process:
+    """A worker process, and the futures of the requests that it has not answered yet, by their numbers."""
 
-    def __init__(self, memory: SharedMemory, threads: int, in_work: int, resizable: bool) -> None:
+    def __init__(self, memory: SharedMemory, threads: int, images: int, resizable: bool) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
-            target=serve, args=(theirs, memory, threads, in_work, resizable), name="packer-worker", daemon=True
+            target=serve, args=(theirs, memory, threads, images, resizable), name="packer-worker", daemon=True
         )
         with interrupts_held(), _without_rendezvous():
             self.process.start()
@@ -382,19 +276,19 @@ class _Worker:
         self.running: dict[int, Future[Any]] = {}
         self._count = 0
 
-    def run(self, future: Future[Any], task: tuple[Any, ...]) -> None:
-        """Send a task, whose answer `future` gets."""
+    def send(self, future: Future[Any], request: tuple[Any, ...]) -> None:
+        """Send a request, whose answer `future` gets."""
         self._count += 1
         self.running[self._count] = future
         with contextlib.suppress(OSError):  # the process died, and the thread that reads its answers finds that out
-            self.connection.send((*task, self._count))
+            self.connection.send((*request, self._count))
 
     def forget(self) -> None:
         """Let go of the process, in a fork: as a child of ours, `multiprocessing` would kill it when the fork ends."""
         self.connection.close()
         getattr(multiprocessing.process, "_children", set()).discard(self.process)
 
-    def last_words(self) -> str:
+    def cause_of_end(self) -> str:
         """Wait for the process to end, and return why it did."""
         self.process.join(_PATIENCE)
         self.connection.close()
@@ -415,17 +309,17 @@ def _without_rendezvous() -> Iterator[None]:
     """Hide from a process where the ranks meet.
 
     Where the program's script does its work without ``if __name__ == "__main__":``, the process would join the ranks,
-    and wait for ever. So it ends with an error, and `last_words` says what to do.
+    and wait for ever. So it ends with an error, and `cause_of_end` says what to do.
     """
-    met = os.environ.pop("MASTER_ADDR", None)
+    address = os.environ.pop("MASTER_ADDR", None)
     try:
         yield
     finally:
-        if met is not None:
-            os.environ["MASTER_ADDR"] = met
+        if address is not None:
+            os.environ["MASTER_ADDR"] = address
 
 
-def _settle(future: Future[Any], failed: bool, data: bytes) -> None:
+def _resolve(future: Future[Any], failed: bool, data: bytes) -> None:
     """Resolve a future with a process's answer."""
     try:
         answer = pickle.loads(data)
@@ -434,17 +328,159 @@ def _settle(future: Future[Any], failed: bool, data: bytes) -> None:
         return
     if failed:
         error, text = answer
-        error.__cause__ = _Elsewhere(text)
+        error.__cause__ = _RemoteTraceback(text)
         future.set_exception(error)
     else:
         future.set_result(answer)
 
 
-class _Elsewhere(Exception):  # noqa: N818
+class _RemoteTraceback(Exception):  # noqa: N818
     """The cause of an error that was raised in another process: shows the traceback from there."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
+
+
+def _after(futures: Sequence[Future[Any]], begin: Callable[[], Sequence[Future[Any]]]) -> Future[list[Any]]:
+    """Return a future that is done when the futures are done that `begin` returns, which is called after all others.
+
+    It has no results of its own. Where a future fails or is cancelled, `begin` is not called.
+    """
+    whole: Future[list[Any]] = Future()
+    left = [begin]  # `begin` holds the memory of a batch, and is let go of: futures hold their callbacks
+
+    def start(failed: BaseException | None, cancelled: bool) -> None:
+        begin = left.pop()
+        if not whole.set_running_or_notify_cancel():
+            return
+        try:
+            begun = [] if failed is not None or cancelled else begin()
+        except BaseException as error:
+            failed, begun = error, []
+        _when_all(begun, lambda error, _: end(failed or error))
+
+    def end(error: BaseException | None) -> None:
+        if error is None:
+            whole.set_result([])
+        else:
+            whole.set_exception(error)
+
+    _when_all(futures, start)
+    return whole
+
+
+def _when_all(futures: Sequence[Future[Any]], call: Callable[[BaseException | None, bool], None]) -> None:
+    """Call, when all futures are done, with the first error of one, if any, and whether one was cancelled."""
+    if not futures:
+        call(None, False)
+        return
+    lock, left, cancelled, failed = threading.Lock(), len(futures), False, None
+
+    def done(future: Future[Any]) -> None:
+        nonlocal left, cancelled, failed
+        with lock:
+            left -= 1
+            if future.cancelled():
+                cancelled = True
+            else:
+                failed = failed or future.exception()
+            if left:
+                return
+        call(failed, cancelled)
+
+    for future in futures:
+        future.add_done_callback(done)
+
+
+def serve(connection: Connection, pixels: npt.NDArray[np.uint8], threads: int, images: int, resizable: bool) -> None:
+    """Serve the requests of a connection until it is closed; each worker process runs this."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides when it ends
+    torch.set_num_threads(1)
+    torch.seed()  # or random transforms would do the same in every process
+    answers: queue.SimpleQueue[tuple[int, Sequence[BatchFuture]]] = queue.SimpleQueue()
+    server = _Server(pixels, threads, images, resizable)
+    threading.Thread(target=_answer, args=(connection, answers, server), daemon=True).start()
+    while True:
+        try:
+            request, *arguments, number = connection.recv()
+        except (EOFError, OSError):
+            os._exit(0)  # without waiting for threads whose work nobody needs any more
+        try:
+            futures = getattr(server, request)(*arguments)
+        except Exception as error:
+            failed: Future[Any] = Future()
+            failed.set_exception(error)
+            futures = [failed]
+        answers.put((number, futures))
+
+
+class _Server:
+    """The requests that a process serves, as methods."""
+
+    def __init__(self, pixels: npt.NDArray[np.uint8], threads: int, images: int, resizable: bool) -> None:
+        self._pixels = pixels
+        self._workers = Threads(threads, images, [], alone=True, resizable=resizable)
+
+    @property
+    def drew(self) -> bool:
+        return self._workers.drew
+
+    def begin(self, pickled: bytes) -> Sequence[BatchFuture]:
+        self._dataset, *transforms = pickle.loads(pickled)
+        self._workers.begin(self._dataset, *transforms)  # the threads of an earlier pass are at rest, and end
+        return []
+
+    def resize(self, threads: int) -> Sequence[BatchFuture]:
+        self._workers.resize(threads)
+        return []
+
+    def decode(self, region: _Region, some: slice, indices: Ints, choices: Choices | bytes) -> Sequence[BatchFuture]:
+        """Decode `some` of the samples of a batch."""
+        self._dataset.ahead(indices)  # while threads are at work at earlier requests
+        layout = region.layout
+        if isinstance(choices, bytes):
+            choices = crops_from(choices, (len(indices), layout.views) if layout.views else (len(indices),))
+        part = {name: tensor[some] for name, tensor in region.tensors(self._pixels).items()}
+        return self._workers.decode(indices, choices, part, layout)
+
+    def postprocess(self, region: _Region, some: slice, postprocess: Postprocess) -> Sequence[BatchFuture]:
+        """Postprocess `some` of the samples of a batch."""
+        return self._workers.postprocess(postprocess, region.tensors(self._pixels), region.layout, some)
+
+    def make_items(self, indices: Ints, epoch: int, seed: int) -> Sequence[BatchFuture]:
+        self._dataset.ahead(indices)
+        return self._workers.make_items(indices, epoch, seed)
+
+
+def _answer(
+    connection: Connection, answers: queue.SimpleQueue[tuple[int, Sequence[BatchFuture]]], server: _Server
+) -> None:
+    """Send the result or the error of each request back, when all of its work has ended."""
+    while True:
+        number, futures = answers.get()
+        for future in futures:
+            future.exception()  # waits
+        failed = False
+        try:
+            data = pickle.dumps([item for future in futures for item in future.result() or ()], pickle.HIGHEST_PROTOCOL)
+        except BaseException as error:  # a transform may raise anything
+            failed, data = True, _pickled_error(error)
+        try:
+            connection.send((number, failed, server.drew))
+            connection.send_bytes(data)
+        except OSError:
+            return
+
+
+def _pickled_error(error: BaseException) -> bytes:
+    """Return an error with the text of its traceback, pickled; as a RuntimeError where it cannot be pickled."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        data = pickle.dumps((error, text))
+        pickle.loads(data)
+    except Exception:
+        return pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), text))
+    return data
 
 
 _STARTED: weakref.WeakSet[Processes] = weakref.WeakSet()  # to be forgotten by forks

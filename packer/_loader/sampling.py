@@ -1,7 +1,4 @@
-"""The course of a Loader through its samples: the order, the seeds, the epoch, and the states that all go on from.
-
-Orders of others: any iterable of indices, as a Loader needs it.
-"""
+"""Sampling of a Loader: the order of the samples, the seed of their crops, and states to resume from."""
 
 from __future__ import annotations
 
@@ -9,20 +6,19 @@ import itertools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import RandomSampler, Sampler
 
-from packer._datasets.concat import ConcatImageDataset
-from packer._datasets.protocol import Readable
+from packer._datasets.concat import ConcatBatches
+from packer._datasets.protocol import LoaderDataset
 from packer._datasets.sample_view import places_in
 from packer._table import Ints
 from packer.errors import warn
 from packer.samplers import BlockShuffleSampler, OrderSampler, SequentialSampler, ShuffleSampler
-from packer.samplers._base import (
+from packer.samplers._orders import (
     agreed,
     gathered,
     number_in,
@@ -34,11 +30,236 @@ from packer.samplers._base import (
 from packer.samplers._random import earlier, seed_of
 from packer.samplers._weighted import MixSampler
 
-__all__ = ["Course", "ForeignOrder", "Progress", "Turns", "in_turns", "order_of", "say_what_is_slow"]
+__all__ = ["IterableOrder", "SamplingState", "Turns", "in_turns", "order_of", "warn_of_random_order"]
+
+_VERSION = 2  # of the states
+_warned = set[str]()
 
 
-class ForeignOrder:
-    """What a Loader needs of an order, over any iterable of indices; it cannot be resumed.
+class SamplingState:
+    """The order of the samples of a Loader, and the seed of their crops, from which a state is taken.
+
+    Each random decision has one owner: the sampler's seed decides the order, and the dataset's seed the crops; one
+    without a seed gets the Loader's. The sampler's epoch decides both.
+
+    Parameters
+    ----------
+    images : LoaderDataset
+    sampler : OrderSampler or iterable of int, optional
+        As for `Loader`.
+    shuffle : bool
+    seed : int, optional
+        As for `Loader`.
+
+    Attributes
+    ----------
+    images : LoaderDataset
+    order : OrderSampler or IterableOrder
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the sampler is none, or contradicts the other arguments.
+    """
+
+    def __init__(self, images: LoaderDataset, sampler: Any, *, shuffle: bool, seed: int | None) -> None:
+        self._images = images
+        self._seed = int(torch.empty((), dtype=torch.int64).random_()) if seed is None else seed_of(seed)
+        self._is_agreed = seed is not None  # among all ranks that there may be
+        self._agreed_among = 1
+        self._restored: int | None = None  # the seed of the crops of a state
+        if sampler is not None and shuffle:
+            raise ValueError("shuffle goes without a sampler: the sampler decides the order")
+        if sampler is not None and seed is not None:
+            raise ValueError("seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's")
+        if sampler is not None:
+            self.sampler = sampler
+        else:
+            self.sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(images), seed=self._seed)
+            self._chose_order = True
+
+    @property
+    def sampler(self) -> Any:
+        """The user's sampler, which decides the order."""
+        return self.order.indices if isinstance(self.order, IterableOrder) else self.order
+
+    @sampler.setter
+    def sampler(self, sampler: Any) -> None:
+        order = order_of(sampler)
+        _require_samples(order, self.images)
+        self.order, self._chose_order = order, False
+
+    @property
+    def images(self) -> LoaderDataset:
+        """The dataset that is read."""
+        return self._images
+
+    @images.setter
+    def images(self, images: LoaderDataset) -> None:
+        _require_samples(self.order, images)
+        self._images = images
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the pass that has begun resumes from a state, so that it has not all of its epoch."""
+        return isinstance(self.order, OrderSampler) and self.order.start > 0
+
+    @property
+    def block(self) -> int:
+        """How many neighbours are all read soon when one of them is read."""
+        return self.order.block if isinstance(self.order, BlockShuffleSampler) else 1
+
+    def chunks(self, size: int) -> Iterator[Ints]:
+        """Begin a pass, and return an iterator over its indices with their turns, as arrays of up to `size`."""
+        warn_of_random_order(self.images, self.sampler)
+        if isinstance(self.order, IterableOrder):
+            return in_turns(self.order.chunks(size), len(self.images))
+        return _with_turns(self.order._begin()._remaining(size), len(self.images))
+
+    @property
+    def crop_seed(self) -> int:
+        """The seed of the crops: that of a state, or the dataset's, or else the Loader's."""
+        if self._restored is not None:
+            return self._restored
+        seed = self.images.traits().seed
+        return self._seed if seed is None else seed
+
+    def agree_on_seed(self, seeds_transforms: bool = False) -> None:
+        """Let all ranks have the seed that rank 0 drew, if anything depends on it. All ranks call this."""
+        shuffles = self._chose_order and isinstance(self.order, ShuffleSampler)
+        world = rank_and_world()[1]
+        if self._is_agreed or world == self._agreed_among:
+            return
+        self._agreed_among = world
+        traits = self.images.traits()
+        if not (shuffles or ((traits.random or seeds_transforms) and traits.seed is None)):
+            return
+        self._seed = agreed(self._seed)
+        if shuffles:
+            self.sampler.seed = self._seed
+
+    def state(self, done: int, batch_size: int) -> dict[str, Any]:
+        """Return the state after `done` samples of this rank; TypeError where the order has none."""
+        return {
+            "version": _VERSION,
+            "sampler": self.order.state_dict(done),
+            "crop_seed": self.crop_seed,
+            "pack": self.images.identity(),
+            "images": dict(self.images.traits().settings),
+            "batch_size": batch_size,
+        }
+
+    def state_of_next_epoch(self, batch_size: int) -> dict[str, Any]:
+        """Return the state at the beginning of the epoch after this one."""
+        state = self.state(0, batch_size)
+        return {**state, "sampler": {**state["sampler"], "epoch": self.order.epoch + 1, "start": 0}}
+
+    def load(self, state: Mapping[str, Any], batch_size: int | None) -> None:
+        """Let the next pass resume from a state; errors as for `Loader.load_state_dict`.
+
+        Parameters
+        ----------
+        batch_size : int, optional
+            The state must have this one; without it, any.
+        """
+        if isinstance(self.order, IterableOrder):
+            raise TypeError(f"only packer's samplers go on at any sample, not {self.sampler!r}")
+        if not isinstance(state, Mapping):
+            raise TypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
+        if "version" not in state:
+            order_seed = None if self._chose_order else self.order.seed
+            traits = self.images.traits()
+            require_same_seeds(state, order_seed, traits.seed if traits.random else None)
+            self.order.load_state_dict(state)
+            self._take(number_in(state, "seed"))
+            return
+        require_version(state, _VERSION)
+        crop_seed = number_in(state, "crop_seed")
+        require_same(state, "pack", self.images.identity(), f"Here is {self.images!r}: open the samples of that run.")
+        if batch_size is not None:
+            require_same(state, "batch_size", batch_size, "Make the Loader with that one, or load with strict=False.")
+        self.order.load_state_dict(state.get("sampler", {}))
+        self._take(crop_seed)
+        now = dict(self.images.traits().settings)
+        then = state.get("images", now)
+        if then != now:
+            warn(f"the state is of a run that made other images of the samples: {then!r}, and here it is {now!r}")
+
+    def _take(self, crop_seed: int) -> None:
+        """Let the crops have the seed of a state, which all ranks load. The dataset's seed stays."""
+        self._is_agreed = True
+        self._restored = crop_seed
+
+
+def _require_samples(order: OrderSampler | IterableOrder, images: LoaderDataset) -> None:
+    """Raise ValueError where an order is of other samples than there are."""
+    if isinstance(order, OrderSampler):
+        order.require_samples(len(images))
+    if isinstance(order, MixSampler) and isinstance(images, ConcatBatches):
+        order.require_datasets(images.dataset.datasets, whole=images.dataset._chosen is None)
+
+
+def warn_of_random_order(images: LoaderDataset, sampler: object) -> None:
+    """Warn once in this process that a random order over a pack at a URL fetches its samples one by one."""
+    if images.fetching(1) is None or not isinstance(sampler, ShuffleSampler | RandomSampler) or _warned:
+        return
+    _warned.add("random order")
+    warn(
+        f"a random order over a pack at a URL fetches each of its {len(images):,} samples by a request of "
+        "its own until the cache has them. sampler=packer.BlockShuffleSampler(len(dataset)) shuffles blocks of "
+        "neighbours, of which one request fetches several",
+        RuntimeWarning,
+    )
+
+
+def _with_turns(draws: Iterable[tuple[Ints, Ints | None]], length: int) -> Iterator[Ints]:
+    """Yield indices with their turns, as `in_turns`, of the draws of packer's samplers."""
+    for samples, turns in draws:
+        yield samples if turns is None else samples + turns * length
+
+
+def in_turns(chunks: Iterable[Ints], length: int) -> Iterator[Ints]:
+    """Yield the indices of an epoch with their turns, as `Turns.of` gives them."""
+    turns = Turns(length)
+    return (turns.of(indices) for indices in chunks)
+
+
+class Turns:
+    """Counts how often each of `length` samples has come in an epoch.
+
+    A sampler may give a sample several times, as one with weights does. The turn gives the sample another crop each
+    time.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length, self._times = length, np.zeros(length, np.int64)
+
+    def of(self, indices: Sequence[int] | Ints) -> Ints:
+        """Return the next indices, plus `length` for each time that a sample came before.
+
+        Raises
+        ------
+        IndexError
+            If there is no such sample.
+        """
+        places = places_in(indices, self._length)
+        turns = earlier(places) + self._times[places]
+        np.add.at(self._times, places, 1)
+        return places + turns * self._length
+
+
+def order_of(sampler: Any) -> OrderSampler | IterableOrder:
+    """Return one of packer's samplers as it is, and any other iterable of indices as a IterableOrder."""
+    # A subclass with an `__iter__` of its own has no places to resume at.
+    if isinstance(sampler, OrderSampler) and type(sampler).__iter__ is OrderSampler.__iter__:
+        return sampler
+    return IterableOrder(sampler)
+
+
+class IterableOrder:
+    """The order of any iterable of indices, with the methods of packer's samplers that a Loader needs.
+
+    It cannot be resumed.
 
     Where `torch.distributed` is initialised, each rank gets its share: rank r of w takes the places r, r + w, … of rank
     0's indices, and the first indices come again at the end where their number is no multiple of w. Samplers that
@@ -110,7 +331,7 @@ class ForeignOrder:
 
     @property
     def _ranks(self) -> int:
-        """Among how many ranks the indices are to be divided here."""
+        """The number of ranks among which the indices are divided here."""
         divides_itself = isinstance(self.indices, OrderSampler) or hasattr(self.indices, "num_replicas")
         return 1 if divides_itself else rank_and_world()[1]
 
@@ -129,7 +350,7 @@ class ForeignOrder:
         return padded[rank::world].tolist()  # type: ignore[no-any-return]
 
     def state_dict(self, done: int = 0) -> dict[str, Any]:
-        """Raise TypeError: nobody but the iterable knows where it stands."""
+        """Raise TypeError: only the iterable knows where it stands."""
         raise TypeError(
             f"an epoch in the order of sampler={type(self.indices).__name__} cannot be resumed, so it has no state; "
             "only packer's samplers go on at any sample, such as packer.ShuffleSampler, packer.BlockShuffleSampler and "
@@ -139,44 +360,6 @@ class ForeignOrder:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raise TypeError, as `state_dict` does."""
         self.state_dict()
-
-
-def order_of(sampler: Any) -> OrderSampler | ForeignOrder:
-    """Return one of packer's samplers as it is, and any other iterable of indices as a ForeignOrder."""
-    # A subclass that says by its own `__iter__` what comes has no places to resume at.
-    if isinstance(sampler, OrderSampler) and type(sampler).__iter__ is OrderSampler.__iter__:
-        return sampler
-    return ForeignOrder(sampler)
-
-
-class Turns:
-    """Counts how often each of `length` samples has come in an epoch.
-
-    A sampler may give a sample several times, as one with weights does. The turn gives the sample another crop each
-    time.
-    """
-
-    def __init__(self, length: int) -> None:
-        self._length, self._times = length, np.zeros(length, np.int64)
-
-    def of(self, indices: Sequence[int] | Ints) -> Ints:
-        """Return the next indices, plus `length` for each time that a sample came before.
-
-        Raises
-        ------
-        IndexError
-            If there is no such sample.
-        """
-        places = places_in(indices, self._length)
-        turns = earlier(places) + self._times[places]
-        np.add.at(self._times, places, 1)
-        return places + turns * self._length
-
-
-def in_turns(chunks: Iterable[Ints], length: int) -> Iterator[Ints]:
-    """Yield the indices of an epoch with their turns, as `Turns.of` gives them."""
-    turns = Turns(length)
-    return (turns.of(indices) for indices in chunks)
 
 
 def _index(index: Any) -> int:
@@ -189,194 +372,3 @@ def _cut(indices: Iterable[int], size: int) -> Iterator[Ints]:
     remaining = iter(indices)
     while len(chunk := np.fromiter(itertools.islice(remaining, size), np.int64)):
         yield chunk
-
-
-_VERSION = 2  # of the states
-_said = set[str]()
-
-
-@dataclass
-class Progress:
-    """How far a pass has come: how many samples of this rank were handed out, counted in whole batches."""
-
-    handed_out: int = 0
-
-
-class Course:
-    """In which order samples come, and with which seed their crops are chosen.
-
-    Parameters
-    ----------
-    images : Readable
-    sampler : OrderSampler or iterable of int, optional
-        As for `Loader`.
-    shuffle : bool
-    seed : int, optional
-        As for `Loader`.
-
-    Attributes
-    ----------
-    images : Readable
-    order : OrderSampler or ForeignOrder
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the sampler is none, or contradicts the other arguments.
-    """
-
-    def __init__(self, images: Readable, sampler: Any, *, shuffle: bool, seed: int | None) -> None:
-        self._images = images
-        self._seed = int(torch.empty((), dtype=torch.int64).random_()) if seed is None else seed_of(seed)
-        self._is_agreed = seed is not None  # among all ranks that there may be
-        self._agreed_among = 1
-        self._restored: int | None = None  # the seed of the crops that a state said
-        if sampler is not None and shuffle:
-            raise ValueError("shuffle goes without a sampler: the sampler decides the order")
-        if sampler is not None and seed is not None:
-            raise ValueError("seed goes without a sampler: the order's seed is the sampler's, the crops' the dataset's")
-        if sampler is not None:
-            self.sampler = sampler
-        else:
-            self.sampler = (ShuffleSampler if shuffle else SequentialSampler)(len(images), seed=self._seed)
-            self._chose_order = True
-
-    @property
-    def sampler(self) -> Any:
-        """The sampler that decides the order, as it was given."""
-        return self.order.indices if isinstance(self.order, ForeignOrder) else self.order
-
-    @sampler.setter
-    def sampler(self, sampler: Any) -> None:
-        order = order_of(sampler)
-        _require_fitting(order, self.images)
-        self.order, self._chose_order = order, False
-
-    @property
-    def images(self) -> Readable:
-        """What is read."""
-        return self._images
-
-    @images.setter
-    def images(self, images: Readable) -> None:
-        _require_fitting(self.order, images)
-        self._images = images
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether the pass that has begun goes on at a state, so that it has not all of its epoch."""
-        return isinstance(self.order, OrderSampler) and self.order.start > 0
-
-    @property
-    def block(self) -> int:
-        """How many neighbours are all wanted soon when one of them is."""
-        return self.order.block if isinstance(self.order, BlockShuffleSampler) else 1
-
-    def chunks(self, size: int) -> Iterator[Ints]:
-        """Begin a pass, and return an iterator over its indices with their turns, as arrays of up to `size`."""
-        say_what_is_slow(self.images, self.sampler)
-        if isinstance(self.order, ForeignOrder):
-            return in_turns(self.order.chunks(size), len(self.images))
-        return _with_turns(self.order.chunks_with_turns(size), len(self.images))
-
-    @property
-    def crop_seed(self) -> int:
-        """The seed of the crops: that of a state, or the dataset's, or else that of the course."""
-        own = self._seed if self.images.seed is None else self.images.seed
-        return own if self._restored is None else self._restored
-
-    def agree(self, seeds_transforms: bool = False) -> None:
-        """Let all ranks have the seed that rank 0 drew, if anything depends on it. All ranks call this."""
-        shuffles = self._chose_order and isinstance(self.order, ShuffleSampler)
-        world = rank_and_world()[1]
-        if self._is_agreed or world == self._agreed_among:
-            return
-        self._agreed_among = world
-        if not (shuffles or ((self.images.randoms or seeds_transforms) and self.images.seed is None)):
-            return
-        self._seed = agreed(self._seed)
-        if shuffles:
-            self.sampler.seed = self._seed
-
-    def state(self, done: int, batch_size: int) -> dict[str, Any]:
-        """Return the state after `done` samples of this rank; TypeError where the order has none."""
-        return {
-            "version": _VERSION,
-            "sampler": self.order.state_dict(done),
-            "crop_seed": self.crop_seed,
-            "pack": self.images._identity(),
-            "images": self._images_made,
-            "batch_size": batch_size,
-        }
-
-    @property
-    def _images_made(self) -> dict[str, str]:
-        """What packer makes of each image, as text."""
-        made = {name: getattr(self.images, name) for name in ("crop", "augment", "views")}
-        return {name: " ".join(repr(value).split()) for name, value in made.items() if value is not None}
-
-    def state_of_next_epoch(self, batch_size: int) -> dict[str, Any]:
-        """Return the state at the beginning of the epoch after this one."""
-        state = self.state(0, batch_size)
-        return {**state, "sampler": {**state["sampler"], "epoch": self.order.epoch + 1, "start": 0}}
-
-    def load(self, state: Mapping[str, Any], batch_size: int | None) -> None:
-        """Let the next pass go on at a state; errors as for `Loader.load_state_dict`.
-
-        Parameters
-        ----------
-        batch_size : int, optional
-            What the state's must be; any without it.
-        """
-        if isinstance(self.order, ForeignOrder):
-            raise TypeError(f"only packer's samplers go on at any sample, not {self.sampler!r}")
-        if not isinstance(state, Mapping):
-            raise TypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
-        if "version" not in state:
-            order_seed = None if self._chose_order else self.order.seed
-            require_same_seeds(state, order_seed, self.images.seed if self.images.randoms else None)
-            self.order.load_state_dict(state)
-            self._take(number_in(state, "seed"))
-            return
-        require_version(state, _VERSION)
-        crop_seed = number_in(state, "crop_seed")
-        require_same(state, "pack", self.images._identity(), f"Here is {self.images!r}: open the samples of that run.")
-        if batch_size is not None:
-            require_same(state, "batch_size", batch_size, "Make the Loader with that one, or load with strict=False.")
-        self.order.load_state_dict(state.get("sampler", {}))
-        self._take(crop_seed)
-        then, now = state.get("images", self._images_made), self._images_made
-        if then != now:
-            warn(f"the state is of a run that made other images of the samples: {then!r}, and here it is {now!r}")
-
-    def _take(self, crop_seed: int) -> None:
-        """Let the crops have the seed of a state, which all ranks load. The dataset's seed stays."""
-        self._is_agreed = True
-        self._restored = crop_seed
-
-
-def say_what_is_slow(images: Readable, sampler: object) -> None:
-    """Say once in this process that a random order over a pack at a URL fetches its samples one by one."""
-    if not images._remote or not isinstance(sampler, ShuffleSampler | RandomSampler) or _said:
-        return
-    _said.add("random order")
-    warn(
-        f"a random order over a pack at a URL fetches each of its {len(images):,} samples by a request of "
-        "its own until the cache has them. sampler=packer.BlockShuffleSampler(len(dataset)) shuffles blocks of "
-        "neighbours, of which one request fetches several",
-        RuntimeWarning,
-    )
-
-
-def _require_fitting(order: OrderSampler | ForeignOrder, images: Readable) -> None:
-    """Raise ValueError where an order is of other samples than there are."""
-    if isinstance(order, OrderSampler):
-        order.require_samples(len(images))
-    if isinstance(order, MixSampler) and isinstance(images, ConcatImageDataset):
-        order.require_datasets(images.datasets, whole=images._chosen is None)
-
-
-def _with_turns(draws: Iterable[tuple[Ints, Ints | None]], length: int) -> Iterator[Ints]:
-    """Yield indices, plus a multiple of `length` that says which turn of a sample this is; as `in_turns`."""
-    for samples, turns in draws:
-        yield samples if turns is None else samples + turns * length

@@ -13,17 +13,16 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from packer._conversion.api import convert
 from packer._conversion.convert import BESIDE_A_SAMPLE, note_on_overhead, require_format, require_parts
-from packer._conversion.request import ConversionRequest, files_said, option, speaking_of_arguments
+from packer._conversion.options import options_of, values_of
+from packer._conversion.request import ConversionRequest, texts_of
 from packer._conversion.workspace import check_place
 from packer._images.probe import is_beyond_8_bit
 from packer._measuring.harness import TimeLimit, scratch_directory
@@ -35,7 +34,7 @@ from packer._storage.remote.urls import local_path
 from packer._storage.safe_open import open_regular
 from packer._storage.system import require_count, require_seconds
 from packer._table import Ints
-from packer.errors import DestinationError, OptionError, PackerError, SourceError, printable
+from packer.errors import DestinationError, OptionError, PackerError, SourceError, flag, printable
 
 __all__ = [
     "Alternative",
@@ -148,12 +147,6 @@ _KINDS = (
 """The other options that are tried: a codec, whether tiled, whether resized; the most usual first."""
 
 
-_SIGNS = {"fields": "=", "columns": ":", "keys": "="}
-"""The separator of name and value in options that are given by names."""
-
-_PLACES = ("src", "dst")
-
-
 def command_of(request: ConversionRequest, *more: str) -> str:
     """Return the line of a shell that converts as `request` asks, with some words more."""
     words = ["packer", "convert", str(request.src), str(request.dst), *_options(request), *more]
@@ -161,27 +154,18 @@ def command_of(request: ConversionRequest, *more: str) -> str:
 
 
 def _options(request: ConversionRequest) -> Iterator[str]:
-    for field in fields(request):
-        value, default = getattr(request, field.name), field.default
-        if field.name in _PLACES or default is MISSING or value == default or value is None:
+    defaults = {one.name: one.default for one in fields(request)}
+    for name, declared in options_of(ConversionRequest):
+        value, word = getattr(request, name), flag(name)
+        if value is None or value == defaults[name]:
             continue
-        if field.name == "tiles" and value is False:
-            yield "--no-tiles"
-        elif value is True:
-            yield option(field.name)
-        elif field.name == "extensions" and not isinstance(value, str):
-            yield from (option(field.name), ",".join(value))
+        if isinstance(value, bool):
+            yield word if value else f"--no-{word[2:]}"
+        elif declared.repeated:
+            texts = texts_of(name, value) if declared.kind == "text" else map(str, value)
+            yield from (one for text in texts for one in (word, text))
         else:
-            yield from (word for one in _texts(field.name, value) for word in (option(field.name), one))
-
-
-def _texts(name: str, value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        yield from (f"{key}{_SIGNS[name]}{one}" for key, one in value.items())
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        yield from map(str, value)
-    else:
-        yield str(value)
+            yield from (word, ",".join(value) if isinstance(value, list | tuple) else str(value))
 
 
 def share_in_memory(paths: Iterable[str]) -> float | None:
@@ -476,10 +460,6 @@ def _nothing(what: str, done: int, total: int | None) -> None:
     """Show nothing."""
 
 
-_PATHS = ("labels", "classes_from", "report", "voc", "yolo")
-
-
-@partial(speaking_of_arguments, others=convert)
 def estimate(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str] | None = None,
@@ -538,15 +518,12 @@ def requested(
     src: str | os.PathLike[str], dst: str | os.PathLike[str] | None, options: Mapping[str, Any]
 ) -> ConversionRequest:
     """Return the conversion that is asked for; TypeError for an option that `packer.convert` has not."""
-    known = {field.name for field in fields(ConversionRequest)}
+    known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known:
             raise TypeError(f"estimate takes no {name!r}: packer.convert has no such argument")
-    paths: dict[str, Any] = {name: local_path(options[name]) for name in _PATHS if options.get(name) is not None}
-    if options.get("coco"):
-        paths["coco"] = files_said(options["coco"])
     destination = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
-    return ConversionRequest(src=local_path(src), dst=destination, **{**options, **paths})
+    return ConversionRequest(src=local_path(src), dst=destination, **values_of(ConversionRequest, options, local_path))
 
 
 def default_destination(src: Path, format: str | None) -> Path:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from packer._storage.system import interrupts_held
-from packer.errors import PackerError
+from packer.errors import PackerError, message_of
 
 __all__ = [
     "ChildProcess",
@@ -459,7 +459,9 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
 
 def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
     """Return an error in words, and its class if it is one of packer's."""
-    return (str(error), type(error)) if isinstance(error, PackerError) else (f"{type(error).__name__}: {error}", None)
+    if isinstance(error, PackerError):
+        return message_of(error), type(error)
+    return f"{type(error).__name__}: {error}", None
 
 
 # Run by a process of its own: it waits until its pipe is closed, which the system does even for a process that is

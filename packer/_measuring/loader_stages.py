@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import os
 import random
 import sys
@@ -225,7 +226,7 @@ class LoaderInfo:
             from packer._datasets.concat import readable
 
             own = not _is_row_of_packs(dataset)  # then `watched` gave the transform to what is read
-            return readable(dataset)._items(np.array(indices), 0, 0, None if own else self.transform)
+            return readable(dataset).items(np.array(indices), 0, 0, None if own else self.transform)
         if hasattr(dataset, "__getitems__"):
             return list(dataset.__getitems__(list(indices)))
         return [dataset[index] for index in indices]
@@ -271,7 +272,7 @@ def inspect_loader(loader: Any) -> LoaderInfo:
         said = "the DataLoader has no batches (batch_size=None)"
         return LoaderInfo(loader=loader, kind="DataLoader", unseen=said, **made)
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1
-    if _is(loader, "packer._loader.dataloader", "DataLoader") and loader._source() is not None:
+    if _is(loader, "packer._loader.dataloader", "DataLoader") and loader._plan() is not None:
         made = {"workers": workers, "threaded": workers > 1, "collate": loader.collate_fn}
         return LoaderInfo(loader=loader, kind="packer.DataLoader", dataset=dataset, batch_size=size, **made)
     return LoaderInfo(
@@ -315,15 +316,14 @@ def _watched_pack(dataset: Any, watch: Watch, transform: Any) -> Any:
     alike = dataset._alike()
     if transform is not None:
         alike.transform = isolated_copy(transform)
-    prepared = alike._preparation
+    pipeline = alike._pipeline
     timed = {
         name: Timed(watch, "transform", isolated_copy(function))
         for name in ("transform", "target_transform", "transforms")
-        if (function := getattr(prepared, name)) is not None
+        if (function := getattr(pipeline, name)) is not None
     }
     if timed:
-        known = alike.__dict__["_prepared"]
-        alike.__dict__["_prepared"] = (known[0], known[1], prepared._replace(**timed))
+        alike._use(dataclasses.replace(pipeline, **timed))
     return alike
 
 
@@ -599,7 +599,7 @@ def _reading_pack(info: LoaderInfo, indices: list[int]) -> Cost:
         indices, dataset = [dataset.indices[index] for index in indices], dataset.dataset
     if not hasattr(dataset, "reader"):
         return Cost()
-    rows = dataset._rows_of(indices)
+    rows = dataset._view.rows_of(indices)
     begin = moment()
     dataset.reader.read_many(rows)
     return since(begin)
@@ -612,21 +612,21 @@ def _in_place(info: LoaderInfo) -> Callable[[list[int]], list[Any]] | None:
     from torch.utils.data import default_collate
 
     from packer._datasets.concat import readable
-    from packer._datasets.memory import Layout, Slot
+    from packer._datasets.memory import Slot, layout_of
 
-    images = readable(info.dataset)
+    images: Any = readable(info.dataset)
     if info.kind == "packer.DataLoader":
-        layout: Layout | None = images._in_batches()
+        layout = images.batch_layout()
     else:
-        layout = images._in_place(info.transform) if info.collate is default_collate else None
+        layout = layout_of(images.layout(info.transform)) if info.collate is default_collate else None
     if layout is None:
         return None
 
     def make(indices: list[int]) -> list[Any]:
         memory = Slot(np.empty(layout.bytes_for(len(indices)), np.uint8)).tensors(layout, len(indices))
         rows = np.array(indices)
-        crops = images._choose_crops(rows, 0, 0)
-        images._begun(rows, crops, memory, len(rows), layout.decoded_numbers)(slice(len(rows)))
+        begin = images.begin(rows, images.choose(rows, 0, 0), len(rows), len(rows), layout.decoded_numbers)
+        begin(slice(None), memory)(slice(len(rows)))
         return []
 
     return make
@@ -830,7 +830,7 @@ def _samples(info: LoaderInfo, stages: Stages) -> Iterator[dict[str, Any]]:
     packs = [pack for pack in info.leaves if len(pack)][:_SAMPLES]
     for pack in packs:
         step = max(len(pack) * len(packs) // _SAMPLES, 1)
-        for row in pack._rows_of(list(range(0, len(pack), step)[: _SAMPLES // len(packs)])).tolist():
+        for row in pack._view.rows_of(list(range(0, len(pack), step)[: _SAMPLES // len(packs)])).tolist():
             yield {"image": bytes(pack.reader.read(row)), "label": 0}
 
 
@@ -844,7 +844,7 @@ def _settings(info: LoaderInfo, stages: Stages) -> dict[str, Any]:
     if any(getattr(other, names[name]) != value for other in others for name, value in settings.items()):
         raise UnpackedError("the datasets in a row have transforms of their own")
     if info.of_packer:
-        if any(pack._parts is not None for pack in info.leaves):
+        if any(pack._settings.parts is not None for pack in info.leaves):
             raise UnpackedError("the samples have fields beside the image")
         return settings
     transform = isolated_copy(settings["transform"])

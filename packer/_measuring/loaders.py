@@ -35,6 +35,7 @@ import torch
 from torch.utils.data import DataLoader, Subset, default_collate
 
 from packer import augment
+from packer._datasets.image_batches import ImageBatches
 from packer._datasets.image_dataset import ImageDataset
 from packer._datasets.open import open_dataset
 from packer._images import native
@@ -91,7 +92,7 @@ class DecodeLimit:
     """
 
     def __init__(self, dataset: ImageDataset, indices: Ints) -> None:
-        crops, _ = parted(dataset._choose_crops(indices, 0, 0))
+        crops, _ = parted(ImageBatches(dataset).choose(indices, 0, 0))
         self._tasks: list[tuple[Call, int]] = []
         self._shape = 3, int(crops["out_height"][0]), int(crops["out_width"][0])
         table, raw = dataset.reader.table, dataset.reader.manifest.codec == "raw"

@@ -31,7 +31,7 @@ from packer._storage.system import available_cpus, available_memory, require_cou
 from packer.crops import RandomResizedCrop
 from packer.errors import OptionError, WorkerError, printable
 from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
-from packer.samplers._base import rank_and_world
+from packer.samplers._orders import rank_and_world
 
 __all__ = [
     "ORDERS",

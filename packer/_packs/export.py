@@ -42,7 +42,7 @@ from packer._storage.safe_open import folded, longest_path, name_problem, path_p
 from packer._storage.system import require_count
 from packer._storage.threads import in_order
 from packer._table import Buffer, Ints, are_pixels, blocks, encode_name, spans
-from packer.errors import CorruptPackError, DestinationError, OptionError, PackError, PackLockedError, printable
+from packer.errors import CorruptPackError, DestinationError, OptionError, PackError, PackLockedError, option, printable
 
 __all__ = ["coco_document", "command_again", "export", "export_and_say", "labels_as_csv", "metadata_lines"]
 
@@ -555,7 +555,9 @@ def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str
         If the pack is damaged, or its fields contradict each other.
     """
     if not set(_OF_IMAGES) <= reader.fields.keys():
-        raise OptionError(f"{printable(reader.path)}: it was not made of annotations in COCO's format (--coco)")
+        raise OptionError(
+            f"{printable(reader.path)}: it was not made of annotations in COCO's format ({option('coco')})"
+        )
     wanted, id = (_OF_CAPTIONS, "caption_id") if captions else (_OF_OBJECTS, "annotation_id")
     fields = [name for name in (*_OF_IMAGES, *wanted) if name in reader.fields]
     images: list[dict[str, Any]] = []

@@ -35,7 +35,15 @@ from packer._storage.safe_open import name_problem
 from packer._storage.system import require_count
 from packer._storage.threads import in_order
 from packer._table import NO_VALUE, Buffer, are_pixels, decode_name, spans
-from packer.errors import CorruptPackError, ImageError, MissingDependencyError, OptionError, PackError, printable
+from packer.errors import (
+    CorruptPackError,
+    ImageError,
+    MissingDependencyError,
+    OptionError,
+    PackError,
+    option,
+    printable,
+)
 
 __all__ = [
     "LIBRARIES",
@@ -292,9 +300,9 @@ def disagreements(reader: Reader, library: str, progress: ProgressCallback | Non
         If it cannot read the pack here, whatever the pack is.
     """
     if reader.manifest.format != LIBRARIES[library] or reader.manifest.parts:
-        raise OptionError(f"--with {library} is for one file of the format {LIBRARIES[library]}")
+        raise OptionError(f"{option('library', library)} is for one file of the format {LIBRARIES[library]}")
     if reader.place.remote:
-        raise OptionError(f"--with {library} is for a pack on a disk: stage it first (`packer stage`)")
+        raise OptionError(f"{option('library', library)} is for a pack on a disk: stage it first (`packer stage`)")
     try:
         import lmdb
     except ImportError as error:

@@ -45,7 +45,7 @@ from packer._storage.stamps import (
 )
 from packer._storage.system import available_memory
 from packer._table import Ints, Labels, Names, blocks, decode_name, encode_name
-from packer.errors import ImageChangedError, ImageError, SourceError, printable
+from packer.errors import ImageChangedError, ImageError, SourceError, option, printable, recorded
 
 __all__ = [
     "Blobs",
@@ -117,7 +117,10 @@ class OtherFiles:
         listed = ", ".join(f"{printable(suffix)} {number:,}" for suffix, number in ordered[:_SHOWN])
         more = f", … ({len(ordered)} suffixes)" if len(ordered) > _SHOWN else ""
         files = "1 file of another type was" if len(self) == 1 else f"{len(self):,} files of other types were"
-        advice = ". --any-image takes the images among them; --extensions says which suffixes count"
+        advice = (
+            f". {option('any_image', True)} takes the images among them; {option('extensions')} says "
+            "which suffixes count"
+        )
         return f"{files} not looked at: {listed}{more}{advice if self._may_be_images() else ''}"
 
     def report(self) -> Iterator[Mapping[str, Any]]:
@@ -498,6 +501,9 @@ class Source:
     about: tuple[Mapping[str, Any], ...] = ()
     doubts: tuple[Mapping[str, str], ...] = ()
     account: Account | None = field(default_factory=Account)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notes", list(map(recorded, self.notes)))  # which stay when the source is listed
 
     def __len__(self) -> int:
         return len(self.names)

@@ -34,7 +34,7 @@ from packer._sources.tables import file_text
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, stamp_at
 from packer._table import Names
-from packer.errors import ImageError, SourceError, printable
+from packer.errors import ImageError, SourceError, option, printable
 
 if TYPE_CHECKING:
     from packer._sources.base import ReadBuffer
@@ -175,8 +175,10 @@ class _File:
         first = document.get("annotations")
         if isinstance(first, list) and first and isinstance(first[0], dict) and "segments_info" in first[0]:
             raise self._refused(
-                "it has panoptic annotations (segments_info), whose segments lie in PNG files: --coco reads instances, "
-                "keypoints and captions, such as instances_val2017.json. Take the PNG files as they are by --field, "
+                "it has panoptic annotations (segments_info), whose segments lie in PNG files: "
+                f"{option('coco')} reads instances, "
+                "keypoints and captions, such as instances_val2017.json. Take the PNG files as they are by "
+                f"{option('fields')}, "
                 "such as 'panoptic:image=../panoptic_val2017/{stem}.png'"
             )
 
@@ -708,7 +710,8 @@ def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_mis
             otherwise = called_otherwise(found.difference(names.values()), missing)
             raise SourceError(
                 f"{shown}: {len(missing):,} of {len(names):,} images are not below {printable(root)}: {some(missing)}."
-                f"{otherwise} SRC is the directory that file_name counts from; --on-missing skip leaves out images "
+                f"{otherwise} SRC is the directory that file_name counts from; {option('on_missing', 'skip')} "
+                "leaves out images "
                 "that are not there."
             )
         walk.account.left_out("image", "it is not there; --on-missing skip", missing, chosen=True)
@@ -720,18 +723,23 @@ def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_mis
 def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Field]:
     """Return the field that masks are drawn into; SourceError where they cannot be drawn."""
     if not any(entry.get("segmentation") for image in images for entry in (image.objects or {}).values()):
-        raise SourceError(f"{shown}: --masks draws segmentations, and no annotation has one")
+        raise SourceError(f"{shown}: {option('masks', True)} draws segmentations, and no annotation has one")
     if not joined.categories:
-        raise SourceError(f"{shown}: --masks draws the ids of categories, and the files have no categories")
+        raise SourceError(
+            f"{shown}: {option('masks', True)} draws the ids of categories, and the files have no categories"
+        )
     numbers = joined.category_numbers
     for id, category in joined.categories.items():
         if not 0 < numbers[id] <= _MOST_MASKED:
             raise SourceError(
-                f"{shown}: category {id} ({printable(category['name'])}) cannot be drawn by --masks: 0 is where no "
+                f"{shown}: category {id} ({printable(category['name'])}) cannot be drawn by "
+                f"{option('masks', True)}: 0 is where no "
                 f"annotation is, and {_MOST_MASKED} the most that a PNG holds. Give the category another id."
             )
     if unknown := [image for image in images if image.size is None]:
-        raise SourceError(f"{shown}: {len(unknown):,} images have no height and width, and --masks draws by them")
+        raise SourceError(
+            f"{shown}: {len(unknown):,} images have no height and width, and {option('masks', True)} draws by them"
+        )
     return (Field("mask", "mask"),)
 
 

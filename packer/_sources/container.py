@@ -32,6 +32,7 @@ from packer.errors import (
     OptionError,
     PackError,
     SourceError,
+    option,
     printable,
 )
 
@@ -214,10 +215,13 @@ def require_whole(source: Source) -> None:
     for doubt in source.doubts:
         if isinstance(source, ContainerSource):
             where = f"{printable(source.root / doubt['name'])}: {doubt['reason']}"
-            raise SourceError(f"{where}. Fetch it again; or take what is there, and have it listed: --on-error skip")
+            raise SourceError(
+                f"{where}. Fetch it again; or take what is there, and have it listed: {option('on_error', 'skip')}"
+            )
         more = f" ({len(source.doubts):,} such samples)" if len(source.doubts) > 1 else ""
         raise SourceError(
-            f"{printable(doubt['reason']).rstrip('.')}{more}. To leave out such samples and list them: --on-error skip"
+            f"{printable(doubt['reason']).rstrip('.')}{more}. To leave out such samples and list them: "
+            f"{option('on_error', 'skip')}"
         )
 
 
@@ -335,7 +339,7 @@ def refuse_derived(source: Source) -> None:
         names = ", ".join(field.name for field in source.derived)
         raise OptionError(
             f"a list of images does not hold the fields {names}, which are computed from the images' annotations: "
-            "convert without `packer scan` and --parts"
+            f"convert without `packer scan` and {option('parts')}"
         )
     if isinstance(source, ContainerSource):
         raise OptionError(

@@ -29,7 +29,7 @@ from packer._sources.sidecar_files import Missing, looked_up, paths_inside
 from packer._sources.table_source import Rows, TreeImages
 from packer._sources.tables import Cells, Chunk, ColumnSpec, Table, kinds_of, open_table, some_columns
 from packer._table import Ints
-from packer.errors import MissingDependencyError, SourceError, printable
+from packer.errors import MissingDependencyError, SourceError, option, printable, recorded
 
 __all__ = ["metadata_of", "metadata_source"]
 
@@ -63,12 +63,14 @@ def metadata_of(root: Path, bad: BadSamples | None = None) -> Table | None:
         return None
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
-        raise SourceError(f"{printable(root)}: {names} are there. Remove all but one, or say --no-metadata.")
+        raise SourceError(
+            f"{printable(root)}: {names} are there. Remove all but one, or say {option('no_metadata', True)}."
+        )
     table = _Metadata(open_table(found[0], bad=bad))
     try:
         return table if _NAME in table.header() else None
     except (SourceError, MissingDependencyError) as error:
-        raise type(error)(f"{error} --no-metadata leaves the file alone.") from error
+        raise type(error)(f"{error} {option('no_metadata', True)} leaves the file alone.") from error
 
 
 def metadata_source(
@@ -114,7 +116,7 @@ def metadata_source(
     if repeated := [name for name in header if header.count(name) > 1]:
         raise SourceError(
             f"{printable(table.path)}: {len(repeated)} columns have the name {printable(repeated[0])!r}. Give each a "
-            "name of its own, or say --no-metadata."
+            f"name of its own, or say {option('no_metadata', True)}."
         )
     kinds = kinds_of(table, header)
     label = next((name for name in _LABELS if name in header and kinds.get(name) != "json"), None)
@@ -123,7 +125,7 @@ def metadata_source(
     if len(specs) > MOST_FIELDS:
         raise SourceError(
             f"{printable(table.path)}: {len(specs)} columns would be fields, and a pack has {MOST_FIELDS} at most. "
-            "Remove columns, or say --no-metadata."
+            f"Remove columns, or say {option('no_metadata', True)}."
         )
     rows = Rows(root, table, unlabeled=True)
     rows.read(header, _NAME, label, specs)
@@ -176,11 +178,12 @@ def _leave_out_strangers(rows: Rows, columns: Iterable[Column]) -> bool:
             continue
         for row, path in enumerate(column.names()):
             if os.path.isabs(path) or posixpath.normpath(path.replace(os.sep, "/")).split("/")[0] == "..":
+                said = f"{column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}"
                 rows.leave_out(
                     row,
                     f"column '{column.field.name}{_OF_FILES}': {printable(path)} lies outside of SRC. Correct "
-                    f"the path, or say that it is meant: --labels {printable(rows.table.path)} --path-column {_NAME} "
-                    f"--column {column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}",
+                    f"the path, or say that it is meant: {option('labels', printable(rows.table.path))} "
+                    f"{option('path_column', _NAME)} {option('columns', said)}",
                 )
     return rows.settle()
 
@@ -197,10 +200,10 @@ def _account_for_columns(source: Source, rows: Rows, unnamed: Sequence[str]) -> 
 def _tell_of_labels(source: Source, table: Table, kinds: Mapping[str, str]) -> None:
     """Take down the columns that look like the labels, which a table of the Hub has under other names."""
     assert source.account is not None
-    option = f"--labels {printable(table.path)} --path-column {_NAME} --label-column"
+    table_of = f"{option('labels', printable(table.path))} {option('path_column', _NAME)}"
     for name, kind in kinds.items():
         if has_label_name(name) and kind in ("int64", "text", "bool"):
-            source.account.looks_like_labels("column", name, f"{option} {printable(name)}")
+            source.account.looks_like_labels("column", name, f"{table_of} {option('label_column', printable(name))}")
 
 
 def _without_bad(source: Source, rows: Rows) -> Source:
@@ -221,8 +224,9 @@ def _joined(source: Source, rows: Rows, on_missing: str) -> tuple[Source, Ints]:
             raise rows.refused(
                 first,
                 f"{printable(rows.names[first])} is none of the images in {printable(source.root)} "
-                f"({len(row_of)} such rows). Correct {_NAME}, or say --on-missing skip to pass over such rows, "
-                "or --no-metadata.",
+                f"({len(row_of)} such rows). Correct {_NAME}, or say {option('on_missing', 'skip')} to pass "
+                "over such rows, "
+                f"or {option('no_metadata', True)}.",
             )
         if source.account is not None:
             source.account.left_out("row", "it names no image; --on-missing", row_of, chosen=True)
@@ -246,7 +250,7 @@ def _labelled(source: Source, rows: Rows, places: Ints, classes: Sequence[str] |
 def _without_table(source: Source, name: str) -> Source:
     """Return a source that does not count its table among the files that were not looked at."""
     others = source.others.without(name)
-    before, after = source.others.note(), others.note()
+    before, after = recorded(source.others.note()), others.note()
     notes = [after if note == before else note for note in source.notes]
     return replace(source, others=others, notes=[note for note in notes if note])
 

@@ -35,7 +35,7 @@ from packer._sources.labels import class_ids, unknown_classes
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.safe_open import PointerError, StrangeFileError, open_regular
 from packer._table import Names
-from packer.errors import SourceError, printable
+from packer.errors import SourceError, option, printable
 
 __all__ = [
     "HIDDEN_CLASS",
@@ -247,8 +247,9 @@ def _option_of(name: str) -> str | None:
         return None  # which is taken already, or is to be left alone
     if folder and (_METADATA.fullmatch(file) or file == "dataset.json"):
         return f"convert that directory, {folder}, alone"
-    options = {".csv": "--labels", ".tsv": "--labels", ".jsonl": "--labels", ".parquet": "--labels"}
-    options |= {".json": "--coco", ".yaml": "--yolo", ".yml": "--yolo", ".txt": "--no-header --labels"}
+    options = dict.fromkeys((".csv", ".tsv", ".jsonl", ".parquet"), option("labels"))
+    options |= {".json": option("coco"), ".yaml": option("yolo"), ".yml": option("yolo")}
+    options[".txt"] = f"{option('no_header', True)} {option('labels')}"
     stem, suffix = os.path.splitext(file.lower())
     return options.get(suffix) if _OF_LABELS.search(stem) else None
 
@@ -332,7 +333,8 @@ def imagefolder_source(
     if not folders:
         raise SourceError(
             f"{printable(root)}: no subdirectories in it. Images are expected as {printable(root)}/CLASS/IMAGE; "
-            "for labels in a file, say --labels FILE.csv; for images without labels, say --unlabeled"
+            f"for labels in a file, say {option('labels', 'FILE.csv')}; for images without labels, say "
+            f"{option('unlabeled', True)}"
             f"{files_to_name(root)}."
         )
     outside = walk.images_in()
@@ -385,7 +387,9 @@ def _account_for_training(root: Path, folders: Sequence[str], account: Account) 
     ids = class_ids(theirs)
     same = all(ids.get(folder, place) == place for place, folder in enumerate(folders))
     others = (
-        "" if same else ", and others have other ids there: convert both, and this one with --classes-from its pack"
+        ""
+        if same
+        else f", and others have other ids there: convert both, and this one with {option('classes_from')} its pack"
     )
     account.not_looked_at("class", f"the directory {printable(beside[0])} beside has it{others}", lacking)
 
@@ -398,11 +402,12 @@ def require_images_in_classes(source: Source) -> None:
 
 
 def _of_empty(root: Path, empty: Sequence[str]) -> SourceError:
-    hidden = "; --skip-hidden leaves hidden ones out" if any(map(is_hidden, empty)) else ""
+    hidden = f"; {option('skip_hidden', True)} leaves hidden ones out" if any(map(is_hidden, empty)) else ""
     one = len(empty) == 1
     return SourceError(
         f"{printable(root)}: no images in the class director{'y' if one else 'ies'} {some(empty)}, where ImageFolder "
-        f"raises too. Fill or remove {'it' if one else 'them'}; or say --allow-empty: such a class keeps its id{hidden}"
+        f"raises too. Fill or remove {'it' if one else 'them'}; or say {option('allow_empty', True)}: such a "
+        f"class keeps its id{hidden}"
     )
 
 
@@ -413,8 +418,8 @@ def _without_left(listed: dict[str, list[str]], walk: Walk) -> Account:
     account.update(walk.account)
     left = list(filter(walk.is_left_by_system, listed))
     account.not_looked_at("directory", LEFT_BY_SYSTEM, left)
-    for name, option in walk.beside.items():
-        account.not_looked_at("file", f"it may have the labels: {option}", [name])
+    for name, taken_by in walk.beside.items():
+        account.not_looked_at("file", f"it may have the labels: {taken_by}", [name])
     for folder in left:
         del listed[folder]
     return account

@@ -37,7 +37,7 @@ from packer._storage.stamps import Stamps, take_stamps
 from packer._storage.threads import in_order
 from packer._table import Buffer, Ints, Names, Table, checksum, column_types, decode_name, encode_name, field_columns
 from packer._version import __version__
-from packer.errors import ImageError, OptionError, PackError, SourceError, printable
+from packer.errors import ImageError, OptionError, PackError, SourceError, printable, recorded
 
 __all__ = ["Places", "Surveyed", "build_index", "none_readable", "survey"]
 
@@ -271,7 +271,7 @@ class _Looking:
                 values = source.values(index, buffer) if source.fields else ()
             except ImageError as error:
                 found.kept[place] = False
-                found.skipped.append((index, error.reason))
+                found.skipped.append((index, recorded(error.args[0])))
                 values = (None,) * len(source.fields)
             if source.fields:
                 found.more.append(field_columns(source.fields, values, name))

@@ -31,7 +31,7 @@ from packer._images.png import SIGNATURE
 from packer._sources.base import Blobs, Column, Files, Numbers, Source, some
 from packer._storage.safe_open import open_regular
 from packer._table import Ints, Labels, blocks
-from packer.errors import SourceError, printable
+from packer.errors import SourceError, option, printable
 
 __all__ = [
     "Meaning",
@@ -54,7 +54,7 @@ def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
     are = "is" if len(unknown) == 1 else "are"
     return (
         f"{len(unknown)} of its {what} {are} unknown to the given class list: {shown}. "
-        "Correct them, or leave out --classes-from"
+        f"Correct them, or leave out {option('classes_from')}"
     )
 
 
@@ -81,7 +81,7 @@ _LONGEST = 4000  # characters of a number
 _ESCAPED = re.compile("[\ud800-\udfff]")  # bytes that are no UTF-8
 _AS_UTF_8 = "Save the file as UTF-8, such as by `iconv -f latin1 -t utf-8`."
 _WANTED = {"int": "a whole number of 64 bits", "float": "a finite number"}
-_CLASS, _INT, _FLOAT = "--label-type class", "--label-type int", "--label-type float"
+_CLASS, _INT, _FLOAT = (option("label_type", one) for one in LABEL_TYPES)
 
 NO_IMAGE = "no image has it; it keeps its id, as --classes-from says"
 """What an account says of a given class."""
@@ -219,7 +219,8 @@ def _numbers(texts: Sequence[str], label_type: str, refuse: Refuse) -> Meaning:
         if number is None:
             raise refuse(
                 row,
-                f"is not {_WANTED[label_type]}, as --label-type {label_type} asks. Correct it, or leave the row out.",
+                f"is not {_WANTED[label_type]}, as {option('label_type', label_type)} asks. Correct it, or "
+                "leave the row out.",
             )
         values[row] = number
     return Meaning(values, label_type)

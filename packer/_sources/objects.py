@@ -30,7 +30,7 @@ from packer._storage.remote.urls import join, shown, user_path
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
 from packer._table import Ints, Names
-from packer.errors import ImageError, RemoteError, SourceError, printable
+from packer.errors import ImageError, RemoteError, SourceError, option, printable
 
 __all__ = ["AT_ONCE", "ObjectSource", "prefix_source", "stamp_of_version", "versions_of"]
 
@@ -197,7 +197,7 @@ def prefix_source(
     if not versions:
         raise SourceError(
             f"{shown(base)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}. Images are expected "
-            f"as {shown(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say --unlabeled."
+            f"as {shown(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say {option('unlabeled', True)}."
         )
     names = sorted(versions) if unlabeled else sorted(versions, key=_place)
     _tell_of_hidden(names, account, unlabeled=unlabeled)
@@ -282,5 +282,5 @@ def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> N
     if len(splits) > 1 or (splits and len(splits) == len(folders)):
         raise SourceError(
             f"{shown(base)} holds splits ({', '.join(splits)}), not classes. Convert each by itself, from "
-            f"{shown(join(base, splits[0]))}, and the others with --classes-from the first one's pack."
+            f"{shown(join(base, splits[0]))}, and the others with {option('classes_from')} the first one's pack."
         )

@@ -8,7 +8,6 @@ Whether the fields of several packs are the same, so that one pack can hold the 
 from __future__ import annotations
 
 import os
-import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from packer._storage.remote.urls import user_path
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import Stamp
 from packer._table import Ints, Labels, Names, blocks, decode_name
-from packer.errors import CorruptPackError, ImageError, OptionError, PackError, SourceError, printable
+from packer.errors import CorruptPackError, ImageError, OptionError, PackError, SourceError, option, printable
 
 __all__ = ["CLASS_MAPS", "PackSource", "pack_source", "same_fields"]
 
@@ -103,7 +102,7 @@ class PackSource(Source):
         met = np.concatenate([meets(PackColumns(reader)) for reader in self.readers])
         places = np.flatnonzero(met[self._all_samples()])
         if not len(places):
-            raise OptionError(f"--where chooses none of the {len(self):,} samples of {printable(self.root)}")
+            raise OptionError(f"{option('where')} chooses none of the {len(self):,} samples of {printable(self.root)}")
         account = Account()
         account.left_out("sample", "--where does not choose them", count=len(self) - len(places), chosen=True)
         return replace(self, condition=condition, account=account).taken(places)
@@ -382,7 +381,7 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
             which = ", ".join(map(printable, differing[:5])) if differing else "the same names in another order"
             raise SourceError(
                 f"{printable(readers[0].path)} and {printable(reader.path)} differ in their classes: {which}. "
-                "Say --classes union to unite them."
+                f"Say {option('classes', 'union')} to unite them."
             )
 
 
@@ -439,7 +438,7 @@ def _require_unique(names: Names, readers: Sequence[Reader], prefixes: Sequence[
         deque(reader.names, maxlen=0)  # raises where a sample has none
     for index, _ in repeats(names):
         which = ", ".join(printable(reader.path) for reader in readers)
-        said = " ".join(f"--prefix {shlex.quote(printable(name))}" for name in _distinct_stems(readers))
+        said = option("prefixes", [printable(name) for name in _distinct_stems(readers)])
         advice = "" if prefixes else f". Put a name before those of each pack, in their order: {said}"
         raise SourceError(f"{printable(names[index])}: two samples of {which} have this name{advice}")
 

@@ -59,7 +59,7 @@ from packer._storage.place import place_of
 from packer._storage.remote.urls import is_url
 from packer._storage.stamps import MENDABLE, Stamps, same_stamp, stamp_in
 from packer._table import Ints, Labels, Names, encode_name, spans
-from packer.errors import PackError, SourceError, printable
+from packer.errors import PackError, SourceError, option, printable
 
 __all__ = [
     "KIND",
@@ -153,7 +153,7 @@ def _require_types(header: dict[str, Any]) -> None:
 def advice(path: str | os.PathLike[str]) -> str:
     """Say how a list is made again: one that was asked for, or one that a conversion made for itself."""
     unfinished = Path(path).absolute().parent.suffix == ".partial"
-    return "Say --fresh to start over." if unfinished else "Run `packer scan` again."
+    return f"Say {option('fresh', True)} to start over." if unfinished else "Run `packer scan` again."
 
 
 def _padding(length: int) -> int:

@@ -17,7 +17,7 @@ from packer._codecs import IMAGE_SUFFIXES
 from packer._fields import Field
 from packer._sources.base import Files, Source, npy_array
 from packer._storage.safe_open import open_regular
-from packer.errors import OptionError, SourceError, printable
+from packer.errors import OptionError, SourceError, option, printable
 
 __all__ = ["ON_MISSING", "FileField", "Missing", "files_among", "looked_up", "paths_inside", "with_files"]
 
@@ -50,25 +50,25 @@ class FileField:
         """Return the field that ``NAME[:KIND]=TEMPLATE`` says; OptionError where that says none."""
         head, sign, template = said.partition("=")
         name, _, kind = head.partition(":")
-        option = f"--field {printable(said)!r}"
+        mention = option("fields", repr(printable(said)))
         if not sign or not template:
-            raise OptionError(f"{option} is no field: say NAME=TEMPLATE, such as 'mask=../masks/{{stem}}.png'")
+            raise OptionError(f"{mention} is no field: say NAME=TEMPLATE, such as 'mask=../masks/{{stem}}.png'")
         kind = kind or _kind_of_file(name, template)
         if kind not in _KINDS:
-            raise OptionError(f"{option}: files are of the kinds {', '.join(_KINDS)}, not {printable(kind)!r}")
+            raise OptionError(f"{mention}: files are of the kinds {', '.join(_KINDS)}, not {printable(kind)!r}")
         try:
             Field(name, kind, "float32" if kind == "array" else "")
             used = {placeholder.partition("%")[0] for _, placeholder in _pieces(template) if placeholder is not None}
         except ValueError as error:
-            raise OptionError(f"{option}: {printable(error)}") from error
+            raise OptionError(f"{mention}: {printable(error)}") from error
         if unknown := sorted(used.difference(_PLACEHOLDERS)):
             known = ", ".join(f"{{{placeholder}}}" for placeholder in _PLACEHOLDERS)
             raise OptionError(
-                f"{option}: the template has {{{printable(unknown[0])}}}, which is no placeholder. These are {known}; "
+                f"{mention}: the template has {{{printable(unknown[0])}}}, which is no placeholder. These are {known}; "
                 "a brace that is meant as such is doubled."
             )
         if not used:
-            raise OptionError(f"{option}: the template has no placeholder, so that all images have one file")
+            raise OptionError(f"{mention}: the template has no placeholder, so that all images have one file")
         return cls(name, kind, template)
 
     def paths(self, names: Iterable[str]) -> list[str]:
@@ -116,8 +116,9 @@ def looked_up(source: Source, columns: Sequence[Files], on_missing: str, *, skip
         field, paths = column.field, [column.get(index) for index in range(len(column))]
         there = present.among(paths)
         if field.file and not there.any():
+            said = f"'{field.name}={printable(field.file)}'"
             raise SourceError(
-                f"--field '{field.name}={printable(field.file)}' leads to no file of the {len(source)} images. "
+                f"{option('fields', said)} leads to no file of the {len(source)} images. "
                 f"The first image is {printable(source.names[0])}, and {_shown(source.root, paths[0])} was looked for. "
                 f"The template is relative to {printable(source.root)}: correct it."
             )
@@ -214,13 +215,14 @@ class Missing:
         count = f"{len(lacking)} of {len(self._names)} images"
         if self._on_missing == "error":
             raise SourceError(
-                f"{count} have not {what}: {shown}. Put it there, or say --on-missing null to keep such images "
-                "without, or --on-missing skip to leave them out."
+                f"{count} have not {what}: {shown}. Put it there, or say {option('on_missing', 'null')} to "
+                "keep such images "
+                f"without, or {option('on_missing', 'skip')} to leave them out."
             )
         if self._on_missing == "skip":
             names = [self._names[at] for at in lacking[:REPORTED].tolist()]
             self._account.left_out(
-                "image", f"it has not {what}; --on-missing skip", names, count=len(lacking), chosen=True
+                "image", f"it has not {what}; {option('on_missing', 'skip')}", names, count=len(lacking), chosen=True
             )
             self._kept[lacking] = False
         else:
@@ -230,7 +232,7 @@ class Missing:
         """Return a source without the images to leave out, and with notes of what is missing."""
         if not self._kept.any():
             raise SourceError(
-                f"{printable(source.root)}: --on-missing skip leaves no image: {self._account.lines()[0]}"
+                f"{printable(source.root)}: {option('on_missing', 'skip')} leaves no image: {self._account.lines()[0]}"
             )
         if source.account is not None:
             source.account.update(self._account)
@@ -269,10 +271,8 @@ def _as_in(field: Field, path: str) -> Field:
     except OSError as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise SourceError(
-            f"{printable(path)}: {printable(error)}. "
-            f"--field '{field.name}:bytes={printable(field.file)}' keeps any file."
-        ) from error
+        said = f"'{field.name}:bytes={printable(field.file)}'"
+        raise SourceError(f"{printable(path)}: {printable(error)}. {option('fields', said)} keeps any file.") from error
 
 
 def _without_own_files(source: Source, wanted: Sequence[FileField]) -> Source:

@@ -20,7 +20,7 @@ from packer._sources.imagefolder import ImageRule, Walk
 from packer._sources.labels import unknown_classes
 from packer._storage.safe_open import open_regular
 from packer._table import Names
-from packer.errors import SourceError, printable
+from packer.errors import SourceError, option, printable
 
 __all__ = ["stylegan_source"]
 
@@ -89,7 +89,8 @@ def _classes(labels: Sequence[int], classes: Sequence[str] | None, path: Path) -
     least, most = min(labels), max(labels)
     if least < UNLABELED or most > 1000 + 10 * len(labels):
         raise SourceError(
-            f"{printable(path)}: labels from {least} to {most} are no ids of classes. --no-metadata leaves the "
+            f"{printable(path)}: labels from {least} to {most} are no ids of classes. "
+            f"{option('no_metadata', True)} leaves the "
             "file alone"
         )
     if classes is None:

@@ -38,7 +38,7 @@ from packer._storage.remote.folders import list_in_parallel
 from packer._storage.remote.urls import Url, is_url, join, parse, shown, user_path
 from packer._storage.safe_open import name_problem
 from packer._table import Names
-from packer.errors import OptionError, RemoteError, SourceError, printable
+from packer.errors import OptionError, RemoteError, SourceError, option, printable
 
 __all__ = ["NO_COLUMN", "FileNames", "Rows", "TreeImages", "called_otherwise", "csv_source", "url_table_source"]
 
@@ -353,7 +353,7 @@ def _by_directory(rows: Rows, classes: Sequence[str] | None, files: Iterable[str
         raise rows.refused(
             unknown[0],
             f"{printable(rows.names[unknown[0]])} lies in no directory of a class, and there is no column {_LABEL!r}. "
-            "Say which column has labels with --label-column, or --no-classes.",
+            f"Say which column has labels with {option('label_column')}, or {option('no_classes', True)}.",
         )
     return Meaning(np.array([ids[folder] for folder in folder_of], np.int64), classes=list(ids))
 
@@ -480,8 +480,9 @@ class Rows:
             if name != label_column and has_label_name(name):
                 raise SourceError(
                     f"{printable(self.table.path)}: all labels in the column {printable(label_column)!r} are missing, "
-                    f"and {printable(name)!r} looks like labels: say --label-column {shlex.quote(printable(name))}; or "
-                    "--no-classes for images without labels"
+                    f"and {printable(name)!r} looks like labels: say "
+                    f"{option('label_column', shlex.quote(printable(name)))}; or "
+                    f"{option('no_classes', True)} for images without labels"
                 )
 
     def refused_label(self, row: int | None, problem: str) -> SourceError:
@@ -516,14 +517,14 @@ class Rows:
                 row,
                 f"{named}, with another label ({one}, {other}). An image has one label here. Where it has several "
                 "labels, put all labels of one image into one row with semicolons between them, and take them as a "
-                "field: --column NAME=COLUMN:labels --no-classes",
+                f"field: {option('columns', 'NAME=COLUMN:labels')} {option('no_classes', True)}",
             )
             left[self.lines[first]] = left[self.lines[row]]
             return
         self.leave_out(
             row,
             f"{named}. Leave one of the rows out; or where each row has a box of the image, put all its boxes into one "
-            "row, as a list of lists, and take them as a field: --column boxes=COLUMN:boxes",
+            f"row, as a list of lists, and take them as a field: {option('columns', 'boxes=COLUMN:boxes')}",
         )
 
     def _add_names(self, cells: Cells, lines: Sequence[int]) -> None:
@@ -561,12 +562,17 @@ class Rows:
         for cell, line in zip(listed, lines, strict=True):
             label = "" if cell is None else str(cell)
             if isinstance(cell, (bool, list, dict, bytes)) or not _is_text(label):
-                problem = f"the label {quoted(label)} is neither text nor a number. Lists are fields: say --column."
+                problem = (
+                    f"the label {quoted(label)} is neither text nor a number. Lists are fields: say "
+                    f"{option('columns')}."
+                )
                 self.table.leave_out(line, self.table.refused(line, problem))
             if not label.strip():
                 label = ""
                 if not self._unlabeled:
-                    problem = "the label is missing. Say --unlabeled to keep such rows, with the label -1."
+                    problem = (
+                        f"the label is missing. Say {option('unlabeled', True)} to keep such rows, with the label -1."
+                    )
                     self.table.leave_out(line, self.table.refused(line, problem))
             yield label
 
@@ -596,15 +602,16 @@ def _require_header(table: Table, header: Sequence[str], path_column: str, prese
     if not any(present.may_be(cell) for cell in suspects):
         return
     others = [delimiter for delimiter in ",;\t| " if len(header) == 1 and delimiter in header[0]]
-    delimited = f" --delimiter {_quoted(others[0])}" if others else ""
+    delimited = f" {option('delimiter', _quoted(others[0]))}" if others else ""
     cells = _with_whole_image(cells, others[0], present) if others else cells
     number = next(number for number, cell in enumerate(cells, 1) if present.may_be(cell))
     label = next((str(at) for at in range(1, len(cells) + 1) if at != number), "2")
     raise SourceError(
         f"{printable(table.path)}: the first line, {some_columns([repr(name) for name in header])}, looks like a row "
         f"and not like a header: {printable(cells[number - 1])} names an image, which would be lost. Where there is no "
-        f"header, say --no-header{delimited}: columns are called by their numbers, --path-column {number} "
-        f"--label-column {label}"
+        f"header, say {option('no_header', True)}{delimited}: columns are called by their numbers, "
+        f"{option('path_column', str(number))} "
+        f"{option('label_column', label)}"
     )
 
 
@@ -624,11 +631,11 @@ def _require_columns(table: Table, present: Sequence[str], own: Sequence[str], f
     for column in [*own, *fields]:
         if column not in present:
             others = [delimiter for delimiter in ",;\t| " if len(present) == 1 and delimiter in present[0]]
-            advice = f"say which with --path-column and --label-column{_such_as(present, own)}."
+            advice = f"say which with {option('path_column')} and {option('label_column')}{_such_as(present, own)}."
             if others:
-                advice = f"if they are separated by {others[0]!r}, say --delimiter {_quoted(others[0])}."
+                advice = f"if they are separated by {others[0]!r}, say {option('delimiter', _quoted(others[0]))}."
             elif column not in own:
-                advice = "'NAME=COLUMN:KIND' of --column says which one is meant."
+                advice = f"'NAME=COLUMN:KIND' of {option('columns')} says which one is meant."
             raise SourceError(f"{shown}: no column {column!r}. It has {columns}; {advice}")
         if present.count(column) > 1:
             raise SourceError(f"{shown}: {present.count(column)} columns have the name {column!r}. Rename one.")
@@ -639,9 +646,9 @@ def _such_as(present: Sequence[str], own: Sequence[str]) -> str:
     paths = [name for name in present if name in own[:1] or _PATHS.fullmatch(name)]
     labels = [name for name in present if name in own[1:] or has_label_name(name)]
     labels = labels or [name for name in present if name not in paths[:1]] if len(present) == 2 else labels
-    words = [f"--path-column {shlex.quote(paths[0])}"] if paths and paths[0] not in own else []
+    words = [f"{option('path_column', shlex.quote(paths[0]))}"] if paths and paths[0] not in own else []
     if labels and len(own) > 1 and labels[0] not in own:
-        words.append(f"--label-column {shlex.quote(labels[0])}")
+        words.append(f"{option('label_column', shlex.quote(labels[0]))}")
     return f", such as {printable(' '.join(words))}" if words else ""
 
 
@@ -707,7 +714,8 @@ def url_table_source(
     made = rows.columns(rows.root)
     if files := [column.field.name for column in made if isinstance(column, Files)]:
         raise OptionError(
-            f"--column {files[0]} would be files beside the images, which are read of a disk alone: copy them, or "
+            f"{option('columns', files[0])} would be files beside the images, which are read of a disk alone: "
+            "copy them, or "
             "leave the column out"
         )
     account, notes = _unnamed(base, rows)
@@ -751,8 +759,9 @@ def _require_url_header(table: Table, header: Sequence[str]) -> None:
     if table.has_header and table.of_texts and (first := next(filter(is_url, header), None)):
         raise SourceError(
             f"{printable(table.path)}: the first line looks like a row and not like a header: {shown(first)} is a URL, "
-            "which would be lost. Where there is no header, say --no-header: columns are called by their numbers, "
-            f"--path-column {header.index(first) + 1}"
+            f"which would be lost. Where there is no header, say {option('no_header', True)}: columns are "
+            "called by their numbers, "
+            f"{option('path_column', str(header.index(first) + 1))}"
         )
 
 
@@ -816,7 +825,7 @@ class _UrlRows(Rows):
         else:
             raise ValueError(
                 f"{printable(cell)} is no URL such as https://host/image.jpg or s3://bucket/image.jpg. For files on a "
-                "disk, say their directory as SRC, and this table with --labels"
+                f"disk, say their directory as SRC, and this table with {option('labels')}"
             )
         if self._given is not None and not f"{parse(url)}".startswith(f"{self._given.rstrip('/')}/"):
             raise ValueError(f"{shown(url)} is not below SRC")

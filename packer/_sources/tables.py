@@ -36,7 +36,7 @@ from packer._fields.codec import parsed_json, short
 from packer._sources.base import Blobs, Column, Files, Numbers
 from packer._storage.safe_open import open_regular
 from packer._table import encode_name
-from packer.errors import MissingDependencyError, OptionError, SourceError, pip_install, printable
+from packer.errors import MissingDependencyError, OptionError, SourceError, option, pip_install, printable
 
 __all__ = [
     "Cells",
@@ -396,7 +396,7 @@ def open_table(
     if suffix not in (".jsonl", ".ndjson", ".parquet"):
         return CsvTable(path, delimiter, bad, has_header=has_header)
     if not has_header:
-        raise OptionError(f"--no-header is for CSV: {printable(path)} names its columns")
+        raise OptionError(f"{option('no_header', True)} is for CSV: {printable(path)} names its columns")
     return ParquetTable(path, bad) if suffix == ".parquet" else JsonLines(path, bad)
 
 
@@ -450,7 +450,7 @@ _WHOLE = re.compile(r"0|[1-9][0-9]*")
 _LAST_ID = str(2**63 - 1)
 _BETWEEN_LABELS = re.compile(r"[;|]")
 _TRUTHS = {"true": 1, "1": 1, "false": 0, "0": 0}
-_REMEDY = "Correct the cell, or name another kind with --column."
+_REMEDY = f"Correct the cell, or name another kind with {option('columns')}."
 
 
 @dataclass(frozen=True)
@@ -477,14 +477,14 @@ class ColumnSpec:
     @classmethod
     def of(cls, said: str) -> ColumnSpec:
         """Return what ``NAME:KIND[:DTYPE[:AXES]]``, or with ``NAME=COLUMN``, says; OptionError where that says none."""
-        option = f"--column {printable(said)!r}"
+        mention = option("columns", repr(printable(said)))
         name, sign, rest = said.partition("=")
         parts = (rest if sign else said).split(":")
         has_rank = len(parts) > 3 and parts[-3] == "array" and parts[-2] in DTYPES and parts[-1].isdecimal()
         rank = int(parts.pop()) if has_rank else None
         dtype = parts.pop() if len(parts) > 2 and parts[-1] in DTYPES and parts[-2] in ("scalar", "array") else ""
         if len(parts) < 2:
-            raise OptionError(f"{option} has no kind: say NAME:KIND, such as 'caption:text' or 'age:float32'")
+            raise OptionError(f"{mention} has no kind: say NAME:KIND, such as 'caption:text' or 'age:float32'")
         kind = parts.pop()
         if kind in OF_SCALARS:
             kind, dtype = "scalar", kind
@@ -495,7 +495,7 @@ class ColumnSpec:
             dtype = dtype or ("float32" if kind == "array" else "")
             Field(name if sign else column, kind, dtype, rank or 0)
         except ValueError as error:
-            raise OptionError(f"{option}: {printable(error)}. 'NAME=COLUMN:KIND' gives another name.") from error
+            raise OptionError(f"{mention}: {printable(error)}. 'NAME=COLUMN:KIND' gives another name.") from error
         return cls(name if sign else column, column, kind, dtype, rank)
 
 
@@ -705,7 +705,9 @@ class _Bytes(Reading):
         if self._table.of_texts and self.spec.kind in _JSON:
             cell = parsed_json(cell)
         if self._table.of_texts and self.spec.kind == "bytes":
-            raise ValueError("a CSV file holds no bytes: say --field for files beside the images, or use Parquet")
+            raise ValueError(
+                f"a CSV file holds no bytes: say {option('fields')} for files beside the images, or use Parquet"
+            )
         if not self._ranked:
             self._field = Field(self.spec.name, "array", self.spec.dtype, np.asarray(cell).ndim)
             self._ranked = True

@@ -31,7 +31,7 @@ from packer._sources.table_source import called_otherwise
 from packer._sources.tables import encoding_of, file_text
 from packer._storage.safe_open import open_regular
 from packer._table import Names
-from packer.errors import SourceError, printable
+from packer.errors import SourceError, option, printable
 
 __all__ = ["Annotation", "read_annotation", "voc_source"]
 
@@ -267,7 +267,7 @@ def voc_source(
             otherwise = called_otherwise(set(images).difference(stems), missing)
             raise SourceError(
                 f"{printable(root / folder)}: {_some(missing)} of split {printable(split)} not in it.{otherwise} "
-                "--on-missing skip leaves out images that are not there."
+                f"{option('on_missing', 'skip')} leaves out images that are not there."
             )
         walk.account.left_out("image", "the split names it, and it is not there; --on-missing", missing, chosen=True)
     if not stems:

@@ -32,7 +32,7 @@ from packer._sources.table_source import called_otherwise
 from packer._sources.tables import file_text, text_of
 from packer._storage.safe_open import open_regular
 from packer._table import Names
-from packer.errors import ImageError, MissingDependencyError, SourceError, pip_install, printable
+from packer.errors import ImageError, MissingDependencyError, SourceError, option, pip_install, printable
 
 if TYPE_CHECKING:
     from packer._sources.base import ReadBuffer
@@ -256,7 +256,9 @@ def yolo_source(
             if on_missing != "skip":
                 files = {posixpath.basename(name) for name in set(below).difference(names)}
                 otherwise = called_otherwise(files, [posixpath.basename(name.replace("\\", "/")) for name in missing])
-                raise SourceError(f"{printable(data)}: {said}.{otherwise} --on-missing skip leaves them out.")
+                raise SourceError(
+                    f"{printable(data)}: {said}.{otherwise} {option('on_missing', 'skip')} leaves them out."
+                )
             walk.account.left_out(
                 "image", "the split names it, and it is not there; --on-missing", missing, chosen=True
             )
@@ -456,7 +458,7 @@ def _members(path: Path) -> dict[str, Any]:
     try:
         import yaml
     except ImportError as error:
-        raise MissingDependencyError(f"--yolo needs PyYAML: {pip_install('yolo')}") from error
+        raise MissingDependencyError(f"{option('yolo')} needs PyYAML: {pip_install('yolo')}") from error
     try:
         with open(open_regular(path), "rb") as file:
             text = text_of(file.read(4 * _MOST_TEXT + 4))

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from packer._storage.packfile import pread
 from packer._storage.safe_open import NO_LINK, open_regular
 from packer._table import COLUMNS, Buffer, Names, Table
-from packer.errors import DestinationError, printable
+from packer.errors import DestinationError, option, printable
 
 __all__ = [
     "PICTURES",
@@ -126,7 +126,7 @@ class AppendFile:
             self._close = weakref.finalize(self, os.close, self._fd)
             if os.fstat(self._fd).st_size < keep:
                 raise DestinationError(
-                    f"{printable(self.path)}: shorter than its journal says. Start again with --fresh."
+                    f"{printable(self.path)}: shorter than its journal says. Start again with {option('fresh', True)}."
                 )
             os.ftruncate(self._fd, keep)
             os.lseek(self._fd, keep, os.SEEK_SET)

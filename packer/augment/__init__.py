@@ -1,4 +1,4 @@
-"""Augmentation: what is done to the pixels of a crop, drawn for a whole batch and applied in C where the pixels lie.
+"""Augmentation: operations on the pixels of crops, drawn for a whole batch and applied in C where the pixels lie.
 
 The classes have the names, arguments and meaning of torchvision's ``transforms.v2``, and give its pixels on uint8
 tensors: blurred pixels, those interpolated from several, and adjusted ones may differ by a level. `MixUp` and `CutMix`

@@ -1,9 +1,4 @@
-"""Affine moves and rotations by random numbers.
-
-Matrices of affine moves, for N images at once.
-
-Rectangles that are erased.
-"""
+"""Random affine moves, rotations and erased rectangles, for N images at once."""
 
 from __future__ import annotations
 
@@ -106,7 +101,7 @@ class RandomRotation(Augmentation):
     expand : False
         Any other value is refused: images keep their size.
     center : (float, float), optional
-        What stays, in pixels across and down; by default the middle.
+        The point that stays, in pixels across and down; by default the middle.
     fill : int or (int, int, int) or None
         The colour of what comes from outside, 0 to 255.
 

@@ -1,12 +1,4 @@
-"""Automatic augmentations: operations and their strength by random numbers.
-
-The operations that automatic augmentations choose from, and how strong they are: torchvision's spaces.
-
-The policies of AutoAugment (Cubuk and others 2019), as torchvision has them.
-
-A line is two operations, one after the other: a name, the probability that the operation is done, and how strong it is,
-0 to 9.
-"""
+"""Automatic augmentations, which choose operations and their strength at random: torchvision's spaces and policies."""
 
 from __future__ import annotations
 
@@ -117,7 +109,7 @@ def done(  # noqa: PLR0917
     """Fill in N operations: those of `names` that `which` says, as strong as `magnitudes` says.
 
     The meaning of a magnitude is that of ``_apply_image_or_video_transform`` in torchvision's
-    transforms/v2/_auto_augment.py. What changes nothing is no operation.
+    transforms/v2/_auto_augment.py. An operation that changes nothing is left out.
     """
     for place, name in enumerate(names):
         ours = which == place
@@ -289,7 +281,7 @@ class _Automatic(Augmentation):
     def _do(  # noqa: PLR0917
         self, operations: Operations, which: Ints, places: Ints, negative: Floats, bins: int, sizes: Pairs
     ) -> None:
-        """Fill in N operations of `ALL`, at the given of so many steps, and negative by a random number."""
+        """Fill in N operations of `ALL`, each at one of so many steps, and negative by a random number."""
         if len(sizes) and bins <= _MOST_BINS and (sizes == sizes[0]).all():
             table = _table(self, bins, *sizes[0].tolist())
             operations[:] = table[(which * bins + places) * 2 + (negative < 0.5)]
@@ -413,7 +405,7 @@ class AutoAugment(_Automatic):
     Parameters
     ----------
     policy : {"imagenet", "cifar10", "svhn"} or torchvision's AutoAugmentPolicy
-        What the policy was found for.
+        The data set that the policy was found for.
     interpolation, fill
         As for `TrivialAugmentWide`.
 

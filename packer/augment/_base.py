@@ -1,9 +1,4 @@
-"""What all augmentations are: rules that choose operations, and rules made of other rules.
-
-Rules as the records that C takes.
-
-One of several rules, of images or of batches.
-"""
+"""The base class of augmentations, chains and choices of them, and the records that C takes for them."""
 
 from __future__ import annotations
 
@@ -16,16 +11,17 @@ import numpy.typing as npt
 import torch
 
 from packer._images.extension import _native
+from packer._images.geometry import sides_of
 from packer._images.native import crop_steps
-from packer._images.native.crop_steps import RULE, RULES
+from packer._images.native.crop_steps import RULE, RULES, require_uniform
 from packer._images.operations import KINDS, LONGEST_MOVED, NO_FILL, Operations, nothing
 from packer._table import Ints
 from packer.augment._mixup import ChoiceOfMixings, Mixing, shares_of
 from packer.augment._settings import named
 from packer.crops._crop import Crop, Frozen
-from packer.crops._geometry import Pairs, sides_of
+from packer.crops._geometry import Pairs
 from packer.crops._rules import probability
-from packer.crops._steps import Floats, refuse, require_uniform
+from packer.crops._steps import Floats, refuse
 from packer.errors import ImageError
 
 __all__ = [
@@ -48,7 +44,7 @@ class Coded(NamedTuple):
     ----------
     records : (M,) array of RULE
     tables : tuple of arrays of OPERATION
-        What the records have the addresses of.
+        The arrays whose addresses are in the records.
     """
 
     records: npt.NDArray[Any]
@@ -113,7 +109,7 @@ class Augmentation(Frozen, abc.ABC):
         Returns
         -------
         (N, operations) array of OPERATION
-            What is done to each image, one after the other.
+            The augmentations of each image, one after the other.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Boxes and keypoints: where operations put them, of many images at once.
+"""Boxes and keypoints of many images, moved by operations.
 
 The arithmetic is that of torchvision's transforms.v2.functional: both are seen from the middle of the image, which lies
 at half of its width and height.

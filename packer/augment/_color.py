@@ -127,7 +127,7 @@ class Grayscale(Augmentation):
     Parameters
     ----------
     num_output_channels : 3
-        Has to be said: torchvision's default, 1, is refused as any other number is. Batches keep three channels, here
+        Required: torchvision's default, 1, is refused as any other number is. Batches keep three channels, here
         of one level each.
 
     Raises

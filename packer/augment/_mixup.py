@@ -1,4 +1,4 @@
-"""What mixes the images of a batch, and their labels: torchvision's MixUp and CutMix."""
+"""MixUp and CutMix: the images of a batch are mixed, and their labels, as in torchvision."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from packer._images.extension import _native
+from packer._images.native.crop_steps import require_uniform
 from packer._images.numbers import Mixture
 from packer.augment._settings import count_of, real
 from packer.crops._crop import Frozen
-from packer.crops._steps import Floats, require_uniform
+from packer.crops._steps import Floats
 
 __all__ = ["ChoiceOfMixings", "CutMix", "MixUp", "Mixing", "mixed_images", "mixed_labels", "shares_of"]
 
@@ -118,7 +119,7 @@ class MixUp(Mixing):
     alpha : float
         The weights are drawn from the Beta distribution of `alpha` and `alpha`; more than 0.
     num_classes : int, optional
-        How long labels become that are class ids. It has to be said unless labels are (N, num_classes) shares.
+        The length of the labels that are made of class ids. It is needed unless labels are (N, num_classes) shares.
     labels_getter : "default"
         Any other value is refused: the labels are the second of a batch, or a dict's `label`.
 

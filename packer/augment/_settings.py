@@ -1,4 +1,4 @@
-"""Settings of augmentations: what people may give, in torchvision's forms, and what is refused."""
+"""Settings of augmentations in torchvision's forms: their conversion and their errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pair_of(name: str, values: object, low: float = -math.inf, high: float = mat
 
 
 def angles_of(name: str, degrees: object) -> tuple[float, float]:
-    """Return the least and the largest angle, in degrees, given as these or as one number for both signs."""
+    """Return the least and the largest angle, in degrees, of both or of one number for both signs."""
     if isinstance(degrees, numbers.Real):
         most = within(name, degrees, 0, math.inf)
         return -most, most
@@ -57,7 +57,7 @@ def angles_of(name: str, degrees: object) -> tuple[float, float]:
 
 
 def filter_of(interpolation: object) -> int:
-    """Return a place in `FILTERS`, given by name, as torchvision's InterpolationMode or as Pillow's number."""
+    """Return the index in `FILTERS` of a name, torchvision's InterpolationMode or Pillow's number."""
     name = getattr(interpolation, "value", interpolation)
     name = {0: "nearest", 2: "bilinear"}.get(name, name) if isinstance(name, int) else name
     if name not in FILTERS:

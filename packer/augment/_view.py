@@ -13,7 +13,7 @@ __all__ = ["View"]
 
 
 class View(Frozen):
-    """One of several images that a dataset makes of each of its images, as self-supervised learning wants them.
+    """One of several images that a dataset makes of each of its images, as self-supervised learning needs them.
 
     ``[View(RandomResizedCrop(224, flip=0.5), augment=[...])] * 2`` are SimCLR's two views, and ``[first, second] +
     [View(RandomResizedCrop(96, scale=(0.05, 0.4), flip=0.5), augment=[...])] * 8`` those of DINO's multi-crop.
@@ -24,7 +24,7 @@ class View(Frozen):
     crop : Crop or sequence of Crop
         Which part of the image is shown, at which size.
     augment : Augmentation or sequence of Augmentation, optional
-        What is done to the pixels of that.
+        The augmentation of the pixels of the crop.
 
     Raises
     ------

@@ -54,7 +54,7 @@ from packer._storage.files import Spool
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer._table import COLUMNS, Buffer, Sample, Table, encode_name
-from packer.errors import DestinationError, printable
+from packer.errors import DestinationError, option, printable
 
 __all__ = ["Box", "Caffe", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
 
@@ -350,7 +350,9 @@ class CaffeWriter(ForeignWriter):
     def __init__(self, path: Path, options: Mapping[str, Any], written: Table, contents: Contents = NOTHING) -> None:
         self.check_options(options)
         if contents.codec == "raw":
-            raise DestinationError("Caffe has pixels plane after plane, and packer does not. Choose --codec png")
+            raise DestinationError(
+                f"Caffe has pixels plane after plane, and packer does not. Choose {option('codec', 'png')}"
+            )
         if contents.label_type == "float":
             raise DestinationError("a label of Caffe's is an int32, and these are floats. Choose another format.")
         super().__init__(path, MAX_SHARD_SIZE, written, contents)

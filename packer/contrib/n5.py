@@ -85,7 +85,7 @@ from packer._storage.files import Spool
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer._table import Ints, Sample, Table, blocks, encode_name
-from packer.errors import DestinationError, OptionError, PackError, SourceError, printable
+from packer.errors import DestinationError, OptionError, PackError, SourceError, option, printable
 
 __all__ = [
     "ATTRIBUTES",
@@ -1000,7 +1000,8 @@ class N5Writer(ShardWriter):
         if len(sample.data) > self._shard_size:
             raise DestinationError(
                 f"{printable(sample.name)}: {len(sample.data):,} bytes do not fit into a block of "
-                f"{self._shard_size:,}. Start again with --fresh and a larger --shard-size, at most {_LARGEST}."
+                f"{self._shard_size:,}. Start again with {option('fresh', True)} and a larger "
+                f"{option('shard_size')}, at most {_LARGEST}."
             )
         frame = Frame(len(self._blob_fields))
         frame.add_image(sample.data)

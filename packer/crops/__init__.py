@@ -1,4 +1,4 @@
-"""Crops, chosen before decoding: which rectangle of an image is wanted, at which size, mirrored or not.
+"""Crops, chosen before decoding: a rectangle of an image, its size in the result, mirrored or not.
 
 The rules have torchvision's names, arguments and meaning. A rule sees an image's height and width, which the pack's
 table knows, and random numbers. So a batch's crops are chosen in one go, and the decoder can leave out what they do not

@@ -1,4 +1,4 @@
-"""Boxes, keypoints and corners of polygons: where a crop, a turn by EXIF or both put them.
+"""Boxes, keypoints and corners of polygons, moved by a crop, a turn by EXIF or both.
 
 Positions are in pixels: x to the right and y down from the upper left corner of the image. The arithmetic is that of
 torchvision's transforms.v2.functional. So a box ends where its last pixel ends, and is mirrored by ``width - x``; a

@@ -1,9 +1,4 @@
-"""What all rules are: a chain of steps, by which crops are chosen.
-
-Steps as the records that C takes.
-
-Rules that are their settings: frozen, equal where these are equal, and shown as they are made.
-"""
+"""The base class of crops: a frozen chain of steps, and the records that C takes for them."""
 
 from __future__ import annotations
 
@@ -18,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._images.extension import _native
-from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Crops
+from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Box, Crops, sides_of
 from packer._images.native import crop_steps
-from packer._images.native.crop_steps import KINDS, STEP
+from packer._images.native.crop_steps import KINDS, STEP, require_uniform
 from packer._table import Ints
-from packer.crops._geometry import Padding, Pairs, sides_of, whole
+from packer.crops._geometry import Padding, Pairs, whole
 from packer.crops._steps import (
     CenterCut,
     Floats,
@@ -34,7 +29,6 @@ from packer.crops._steps import (
     Record,
     Resized,
     Step,
-    require_uniform,
 )
 from packer.crops._torch_rng import Ahead, drawing
 
@@ -219,6 +213,52 @@ class Crop(Frozen, abc.ABC):
             taken = self._in_c(*sides, np.hstack([np.empty((len(sizes[0]), 0)), *numbers]), chosen=True)
             if taken is not None:
                 return taken
+        return self._applied(sizes, numbers)
+
+    def choose_one(self, height: int, width: int, random: Floats | None = None) -> Box:
+        """Choose the crop of one image, as `choose` does for an array of one, in a quarter of the time.
+
+        Parameters
+        ----------
+        height, width : int
+            1 or more.
+        random : (randoms,) float64, optional
+        """
+        if self._coded is None:
+            sides = np.array([height]), np.array([width])
+            return Box(*self.choose(*sides, None if random is None else random[None])[0].item())
+        sizes = [(height, width)]
+        for step in self._steps:
+            sizes.append(step.size_of(sizes[-1]))  # which refuses an image before anything is drawn
+        numbers = self._draw_one(sizes) if random is None else random.tolist()
+        box = crop_steps.choose_one(self._coded, height, width, numbers, chosen=random is None)
+        return box if box is not None else self._choose_in_python(sizes, numbers, chosen=random is None)
+
+    def _draw_one(self, sizes: Sequence[tuple[int, int]]) -> list[int]:
+        """Return the numbers of all steps for one image, of these sizes before and after them."""
+        numbers: list[int] = []
+        if self.randoms:
+            with drawing(1) as source:
+                for step, (height, width) in zip(self._steps, sizes, strict=False):
+                    if step.chosen:
+                        numbers += step.draw(height, width, source)
+        return numbers
+
+    def _choose_in_python(self, sizes: Sequence[tuple[int, int]], numbers: list[Any], *, chosen: bool) -> Box:
+        """Return the crop of one image that is too large or too unusual for C."""
+        pairs = [np.array([size]) for size in sizes]
+        if chosen:
+            ends = itertools.accumulate(step.chosen for step in self._steps)
+            rows = [
+                np.array([numbers[end - step.chosen : end]], np.int64).reshape(1, step.chosen)
+                for step, end in zip(self._steps, ends, strict=True)
+            ]
+        else:
+            rows = self._chosen(pairs, np.array([numbers]).reshape(1, -1))
+        return Box(*self._applied(pairs, rows)[0].item())
+
+    def _applied(self, sizes: Sequence[Pairs], numbers: Sequence[Ints]) -> Crops:
+        """Return the crops that the steps make of whole images, by the numbers that were chosen."""
         crops = whole(sizes[0])
         for step, after, chosen in zip(self._steps, sizes[1:], numbers, strict=True):
             step.apply(crops, after, chosen)

@@ -1,12 +1,7 @@
-"""Transforms divided: the crop that they begin with, which is chosen before decoding, and what is left.
+"""Transforms split into the crop that they begin with, which is chosen before decoding, and the rest.
 
-What a transform is, told by its class alone, without importing torchvision or timm.
-
-A transform can only be one of theirs where their modules are imported already.
-
-torchvision's transforms, read: which crop does what a transform does.
-
-Rules of timm (timm/data/transforms.py), which draw by Python's `random` module.
+Transforms of torchvision and timm are recognised by their classes, without importing either: a transform can only be
+one of theirs where their modules are imported already.
 """
 
 from __future__ import annotations
@@ -385,7 +380,7 @@ TIMM_READERS: dict[str, Callable[[Any, bool], Crop | None]] = {
     "timm.ResizeKeepRatio": _resize_keep_ratio,
     "timm.CenterCropOrPad": _center_crop_or_pad,
 }
-"""What reads each transform of timm; `packer.crops._fuse.TORCHVISION_READERS` is the same for torchvision."""
+"""The reader of each transform of timm; `packer.crops._fuse.TORCHVISION_READERS` is the same for torchvision."""
 
 
 _READERS = {**TORCHVISION_READERS, **TIMM_READERS}
@@ -398,9 +393,9 @@ class Split(NamedTuple):
     Attributes
     ----------
     crop : Crop or None
-        What the transform begins with, as far as a crop can say it.
+        The part that the transform begins with, as far as it is a crop.
     rest : callable or None
-        What is then left to do with the crop's result: the same transform objects, in a chain of the same kind.
+        The part that is left to do with the crop's result: the same transform objects, in a chain of the same kind.
     """
 
     crop: Crop | None

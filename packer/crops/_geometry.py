@@ -1,4 +1,4 @@
-"""What can be done with crops: N records of `CROP`, changed in place.
+"""Operations on crops: N records of `CROP`, changed in place.
 
 Each function acts on the result that the records say so far, so coordinates and sizes are those of the result: where it
 is mirrored, a cut from the left is a cut of the image's right. Corners are (top, left) and sizes (height, width), in
@@ -15,14 +15,14 @@ import numpy.typing as npt
 from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Box, Crops
 from packer._table import Ints
 
-__all__ = ["Padding", "Pairs", "cropped", "mirrored", "padded", "resized", "sides_of", "whole"]
+__all__ = ["Padding", "Pairs", "cropped", "mirrored", "padded", "resized", "whole"]
 
 Pairs = Ints
 """(N, 2) int64: down and across."""
 
 
 class Padding(NamedTuple):
-    """What is shown outside of an image.
+    """The pixels that are shown outside of an image.
 
     Attributes
     ----------
@@ -47,14 +47,6 @@ class _Columns(NamedTuple):
     scaled: Pairs
     cut: Pairs
     out: Pairs
-
-
-def sides_of(heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
-    """Return heights and widths of N images as (N,) int64 arrays, or ValueError where they are not as many."""
-    down, across = np.asarray(heights, np.int64), np.asarray(widths, np.int64)
-    if down.ndim != 1 or down.shape != across.shape:
-        raise ValueError(f"heights and widths have one shape, (N,), and not {down.shape} and {across.shape}")
-    return down, across
 
 
 def whole(sizes: Pairs) -> Crops:

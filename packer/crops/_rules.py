@@ -1,7 +1,4 @@
-"""The rules: torchvision's names, arguments and meaning.
-
-Settings of crops: what people may give, in torchvision's forms, and what is refused.
-"""
+"""The crops, with torchvision's names, arguments and meaning, and the conversion of their settings."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ __all__ = [
 
 
 def sides(name: str, size: object, order: str = "(height, width)") -> tuple[int, int]:
-    """Return both sides in this order, given as one integer, as a sequence of one, or as these."""
+    """Return both sides in this order, of one integer, a sequence of one, or both."""
     given = side_or_pair(name, size, order)
     return given if isinstance(given, tuple) else (given, given)
 
@@ -87,7 +84,7 @@ def probability(name: str, value: object) -> float:
 
 
 def interpolation_of(interpolation: object) -> str:
-    """Return one of `INTERPOLATIONS`, given by name, as torchvision's InterpolationMode or as Pillow's number."""
+    """Return one of `INTERPOLATIONS` by its name, torchvision's InterpolationMode or Pillow's number."""
     name = getattr(interpolation, "value", interpolation)
     name = {2: "bilinear", 3: "bicubic"}.get(name, name) if isinstance(name, int) else name
     if name not in INTERPOLATIONS:
@@ -96,7 +93,7 @@ def interpolation_of(interpolation: object) -> str:
 
 
 def margins_of(padding: object) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom, given as these, as one integer, or as (left and right, top and bottom)."""
+    """Return left, top, right and bottom, of these four, of one integer, or of (left and right, top and bottom)."""
     is_sequence = isinstance(padding, Sequence) and not isinstance(padding, str)
     given = [_integer(margin) for margin in (padding if is_sequence else [padding])]  # type: ignore[attr-defined]
     if len(given) not in (1, 2, 4) or None in given:
@@ -110,7 +107,7 @@ def margins_of(padding: object) -> tuple[int, int, int, int]:
 
 
 def fill_of(fill: object, name: str = "fill") -> tuple[int, int, int]:
-    """Return red, green and blue, given as one integer for all of them or as three; 0.0, too, is an integer."""
+    """Return red, green and blue, of one integer for all of them or of three; 0.0, too, is an integer."""
     is_sequence = isinstance(fill, Sequence) and not isinstance(fill, str)
     given = [_level(colour) for colour in (fill if is_sequence else [fill])]  # type: ignore[attr-defined]
     if len(given) not in (1, 3) or None in given:
@@ -129,7 +126,7 @@ def padding_of(fill: object, mode: object) -> Padding:
 
 
 def _level(value: object) -> int | None:
-    """Return an integer, also one that is given as a float, as torchvision takes colours; None for what is none."""
+    """Return an integer, also of a float that is whole, as torchvision takes colours; None for other values."""
     return int(value) if isinstance(value, float) and value.is_integer() else _integer(value)
 
 
@@ -230,7 +227,7 @@ class Resize(Crop):
     Parameters
     ----------
     size : int or (int, int)
-        What the shorter side becomes, in pixels, where the longer one follows, rounded down
+        The new shorter side, in pixels, where the longer one follows, rounded down
         (``_compute_resized_output_size`` in torchvision's transforms/functional.py); or height and width of the result,
         whatever the image's shape.
     interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
@@ -268,7 +265,7 @@ class ResizeCenterCrop(Crop):
     size : int or (int, int)
         Height and width of the result, in pixels.
     resize : int or (int, int)
-        What the shorter side of the whole image becomes, or its height and width.
+        The new shorter side of the whole image, or its height and width.
     interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
         Anti-aliased.
     flip : float

@@ -1,7 +1,7 @@
 """Numbers from torch's default generator, the same that torchvision's transforms would draw, image after image.
 
 A call of torch costs a microsecond or two, and a crop takes half a dozen. `Ahead` therefore copies the generator, lets
-the copy make many numbers at once as if each were of the kind that is asked for, and moves the generator itself on by
+the copy make many numbers at once as if each were of the kind that is needed, and moves the generator itself on by
 as many as were used. Whether this torch makes numbers so that both are the same is tried once.
 """
 

@@ -7,8 +7,13 @@ epoch that was begun on eight ranks goes on at the very next sample on two.
 A sampler owns all that decides the order: seed, epoch and position. The crops of an image are the dataset's.
 """
 
-from packer.samplers._base import OrderSampler
-from packer.samplers._shuffle import BlockShuffleSampler, SequentialSampler, ShuffleSampler, SubsetSampler
+from packer.samplers._orders import (
+    BlockShuffleSampler,
+    OrderSampler,
+    SequentialSampler,
+    ShuffleSampler,
+    SubsetSampler,
+)
 from packer.samplers._weighted import BalancedSampler, MixSampler, WeightedSampler
 
 __all__ = [

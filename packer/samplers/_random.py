@@ -1,9 +1,4 @@
-"""Random numbers that are a function of seed, epoch and index: the same in every thread, process and rank.
-
-Permutations that are computed at a place, without computing them elsewhere.
-
-Values that a sampler is given, one a sample, checked.
-"""
+"""Random numbers and permutations that are functions of seed, epoch and index, on every thread, process and rank."""
 
 from __future__ import annotations
 
@@ -44,7 +39,7 @@ def uniforms(seed: int, epoch: int, indices: npt.NDArray[np.int64], randoms: int
 
 
 def seed_of(seed: object) -> int:
-    """Return a seed that a person gave; TypeError where it is no integer."""
+    """Return a user's seed; TypeError where it is no integer."""
     try:
         return operator.index(seed)  # type: ignore[arg-type]
     except TypeError:
@@ -80,7 +75,7 @@ def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
 
 
 def permute_each(places: Ints, lengths: Ints, seed: int, numbers: Ints) -> Ints:
-    """Return for each of N places what stands there in a permutation of its own.
+    """Return the element at each of N places, each in a permutation of its own.
 
     Parameters
     ----------

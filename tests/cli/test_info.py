@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from packer._cli.output import settings_in_words
+from packer._codecs import RESIZE_MODES
 from packer._conversion.convert import convert
-from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
-from packer._images.resize import MODES, ResizeSpec
+from packer._conversion.options import AUDITS, EXIF_POLICIES
+from packer._conversion.recipe import Recipe
+from packer._images.resize import ResizeSpec
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.testing.samples import draw_imagefolder
@@ -69,7 +71,7 @@ def test_settings_of_a_stranger_are_shown_as_they_are() -> None:
 
 
 def test_every_setting_has_words() -> None:
-    for resize in (None, *(ResizeSpec(20, mode, upscale) for mode in MODES for upscale in (False, True))):
+    for resize in (None, *(ResizeSpec(20, mode, upscale) for mode in RESIZE_MODES for upscale in (False, True))):
         for exif, audit in itertools.product(EXIF_POLICIES, AUDITS):
             settings = Recipe("jpeg", resize, exif=exif, audit=audit, max_pixels=10**6, recode=True).settings()
             words = settings_in_words(settings, "jpeg")

@@ -13,11 +13,12 @@ import pytest
 
 from packer._cli import EXIT_STATUS, cli
 from packer._cli.convert import convert_command
-from packer._codecs import CODECS
-from packer._conversion.recipe import AUDITS, EXIF_POLICIES, Recipe
+from packer._codecs import CODECS, INTERPOLATIONS, MAX_PIXELS, RESIZE_MODES
+from packer._conversion.options import AUDITS, EXIF_POLICIES
+from packer._conversion.recipe import Recipe
 from packer._conversion.resume import setting_differences
-from packer._images.geometry import MAX_PIXELS
-from packer._images.resize import INTERPOLATIONS, MODES, ResizeSpec
+from packer._images.resize import ResizeSpec
+from packer.errors import recorded
 from packer.testing.samples import draw_imagefolder
 from tests.making import command, every_command, packer_many
 
@@ -25,7 +26,7 @@ from tests.making import command, every_command, packer_many
 def test_choices_and_defaults_are_the_librarys() -> None:
     options = {option.name: option for option in convert_command.params}
     for name, values in {
-        "resize_mode": MODES,
+        "resize_mode": RESIZE_MODES,
         "interpolation": INTERPOLATIONS,
         "codec": tuple(CODECS),
         "exif": EXIF_POLICIES,
@@ -169,7 +170,7 @@ def test_settings_that_changed_are_called_by_their_options() -> None:
     options = {option for own in convert_command.params for option in own.opts}
     before = Recipe("jpeg", ResizeSpec(256)).settings()
     now = Recipe("webp", ResizeSpec(224, "pad", True, "bicubic"), 80, "apply", "decode", 10**6, False, True).settings()
-    lines = setting_differences({"recipe": before}, {"recipe": now})
+    lines = list(map(recorded, setting_differences({"recipe": before}, {"recipe": now})))
     assert "--resize was 256 and is 224" in lines
     assert "--resize-mode was short and is pad" in lines
     assert {line.split()[0] for line in lines} <= options

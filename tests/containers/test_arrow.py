@@ -150,7 +150,7 @@ def test_several_splits_are_refused(photos: dict[str, bytes], tmp_path: Path) ->
 def test_images_that_are_not_in_the_file_are_named(photos: dict[str, bytes], tmp_path: Path) -> None:
     rows = [*({"bytes": data, "path": name} for name, data in photos.items()), {"bytes": None, "path": "a.jpg"}]
     path = written(tmp_path / "a.arrow", pa.table({"image": pa.array(rows, IMAGE)}))
-    with pytest.raises(SourceError, match=rf"a\.arrow: .*row {len(photos)}: its image is not in.*--on-error skip"):
+    with pytest.raises(SourceError, match=rf"a\.arrow: .*row {len(photos)}: its image is not in.*on_error='skip'"):
         listed(path)
 
 

@@ -154,7 +154,7 @@ def test_columns_with_a_dictionary_are_read_as_those_without(photos: dict[str, b
 def test_images_that_are_not_in_the_file_are_named(photos: dict[str, bytes], tmp_path: Path, row: Any) -> None:
     rows = [*({"bytes": data, "path": name} for name, data in photos.items()), row]
     path = written(tmp_path / "a.parquet", pa.table({"image": pa.array(rows, IMAGE)}))
-    with pytest.raises(SourceError, match=rf"a\.parquet: .*row {len(photos)}: its image is not in.*--on-error skip"):
+    with pytest.raises(SourceError, match=rf"a\.parquet: .*row {len(photos)}: its image is not in.*on_error='skip'"):
         listed(path)
 
 

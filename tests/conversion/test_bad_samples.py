@@ -49,7 +49,7 @@ def entries(tmp_path: Path) -> Entries:
 
 
 def test_an_entry_with_a_problem_is_an_error(entries: Entries) -> None:
-    with pytest.raises(SourceError, match=r"b\.jpg: its image is null\. .*--on-error skip"):
+    with pytest.raises(SourceError, match=r"b\.jpg: its image is null\. .*on_error='skip'"):
         list_samples(entries)
 
 

@@ -3,48 +3,69 @@
 from __future__ import annotations
 
 import ast
-import inspect
+import dataclasses
+import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 import pytest
+from PIL import Image
 
 import packer
-from packer import DestinationError, OptionError
+from packer import DestinationError, ImageError, OptionError
 from packer._cli import cli
-from packer._conversion.request import as_arguments
+from packer._conversion import options
+from packer.errors import message_of, option, recorded, spelled
 from tests.making import packer_many, solid
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("name", "value", "argument", "words"),
     [
-        ("Say --on-error skip as before, or --fresh.", "Say on_error='skip' as before, or fresh=True."),
-        ("--no-tiles is for JPEGs; --tiles too", "tiles=False is for JPEGs; tiles=True too"),
-        ("say to which size with --resize", "say to which size with resize="),
-        ("Say --codec jpeg, or leave --tiles out.", "Say codec='jpeg', or leave tiles=True out."),
-        ("say --labels FILE.csv.", "say labels='FILE.csv'."),
-        ("say --delimiter tab", r"say delimiter='\t'"),
-        ("--limit takes the first, --sample from everywhere", "limit= takes the first, sample= from everywhere"),
-        ("`packer info --json` and `packer convert --parts`", "`packer info --json` and `packer convert --parts`"),
-        ("say:\n  packer convert a b --split all\nor --parts", "say:\n  packer convert a b --split all\nor parts="),
-        ("/rc/--workers/none: no such directory", "/rc/--workers/none: no such directory"),
-        ("--workers/none: say --fresh", "--workers/none: say fresh=True"),
-        ("is '--fresh' or 'a --limit b', packer's (--limit)", "is '--fresh' or 'a --limit b', packer's (limit=)"),
-        ("--quality 90 and --delimiter ';'", "quality=90 and delimiter=';'"),
-        ("/a/b--fresh/x--limit: --unknown", "/a/b--fresh/x--limit: --unknown"),
+        ("on_error", "skip", "on_error='skip'", "--on-error skip"),
+        ("fresh", True, "fresh=True", "--fresh"),
+        ("tiles", False, "tiles=False", "--no-tiles"),
+        ("no_header", True, "no_header=True", "--no-header"),
+        ("resize", None, "resize=", "--resize"),
+        ("quality", 90, "quality=90", "--quality 90"),
+        ("path_column", "1", "path_column='1'", "--path-column 1"),
+        ("delimiter", "tab", r"delimiter='\t'", "--delimiter tab"),
+        ("delimiter", "';'", "delimiter=';'", "--delimiter ';'"),
+        ("fields", "'m={stem}.png'", "fields='m={stem}.png'", "--field 'm={stem}.png'"),
+        ("columns", None, "columns=", "--column"),
+        ("prefixes", ["a", "b c"], "prefixes=['a', 'b c']", "--prefix a --prefix 'b c'"),
+        ("labels", "a⟩¦.csv", "labels='a??.csv'", "--labels a??.csv"),
     ],
-)  # fmt: skip
-def test_options_as_arguments(said: str, meant: str) -> None:
-    assert as_arguments(said, inspect.signature(packer.convert).parameters) == meant
+)
+def test_an_option_is_spelled_for_each_face(name: str, value: Any, argument: str, words: str) -> None:
+    message = f"say {option(name, value)} or ⟨not⟩"
+    assert spelled(message) == f"say {argument} or ⟨not⟩"
+    assert recorded(message) == f"say {words} or ⟨not⟩"
 
 
-def test_options_that_are_given_several_times() -> None:
-    parameters = inspect.signature(packer.merge).parameters
-    assert as_arguments("say: --prefix a --prefix 'b c'", parameters) == "say: prefixes=['a', 'b c']"
-    assert as_arguments("--prefix is said once", parameters) == "prefixes= is said once"
-    assert as_arguments("Say --classes union to", parameters) == "Say classes='union' to"
+def test_an_error_is_spelled_where_it_is_shown() -> None:
+    error = OptionError(f"say {option('fresh', True)}")
+    for shown in (str(error), f"{error}", str(pickle.loads(pickle.dumps(error)))):
+        assert shown == "say fresh=True"
+    assert repr(error) == "OptionError('say fresh=True')"
+    assert recorded(message_of(error)) == "say --fresh"
+    of_image = ImageError(f"say {option('codec', 'png')}", "a.jpg")
+    assert of_image.reason == "say codec='png'"
+    assert str(of_image) == "a.jpg: say codec='png'"
+    assert recorded(message_of(of_image)) == "a.jpg: say --codec png"
+
+
+def test_records_are_in_the_words_of_the_command_line(tmp_path: Path) -> None:
+    """Whoever converts: the pack is the same, and commands show it."""
+    solid(tmp_path / "tree" / "a" / "x.png")
+    Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(tmp_path / "tree" / "a" / "y.png")
+    with pytest.raises(ImageError, match=r"say to_8_bit='clip' \(cut"):
+        packer.convert(tmp_path / "tree", tmp_path / "x.lmdb", codec="png")
+    summary = packer.convert(tmp_path / "tree", tmp_path / "y.lmdb", codec="png", on_error="skip")
+    assert "say --to-8-bit clip (cut" in summary.manifest.skipped[0]["reason"]
 
 
 def test_each_is_spoken_to_in_its_own_words(tmp_path: Path) -> None:
@@ -64,17 +85,23 @@ def test_each_is_spoken_to_in_its_own_words(tmp_path: Path) -> None:
 
 
 def test_messages_name_options_that_there_are() -> None:
-    """Else they were misspelt, and would be translated for nobody."""
+    """Else they were misspelt."""
     commands = [*cli.commands.values()]
     commands += [
         below for command in commands if isinstance(command, click.Group) for below in command.commands.values()
     ]
-    options = {option for one in commands for own in one.params for option in (*own.opts, *own.secondary_opts)}
-    named = set()
+    known = {option for one in commands for own in one.params for option in (*own.opts, *own.secondary_opts)}
+    kinds = [one for one in vars(options).values() if dataclasses.is_dataclass(one) and isinstance(one, type)]
+    fields = {name for kind in kinds for name, _ in options.options_of(kind)} | {"library"}
+    named, mentioned = set(), set()
     for file in Path(packer.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 named |= set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", node.value))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "option":
+                mentioned |= {word.value for word in node.args[:1] if isinstance(word, ast.Constant)}
+    assert len(mentioned) > 40
+    assert mentioned - fields == set()
     of_others = {
         "--dereference",
         "--hard-dereference",
@@ -92,7 +119,7 @@ def test_messages_name_options_that_there_are() -> None:
         "--force-reinstall",
         "--no-deps",
     }  # Docker, SLURM, nvidia-smi, pip
-    assert named - options - of_others - {"--help", "--version", "--faults"} == set()
+    assert named - known - of_others - {"--help", "--version", "--faults", "--no-"} == set()
 
 
 def test_what_the_caller_gave_is_quoted_as_it_was_given(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 from PIL import Image, ImageOps
 
-from packer._codecs import CODECS
+from packer._codecs import CODECS, RESIZE_MODES
 from packer._conversion.pipeline import prepare
 from packer._conversion.recipe import Recipe
-from packer._images.resize import MODES, ResizeSpec
+from packer._images.resize import ResizeSpec
 from packer.errors import ImageError, ImageTooLargeError
 from tests.conftest import odd_images
 from tests.images.samples import encoded, jpeg, oriented, photo, pillow_pixels
@@ -111,7 +111,7 @@ def test_jpeg_encodes_cmyk_when_asked_for_rgb() -> None:
 
 
 @pytest.mark.parametrize("codec", MAKING)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", RESIZE_MODES)
 def test_resize(mode: str, codec: str) -> None:
     spec = ResizeSpec(20, mode)
     prepared = prepare(jpeg(size=(37, 53)), "c/x.jpg", Recipe(codec=codec, resize=spec))
@@ -228,7 +228,13 @@ def test_max_pixels() -> None:
         prepare(jpeg(), "c/x.jpg", Recipe(max_pixels=48 * 64 - 1))
 
 
-@given(st.sampled_from(sorted(ODD)), st.sampled_from(MAKING), st.sampled_from(MODES), st.integers(1, 60), st.booleans())
+@given(
+    st.sampled_from(sorted(ODD)),
+    st.sampled_from(MAKING),
+    st.sampled_from(RESIZE_MODES),
+    st.integers(1, 60),
+    st.booleans(),
+)
 def test_size_is_that_of_the_bytes(name: str, codec: str, mode: str, size: int, upscale: bool) -> None:
     spec = ResizeSpec(size, mode, upscale)
     pixels = pixels_of(ODD[name], name, Recipe(codec=codec, resize=spec, to_8_bit="clip"))

@@ -168,7 +168,7 @@ def test_other_settings_are_refused(
 ) -> None:
     root, path = interrupted
     before = content(tmp_path / "pack.lmdb.partial")
-    with pytest.raises(ResumeError, match=r"--fresh") as caught:
+    with pytest.raises(ResumeError, match=r"fresh=True") as caught:
         start(root, path, **options)
     assert difference in str(caught.value)
     after = content(tmp_path / "pack.lmdb.partial")
@@ -270,7 +270,7 @@ def test_another_machine_and_another_mount(interrupted: tuple[Path, Path], tmp_p
 def test_what_the_files_were_is_not_guessed(interrupted: tuple[Path, Path], damage: Any) -> None:
     root, path = interrupted
     damage(path.with_name(f"{path.name}.partial") / "source.list")
-    with pytest.raises(ResumeError, match=r"source\.list is missing or damaged\n.*--fresh"):
+    with pytest.raises(ResumeError, match=r"source\.list is missing or damaged\n.*fresh=True"):
         start(root, path)
     assert start(root, path, fresh=True).continued == 0
 
@@ -483,7 +483,7 @@ def test_a_partial_that_lost_bytes_is_refused(tree: Path, tmp_path: Path, format
         start(tree, path, progress=Stop(6))
     pack = path.with_name(f"{path.name}.partial") / "pack"
     os.truncate(min(pack.glob("shard-*")) if pack.is_dir() else pack, 5000)
-    with pytest.raises(DestinationError, match="--fresh"):
+    with pytest.raises(DestinationError, match="fresh=True"):
         start(tree, path)
     start(tree, path, fresh=True)
     assert verify(path) == []

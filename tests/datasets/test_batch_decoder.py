@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from packer._conversion.pipeline import Recipe
-from packer._datasets.batch_decoder import BatchDecoder, Offer, addresses_of_numbers
+from packer._datasets.batch_decoder import BatchDecoder, NativeTasks, addresses_of
 from packer._datasets.open import open_dataset
 from packer._formats import open_pack
 from packer._images import native
 from packer._images.geometry import CROP, MAX_PIXELS, Box, Crops
 from packer._images.native.records import Locating, Results
+from packer._images.numbers import Numbers
 from packer._images.resize import ResizeSpec
 from packer._loader.loader import Loader
 from packer._storage.packfile import LOCATION, NOWHERE
@@ -32,7 +33,7 @@ Packs = Callable[..., Path]
 class Lying(Crop):
     """A crop whose results are larger than it says."""
 
-    randoms = 0
+    randoms, _settings = 0, {}
 
     def __init__(self) -> None:
         pass
@@ -69,8 +70,8 @@ def test_a_batch_is_decoded_by_c_alone(codec: str, photo_tree: Path, packs: Pack
     decoder = BatchDecoder(reader)
     images, indices = torch.empty((4, 8, 8, 3), dtype=torch.uint8).permute(0, 3, 1, 2), np.arange(4)
     crops = decoder.choose_crops(RandomResizedCrop(8), indices, 0, 0)
-    assert decoder._in_c
-    offer = Offer(reader, decoder._locating, indices, crops[:, None], 4, 3, None)
+    assert decoder.one.in_c
+    offer = NativeTasks(reader, decoder._locating, indices, crops[:, None], 4, 3, None)
     offer.aim(0, 4, [images])
     assert offer.decode(0, 3) == offer.decode(3, 4) == []
 
@@ -131,7 +132,7 @@ def test_a_call_of_c_has_few_pixels_and_usual_images_take_one(
         rows = np.arange(len(sides)) % len(reader)
         crops = np.array([Box.of((0, 0, *side), (1, 1), out=side) for side in sides], CROP)[:, None]
         locating = Locating(reader.table, raw=False, checked=True)
-        offer = Offer(reader, locating, rows, crops, len(sides), len(sides), None)
+        offer = NativeTasks(reader, locating, rows, crops, len(sides), len(sides), None)
         calls = offer._calls(0, len(sides))
         pixels = [sides[place][0] * sides[place][1] for place in offer.places]
     assert [index for begin, end in calls for index in range(begin, end)] == list(range(len(sides)))
@@ -164,13 +165,14 @@ def test_numbers_are_written_into_tensors_of_their_layout_and_the_crops_size_alo
     dtype: torch.dtype, planes: bool
 ) -> None:
     crops = np.array([Box.of((0, 0, 8, 8), (4, 6))] * 2, CROP)
+    numbers = Numbers(None, str(dtype).removeprefix("torch."), planes)
     layouts = [torch.channels_last, torch.contiguous_format]
     right = torch.empty(2, 3, 4, 6, dtype=dtype).contiguous(memory_format=layouts[planes])
     places = [right[0].data_ptr(), right[1].data_ptr()]
-    assert addresses_of_numbers(right, crops, dtype, planes).tolist() == places
-    assert addresses_of_numbers([right[1], right[0]], crops, dtype, planes).tolist() == places[::-1]
+    assert addresses_of(right, crops, numbers).tolist() == places
+    assert addresses_of([right[1], right[0]], crops, numbers).tolist() == places[::-1]
     other = right.contiguous(memory_format=layouts[not planes])
     wrongs: list[Any] = [right.double(), right[:1], right[..., :5], other, right[:, :2], right[0], [right[0], other[1]]]
     for wrong in wrongs:
         with pytest.raises(ValueError, match=r"become numbers|other sizes"):
-            addresses_of_numbers(wrong, crops, dtype, planes)
+            addresses_of(wrong, crops, numbers)

@@ -289,8 +289,8 @@ def test_settings_of_a_fused_transform_that_change_count(change: Any, pack: Path
     ]
     transform = v2.Compose([*steps, v2.Normalize([0.5] * 3, [0.2] * 3)])
     dataset = LMDBImageDataset(pack, transform, fuse=True)
-    before = dataset._preparation
-    assert dataset._preparation is before
+    before = dataset._pipeline
+    assert dataset._pipeline is before
     torch.manual_seed(0)
     dataset[0]
     change(transform)

@@ -15,12 +15,13 @@ import pytest
 import torch
 from PIL import Image
 
+from packer._codecs import RESIZE_MODES
 from packer._conversion.pipeline import prepare
 from packer._conversion.recipe import Recipe
 from packer._datasets.open import open_dataset
 from packer._images import native
 from packer._images.encode import encode
-from packer._images.resize import MODES, ResizeSpec
+from packer._images.resize import ResizeSpec
 from packer._table import Sample
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, ImageTooLargeError
@@ -180,7 +181,7 @@ def test_a_table_that_says_more_pixels_than_there_are(
 
 
 @pytest.mark.parametrize("upscale", [False, True])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", RESIZE_MODES)
 @pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1)])
 def test_a_conversion_resizes_or_refuses_extreme_shapes(size: tuple[int, int], mode: str, upscale: bool) -> None:
     data = encode(line(*size), "png", 90)

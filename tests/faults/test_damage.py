@@ -135,6 +135,7 @@ CUT = """
 import os, sys
 import numpy as np
 from packer import open_dataset
+from packer._datasets.image_batches import ImageBatches
 from packer.errors import CorruptPackError
 path = sys.argv[1]
 dataset = open_dataset(path, output="bytes")
@@ -148,7 +149,7 @@ reads = {
     "item": lambda: dataset[19_999],
     "items": lambda: dataset.__getitems__([19_999, 5]),
     "labels": lambda: dataset._targets_of(np.array([19_999])),
-    "crops": lambda: dataset._choose_crops(np.array([19_999]), 0, 0),
+    "crops": lambda: ImageBatches(dataset).choose(np.array([19_999]), 0, 0),
 }
 for name, read in reads.items():
     child = os.fork()

@@ -10,7 +10,8 @@ import torch
 from hypothesis import example, given, strategies as st
 from PIL import Image
 
-from packer._images.resize import INTERPOLATIONS, MODES, ResizeSpec, resize
+from packer._codecs import INTERPOLATIONS, RESIZE_MODES
+from packer._images.resize import ResizeSpec, resize
 from packer.testing.samples import draw_photo, torchvision
 
 RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
@@ -26,7 +27,7 @@ sides = st.one_of(st.integers(1, 40), st.integers(1, 70_000))
 specs = st.builds(
     ResizeSpec,
     st.integers(1, 2000),
-    st.sampled_from(MODES),
+    st.sampled_from(RESIZE_MODES),
     st.booleans(),
     st.sampled_from(INTERPOLATIONS),
 )
@@ -216,7 +217,7 @@ def test_line_of_65500_pixels(mode: str, upscale: bool, expected: tuple[int, int
         assert result.shape == (*size, 3)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", RESIZE_MODES)
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 def test_one_pixel(mode: str, interpolation: str) -> None:
     pixel = np.array([[[10, 20, 30]]], np.uint8)

@@ -11,10 +11,11 @@ import torch
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
+from packer._codecs import RESIZE_MODES
 from packer._images import masks, png
 from packer._images.geometry import INTERPOLATIONS, PADDINGS, Box
 from packer._images.masks import cut_image, cut_mask, decode_mask, gather, nearest, smooth, source_pixels
-from packer._images.resize import MODES, ResizeSpec, resize
+from packer._images.resize import ResizeSpec, resize
 from packer.errors import ImageError, ImageTooLargeError
 from packer.testing.samples import torchvision
 from tests.crops.reference import executed
@@ -289,7 +290,7 @@ def test_indices_of_a_palette_are_never_mixed() -> None:
     assert np.array_equal(cut_image(ENCODED["palette"], MASK.shape, copied, "unchanged")[..., 0], MASK[3:23, 4:34])
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", RESIZE_MODES)
 @pytest.mark.parametrize("size", [(30, 47), (47, 30), (33, 33), (7, 60)])
 def test_what_is_resized_while_packing_is_a_record_too(mode: str, size: tuple[int, int]) -> None:
     pixels = photo(*size)

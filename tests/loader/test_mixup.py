@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from packer import Loader, RandomResizedCrop, View, augment, open_dataset
-from packer._datasets.preparation import drawing_from
+from packer._datasets.generators import drawing_from
 from packer._images.numbers import Mixture
-from packer._loader.batch import How
-from packer._loader.prefetch import Normalizer, Unfinished
+from packer._loader.batch import mixtures_of
+from packer._loader.prefetch import DeviceBatch, Normalizer
 from packer.augment._mixup import mixed_images, mixed_labels
 from tests.conftest import Packs, Trees
 
@@ -68,7 +68,7 @@ def test_a_batch_is_mixed_as_its_first_sample_the_epoch_and_the_seed_say(pack: P
     for options in ({"threads": 3}, {"threads": 3, "processes": 2}, {"threads": "auto", "prefetch": 0}):
         assert same(with_loader(pack, **NORMALISED, mix=MIX, **options), expected), options
     for (images, labels), (plain, classes) in zip(expected, with_loader(pack, **NORMALISED), strict=True):
-        (mixture,) = How(None, 1, 5, MIX).mixtures(classes.numpy()[:1], (SIZE, SIZE))
+        (mixture,) = mixtures_of(MIX, 5, 1, classes.numpy()[:1], (SIZE, SIZE))
         assert torch.equal(images, mixed_images(plain, mixture))
         assert torch.equal(labels, mixed_labels(classes, mixture))
         kinds.add(mixture.box is None)
@@ -128,7 +128,7 @@ def test_grey_images_are_mixed_as_their_labels_are(pack: Path) -> None:
     plain = batches(Loader(opened(pack, mode="L"), 8, **options))
     for number, (images, labels) in enumerate(batches(Loader(opened(pack, mode="L"), 8, mix=cut, **options))):
         grey, classes = plain[number]
-        (mixture,) = How(None, 1, 5, cut).mixtures(classes.numpy()[:1], (SIZE, SIZE))
+        (mixture,) = mixtures_of(cut, 5, 1, classes.numpy()[:1], (SIZE, SIZE))
         assert torch.equal(images, mixed_images(grey, mixture))
         assert torch.equal(labels, mixed_labels(classes, mixture))
     with pytest.raises(ValueError, match="MixUp makes fractions"):
@@ -140,7 +140,7 @@ def test_what_lies_beside_images_is_not_mixed() -> None:
     images = torch.randint(0, 256, (4, 3, 8, 8), dtype=torch.uint8)
     beside, mixture = torch.rand(4, 1, 6, 6), Mixture(0.5, (0, 0, 4, 4), 3)
     normalizer = Normalizer((MEAN, STD))
-    made = normalizer(Unfinished({"depth": beside, "image": images}, mixture))
+    made = normalizer(DeviceBatch({"depth": beside, "image": images}, mixture))
     assert torch.equal(made["depth"], beside)
     assert torch.equal(made["image"], mixed_images(normalizer(images), mixture))
 

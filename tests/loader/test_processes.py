@@ -58,7 +58,7 @@ def _as_it_was(loader: Loader) -> Iterator[None]:
     before, dataset, sampler = dict(vars(loader)), loader.dataset, loader.sampler
     loader.set_epoch(0)
     yield
-    vars(loader).update({name: value for name, value in before.items() if name != "_kept"})
+    vars(loader).update({name: value for name, value in before.items() if name != "_worker_cache"})
     loader.dataset, loader.sampler = dataset, sampler
 
 

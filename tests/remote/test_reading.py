@@ -163,14 +163,14 @@ def test_damage_is_named_as_on_a_disk(pack: Path, served: Served, tmp_path: Path
 
 @pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
 def test_a_random_order_is_told_once(pack: Path, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packer._loader.sampling._said", set())
+    monkeypatch.setattr("packer._loader.sampling._warned", set())
     crop = packer.CenterCrop(32)
     there = open_dataset(served.url(pack), crop=crop)
     list(Loader(open_dataset(pack, crop=crop), 16, threads=2, shuffle=True))
     with pytest.warns(RuntimeWarning, match="BlockShuffleSampler"):
         list(Loader(there, 16, threads=2, shuffle=True))
     list(Loader(there, 16, threads=2, shuffle=True))  # warnings are errors in tests
-    monkeypatch.setattr("packer._loader.sampling._said", set())
+    monkeypatch.setattr("packer._loader.sampling._warned", set())
     list(Loader(there, 16, threads=2, sampler=packer.BlockShuffleSampler(len(there))))
     list(Loader(there, 16, threads=2))
 

@@ -33,7 +33,7 @@ def test_columns(tmp_path: Path) -> None:
     text = "id,file,label,species\n1,a.jpg,9,cat\n2,b.jpg,9,dog\n"
     source = listed(tmp_path, text, path_column="file", label_column="species")
     assert (list(source.names), source.classes) == (["a.jpg", "b.jpg"], ["cat", "dog"])
-    with pytest.raises(SourceError, match=r"no column 'path'.*'id', 'file', 'label', 'species'.*--path-column"):
+    with pytest.raises(SourceError, match=r"no column 'path'.*'id', 'file', 'label', 'species'.*path_column="):
         listed(tmp_path, text)
     with pytest.raises(SourceError, match="no column 'kind'"):
         listed(tmp_path, text, path_column="file", label_column="kind")
@@ -52,13 +52,13 @@ def test_absolute_paths_below_the_source(tmp_path: Path) -> None:
             csv_source(root, tmp_path / "list.csv")
 
 
-@pytest.mark.parametrize(("delimiter", "said"), [(";", "';'"), ("\t", "tab"), ("|", "'|'")])
-def test_other_delimiters(tmp_path: Path, delimiter: str, said: str) -> None:
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_other_delimiters(tmp_path: Path, delimiter: str) -> None:
     text = "path,label\na.jpg,dog\nb.jpg,cat\n".replace(",", delimiter)
     assert listed(tmp_path, text, delimiter=delimiter).labels.tolist() == [1, 0]
     with pytest.raises(SourceError) as caught:
         listed(tmp_path, text)
-    assert f"; if they are separated by {delimiter!r}, say --delimiter {said}." in str(caught.value)
+    assert f"; if they are separated by {delimiter!r}, say delimiter={delimiter!r}." in str(caught.value)
 
 
 def test_spellings_of_csv(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_spellings_of_csv(tmp_path: Path) -> None:
     [
         ("", r"the file is empty\. Its first line names the columns"),
         ("path,label\n", "no rows"),
-        ("path,label\na.jpg,\n", r"line 2: the label is missing\. Say --unlabeled"),
-        ("path,label\na.jpg,x\nb.jpg\n", r"line 3: the label is missing\. Say --unlabeled"),
+        ("path,label\na.jpg,\n", r"line 2: the label is missing\. Say unlabeled=True"),
+        ("path,label\na.jpg,x\nb.jpg\n", r"line 3: the label is missing\. Say unlabeled=True"),
         ("path,label\n,x\n", "line 2: the path is missing"),
         ("path,label\na,b.jpg,x\n", "line 2: has 3 cells, and the header names 2 columns"),
         ("path,label,label\na.jpg,x,y\n", "2 columns have the name 'label'"),

@@ -168,7 +168,7 @@ def test_metadata_that_names_no_files_is_left_alone(tmp_path: Path) -> None:
     assert (source.fields, source.classes) == ((), ["x", "y"])
     (tmp_path / "metadata.csv").write_text("file_name,caption\nx/a.png,a\ny/b.png,b\n")
     (tmp_path / "metadata.jsonl").write_text('{"file_name": "x/a.png"}')
-    with pytest.raises(SourceError, match=r"metadata.csv, metadata.jsonl are there.*--no-metadata"):
+    with pytest.raises(SourceError, match=r"metadata.csv, metadata.jsonl are there.*no_metadata=True"):
         opened(tmp_path)
     assert opened(tmp_path, no_metadata=True).fields == ()
 
@@ -176,7 +176,7 @@ def test_metadata_that_names_no_files_is_left_alone(tmp_path: Path) -> None:
 def test_metadata_that_cannot_be_read_may_be_left_alone(tmp_path: Path) -> None:
     touch(tmp_path, "x/a.png")
     (tmp_path / "metadata.csv").touch()
-    with pytest.raises(SourceError, match=r"metadata.csv: the file is empty.*--no-metadata"):
+    with pytest.raises(SourceError, match=r"metadata.csv: the file is empty.*no_metadata=True"):
         opened(tmp_path)
     assert len(opened(tmp_path, no_metadata=True)) == 1
 

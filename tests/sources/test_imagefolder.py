@@ -165,7 +165,7 @@ def test_what_is_no_tree_of_images(tmp_path: Path) -> None:
     touch(tmp_path, "flat/x.jpg", "texts/a/x.txt")
     with pytest.raises(SourceError, match="a file, not a directory"):
         imagefolder_source(tmp_path / "flat" / "x.jpg")
-    with pytest.raises(SourceError, match=r"no subdirectories.*--labels"):
+    with pytest.raises(SourceError, match=r"no subdirectories.*labels="):
         imagefolder_source(tmp_path / "flat")
     with pytest.raises(SourceError, match="no images"):
         imagefolder_source(tmp_path / "texts")
@@ -206,7 +206,7 @@ def test_given_classes(tmp_path: Path) -> None:
     assert source.classes == ["d", "c", "b", "a"]
     assert dict(zip(source.names, source.labels.tolist(), strict=True)) == {"b/x.jpg": 2, "d/y.jpg": 0}
     with pytest.raises(
-        SourceError, match=r"1 of its classes is unknown.*: d. Correct them, or leave out --classes-from$"
+        SourceError, match=r"1 of its classes is unknown.*: d. Correct them, or leave out classes_from=$"
     ):
         imagefolder_source(tmp_path / "val", ["a", "b", "c"])
     many = [f"new{number}" for number in range(9)]

@@ -74,13 +74,13 @@ def test_numbers_as_names_are_said_aloud() -> None:
 @pytest.mark.parametrize(
     ("texts", "row", "said"),
     [
-        (["0", "0.25"], 1, r"is no class id.*--label-type float .*regression.*--label-type class"),
-        (["0", "1e-3"], 1, "--label-type float"),
-        (["0", "nan"], 1, "--label-type float"),
-        (["3", "-2"], 1, r"ids are 0 or more, and -1 means unlabeled.*--label-type int.*--label-type class"),
-        (["20231105", "3"], 0, r"too large for a class id in 2 rows.*--label-type class.*--label-type int"),
+        (["0", "0.25"], 1, r"is no class id.*label_type='float' .*regression.*label_type='class'"),
+        (["0", "1e-3"], 1, "label_type='float'"),
+        (["0", "nan"], 1, "label_type='float'"),
+        (["3", "-2"], 1, r"ids are 0 or more, and -1 means unlabeled.*label_type='int'.*label_type='class'"),
+        (["20231105", "3"], 0, r"too large for a class id in 2 rows.*label_type='class'.*label_type='int'"),
         (["3", "9" * 5000], 1, "too large for a class id"),
-        (["010", "2"], 0, r"may be a number or a name.*--label-type class.*--label-type int"),
+        (["010", "2"], 0, r"may be a number or a name.*label_type='class'.*label_type='int'"),
     ],
 )
 def test_where_numbers_may_mean_two_things_the_person_is_asked(texts: list[str], row: int, said: str) -> None:
@@ -95,7 +95,7 @@ def test_where_numbers_may_mean_two_things_the_person_is_asked(texts: list[str],
     + [("float", text) for text in ("nan", "inf", "-Infinity", "x", "1e999", "0,5", "1_0.0", "")],
 )
 def test_what_is_no_such_number_is_refused(label_type: str, text: str) -> None:
-    with pytest.raises(SourceError, match=rf"row 1: is not a .* number.*--label-type {label_type}"):
+    with pytest.raises(SourceError, match=rf"row 1: is not a .* number.*label_type='{label_type}'"):
         meaning("1", text, label_type=label_type)
 
 
@@ -172,7 +172,7 @@ def test_given_classes_that_are_numbers_keep_their_ids() -> None:
 
 def test_rows_without_a_label(tmp_path: Path) -> None:
     text = "path,label\na.jpg,cat\nb.jpg,\nc.jpg\nd.jpg,dog\n"
-    with pytest.raises(SourceError, match=r"line 3: the label is missing\. Say --unlabeled"):
+    with pytest.raises(SourceError, match=r"line 3: the label is missing\. Say unlabeled=True"):
         listed(tmp_path, text)
     source = listed(tmp_path, text, unlabeled=True)
     assert (source.labels.tolist(), source.classes) == ([0, -1, -1, 1], ["cat", "dog"])
@@ -198,7 +198,7 @@ def test_tsv_files_are_separated_by_tabs(tmp_path: Path) -> None:
     text = "path\tlabel\na,b.jpg\tx\n"
     assert list(listed(tmp_path, text, "labels.TSV").names) == ["a,b.jpg"]
     assert list(listed(tmp_path, text.replace("\t", ";"), "labels.tsv", delimiter=";").names) == ["a,b.jpg"]
-    with pytest.raises(SourceError, match=r"if they are separated by ',', say --delimiter ','"):
+    with pytest.raises(SourceError, match=r"if they are separated by ',', say delimiter=','"):
         listed(tmp_path, "path,label\na.jpg,x\n", "labels.tsv")
 
 

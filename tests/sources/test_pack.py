@@ -63,7 +63,7 @@ def test_several_packs_stand_one_behind_the_other(tmp_path: Path) -> None:
 def test_class_maps_are_compared_or_united(tmp_path: Path) -> None:
     one = write_pack(tmp_path / "one.lmdb", "lmdb", samples("x", 4), classes=["cat", "dog"])
     two = write_pack(tmp_path / "two.lmdb", "lmdb", samples("y", 4), classes=["ant", "cat"])
-    with pytest.raises(SourceError, match=r"ant, dog.*--classes union"):
+    with pytest.raises(SourceError, match=r"ant, dog.*classes='union'"):
         pack_source(one, two)
     united = pack_source(one, two, class_map="union")
     assert united.classes == ["cat", "dog", "ant"]

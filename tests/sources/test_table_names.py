@@ -90,7 +90,7 @@ def test_a_missing_file_is_not_replaced_by_another_one(tmp_path: Path, files: li
 def test_a_name_that_fits_two_files_is_refused_or_left_out(tmp_path: Path) -> None:
     root = tree(tmp_path / "tree", ["0000.png", "0000.jpg", "0001.png"])
     labels = table(tmp_path / "t.csv", [("0000", "a"), ("0001", "b")])
-    with pytest.raises(SourceError, match=r"line 2: 0000 fits 2 images: 0000\.jpg, 0000\.png.*--on-error skip"):
+    with pytest.raises(SourceError, match=r"line 2: 0000 fits 2 images: 0000\.jpg, 0000\.png.*on_error='skip'"):
         csv_source(root, labels)
     summary = packer.convert(root, tmp_path / "out.lmdb", labels=labels, on_error="skip")
     assert [entry["name"] for entry in summary.manifest.skipped] == ["0000"]
@@ -139,7 +139,7 @@ def test_the_first_row_of_a_table_without_header_is_not_lost(
 def test_a_list_with_blanks_and_no_header(tmp_path: Path) -> None:
     root = tree(tmp_path / "tree", ["0.png", "1.png"])
     (tmp_path / "t.txt").write_text("0.png 1\n1.png 0\n")
-    with pytest.raises(SourceError, match="--no-header --delimiter ' '"):
+    with pytest.raises(SourceError, match="no_header=True delimiter=' '"):
         csv_source(root, tmp_path / "t.txt")
     assert csv_source(root, tmp_path / "t.txt", has_header=False, delimiter=" ").labels.tolist() == [1, 0]
 
@@ -180,7 +180,7 @@ def test_a_row_is_no_longer_where_no_image_is_called_as_its_cells_together(tmp_p
     with pytest.raises(SourceError, match=r"t\.csv, line 2: has 3 cells, and the header names 2 columns"):
         csv_source(root, tmp_path / "t.csv", delimiter=" ")
     (tmp_path / "t.csv").write_text("my cat.png 1\nowl.png 0\n")
-    with pytest.raises(SourceError, match=r": my cat\.png names an image.*--path-column 1 --label-column 2"):
+    with pytest.raises(SourceError, match=r": my cat\.png names an image.*path_column='1' label_column='2'"):
         csv_source(root, tmp_path / "t.csv")
 
 
@@ -216,14 +216,14 @@ def test_several_labels_of_one_image_are_a_field(tmp_path: Path) -> None:
 def test_a_column_that_looks_like_labels_is_named(tmp_path: Path) -> None:
     root = tree(tmp_path / "tree", ["0.png", "1.png"])
     for head, advice in (
-        ("path,target\n", "such as --label-column target"),
-        ("id,breed\n", "such as --path-column id --label-column breed"),
-        ("file_name,class_id\n", "such as --path-column file_name --label-column class_id"),
+        ("path,target\n", "such as label_column='target'"),
+        ("id,breed\n", "such as path_column='id' label_column='breed'"),
+        ("file_name,class_id\n", "such as path_column='file_name' label_column='class_id'"),
     ):
         with pytest.raises(SourceError, match=advice):
             csv_source(root, table(tmp_path / "t.csv", [("0.png", "a"), ("1.png", "b")], head))
     (tmp_path / "t.csv").write_text("path,label,target\n0.png,,a\n1.png,,b\n")
-    with pytest.raises(SourceError, match="'target' looks like labels: say --label-column target"):
+    with pytest.raises(SourceError, match="'target' looks like labels: say label_column='target'"):
         csv_source(root, tmp_path / "t.csv", unlabeled=True)
 
 

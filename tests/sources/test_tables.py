@@ -119,7 +119,7 @@ def test_what_a_column_becomes(said: str, spec: ColumnSpec) -> None:
     "said", ["caption", "caption:", "a:float7", "a:scalar", "two words:text", "label:text", ":text"]
 )
 def test_a_wrong_column_is_refused(said: str) -> None:
-    with pytest.raises(OptionError, match="--column"):
+    with pytest.raises(OptionError, match="columns="):
         ColumnSpec.of(said)
 
 
@@ -169,9 +169,9 @@ def test_a_cell_that_is_no_value_is_named_by_file_line_and_column(
         (".jsonl", '{"path": "a.jpg", "label": 1, "age": NaN}\n', "line 1: .*a missing value is null"),
         (".jsonl", '{"path": "a.jpg", "label": 1, "age": "3"}\n', "line 1: column 'age': '3' is no number"),
         (".jsonl", '{"path": "a.jpg", "label": 1, "age": true}\n{"path": 1.5, "label": 1}\n', "line 2: 1.5 is no path"),
-        (".jsonl", '{"path": "a.jpg", "label": [1], "age": 2}\n', "line 1: the label '.1.' is neither.*--column"),
+        (".jsonl", '{"path": "a.jpg", "label": [1], "age": 2}\n', "line 1: the label '.1.' is neither.*columns="),
         (".jsonl", '{"path": "a.jpg", "label": 1}\n', "no column 'age'. It has 'path', 'label'; 'NAME=COLUMN:KIND'"),
-        (".csv", "path,label\na.jpg,1\n", "no column 'age'. It has 'path', 'label'; 'NAME=COLUMN:KIND' of --column"),
+        (".csv", "path,label\na.jpg,1\n", "no column 'age'. It has 'path', 'label'; 'NAME=COLUMN:KIND' of columns="),
         (".csv", "path,label,age,age\na.jpg,1,2,3\n", "2 columns have the name 'age'"),
         (".parquet", "PAR1", "cannot be read"),
     ],
@@ -216,7 +216,7 @@ def test_without_a_column_of_labels_the_directories_are_the_classes(tmp_path: Pa
     with pytest.raises(SourceError, match="no column 'kind'"):
         listed(tmp_path / "t.csv", "caption:text", label_column="kind")
     (tmp_path / "t.csv").write_text("path,caption\ndog/1.jpg,one\n2.jpg,two\n")
-    with pytest.raises(SourceError, match=r"line 3: 2\.jpg lies in no directory of a class.*--no-classes"):
+    with pytest.raises(SourceError, match=r"line 3: 2\.jpg lies in no directory of a class.*no_classes=True"):
         listed(tmp_path / "t.csv", "caption:text")
     flat = listed(tmp_path / "t.csv", "caption:text", has_labels=False)
     assert (flat.classes, flat.labels.tolist(), values(flat, "caption")) == ([], [-1, -1], ["one", "two"])

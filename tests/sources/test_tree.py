@@ -166,7 +166,7 @@ def test_many_files_of_many_types(tmp_path: Path) -> None:
 def test_the_error_on_a_tree_without_images_says_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.gif").write_bytes(IMAGES["GIF"])
-    said = r"no images \(.*\.webp\).*1 file of another type was not looked at: \.gif 1\. --any-image"
+    said = r"no images \(.*\.webp\).*1 file of another type was not looked at: \.gif 1\. any_image=True"
     for source in (imagefolder_source, unlabeled_source):
         with pytest.raises(SourceError, match=said):
             source(tmp_path)

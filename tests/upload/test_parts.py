@@ -226,7 +226,7 @@ def test_what_is_no_part_of_this_job_is_not_joined(s3: Any, bucket: str, photo_t
     job.convert(source, 0)
     with pytest.raises(DestinationError, match="2 of 3 parts are missing: 1, 2"):
         job.finish()
-    with pytest.raises(ResumeError, match=r"t\.lmdb\.partial holds an unfinished conversion .*\n.*--codec was keep"):
+    with pytest.raises(ResumeError, match=r"t\.lmdb\.partial holds an unfinished conversion .*\n.*codec= was keep"):
         begin(url, photo_tree, scratch, recipe=Recipe("png"))
     s3.delete_object(Bucket=bucket, Key="t.lmdb.partial/parts.json")
     with pytest.raises(DestinationError, match="holds objects, and neither a pack nor a conversion in parts"):

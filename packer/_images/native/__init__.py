@@ -20,6 +20,7 @@ from packer._storage.packfile import LOCATION, MEMORY
 from packer._table import Buffer, Ints
 
 __all__ = [
+    "LEVELS",
     "PREFERRED",
     "TASK",
     "WHOLE_JPEGS",
@@ -30,11 +31,11 @@ __all__ = [
     "decode",
     "decode_grey",
     "decode_into",
+    "decode_one",
     "encode_jpeg",
     "in_memory",
     "look_up",
     "resize",
-    "task_of",
     "tasks",
 ]
 
@@ -78,6 +79,9 @@ class CodedNumbers(NamedTuple):
 
 
 _NO_NUMBERS = CodedNumbers(np.zeros(0, np.float32), 0, False)
+LEVELS = 0, 0, 0, False
+"""The result of `become_in_c` where levels stay levels."""
+
 
 if _native is not None and (
     TASK.names != tuple(_native.TASK_FIELDS.split()) or OPERATION.names != tuple(_native.OPERATION_FIELDS.split())
@@ -117,11 +121,37 @@ def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Rec
     return locations
 
 
-def task_of(data: Buffer, size: tuple[int, int], box: Box, address: int) -> Records:
-    """Return the task of one image in memory, which must stay there; a (1,) array of TASK."""
+def decode_one(  # noqa: PLR0917
+    data: Buffer,
+    size: tuple[int, int],
+    box: Box,
+    address: int,
+    raw: bool = False,
+    operations: Operations | None = None,
+) -> bool:
+    """Decode a rectangle of one image in memory, as `decode_into`, in a fifth of the time.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The image, or with `raw` its pixels.
+    size : (height, width)
+        That of the whole image.
+    box : Box
+    address : int
+        The address of the result's memory.
+    operations : (1, M) array of OPERATION, optional
+
+    Returns
+    -------
+    bool
+        Whether the image was decoded; otherwise it is left to other decoders.
+    """
     image = np.frombuffer(data, np.uint8)
-    location = (MEMORY, image.ctypes.data, image.size, 0, *size, 0, 0, 0, 0, 0)
-    return np.array([(*location, *box, address)], TASK)  # as `tasks` makes of `in_memory`, in a fifth of the time
+    location = MEMORY, image.ctypes.data, image.size, raw, *size, 0, 0, 0, 0, 0
+    task = np.array((*location, *box, address), np.int64)
+    changes, each = (0, 0) if operations is None else (operations.ctypes.data, operations.shape[1])
+    return not _native.decode_into(task.ctypes.data, 1, changes, each, *LEVELS)
 
 
 def decode_into(
@@ -227,8 +257,9 @@ def decode(
     """
     if out is None:
         out = np.empty((*(scaled or (height, width)), 3), np.uint8)
-    box = Box.of((0, 0, height, width), (out.shape[0], out.shape[1]))
-    return None if decode_into(task_of(data, (height, width), box, out.ctypes.data)) else out
+    new_height, new_width, _ = out.shape
+    box = Box(0, 0, height, width, new_height, new_width, 0, 0, new_height, new_width)
+    return out if decode_one(data, (height, width), box, out.ctypes.data) else None
 
 
 def decode_grey(data: Buffer, height: int, width: int) -> Pixels | None:

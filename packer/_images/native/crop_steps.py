@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from packer._images.extension import _native
-from packer._images.geometry import CROP, Crops
+from packer._images.geometry import CROP, Box, Crops
 from packer._images.operations import OPERATION, Operations
 from packer._table import Ints
 
-__all__ = ["ANY", "KINDS", "RULE", "RULES", "STEP", "choose", "choose_drawn", "decide", "uniforms"]
+__all__ = ["ANY", "KINDS", "RULE", "RULES", "STEP", "choose", "choose_drawn", "decide", "require_uniform", "uniforms"]
 
 KINDS = (
     *("resized", "resized by side", "center cut", "random cut", "random resized cut", "mirrored", "padded"),
@@ -89,6 +91,14 @@ def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> npt.NDArray[
     return numbers
 
 
+def require_uniform(random: npt.NDArray[np.float64], shape: tuple[int, ...]) -> None:
+    """Raise ValueError where a caller's random numbers have another shape, or are not in [0, 1)."""
+    if random.shape != shape:
+        raise ValueError(f"random has the shape {shape}, not {random.shape}")
+    if random.size and not (random.min() >= 0 and random.max() < 1):  # C believes it: they become places in tables
+        raise ValueError("random has numbers from 0 to before 1, and others were given")
+
+
 def _signed(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
@@ -117,6 +127,37 @@ def choose(
     sizes = heights.ctypes.data, widths.ctypes.data, len(heights)
     done = _native.choose(steps.ctypes.data, len(steps), *sizes, numbers.ctypes.data, stride, chosen, crops.ctypes.data)
     return crops if done else None
+
+
+class _OneImage(threading.local):
+    """The memory through which C chooses the crop of one image; a thread uses it again and again."""
+
+    def __init__(self) -> None:
+        self.size, self.crop = np.empty(2, np.int64), np.empty(CROP.itemsize // 8, np.int64)
+        self.numbers = np.empty(0)
+        self.at = self.size.ctypes.data, self.size.ctypes.data + 8
+        self.crop_at, self.numbers_at = self.crop.ctypes.data, 0
+
+    def hold(self, numbers: Sequence[float]) -> None:
+        if len(numbers) > len(self.numbers):
+            self.numbers = np.empty(len(numbers))
+            self.numbers_at = self.numbers.ctypes.data
+        self.numbers[: len(numbers)] = numbers
+
+
+_one = _OneImage()
+
+
+def choose_one(
+    steps: npt.NDArray[Any], height: int, width: int, numbers: Sequence[float], *, chosen: bool = False
+) -> Box | None:
+    """Choose the crop of one image, as `choose`; an array of one takes several times as long."""
+    one = _one
+    one.size[:] = height, width
+    one.hold(numbers)
+    sizes = *one.at, 1
+    done = _native.choose(steps.ctypes.data, len(steps), *sizes, one.numbers_at, len(numbers), chosen, one.crop_at)
+    return Box(*one.crop.tolist()) if done else None
 
 
 def choose_drawn(  # noqa: PLR0917

@@ -42,7 +42,15 @@ from packer._storage.packfile import pread
 from packer._storage.remote.urls import RemoteSettings
 from packer._storage.safe_open import open_regular
 from packer._table import Buffer
-from packer.errors import DestinationError, MissingDependencyError, PackLockedError, RemoteError, pip_install, printable
+from packer.errors import (
+    DestinationError,
+    MissingDependencyError,
+    PackLockedError,
+    RemoteError,
+    option,
+    pip_install,
+    printable,
+)
 
 __all__ = [
     "PART",
@@ -470,7 +478,7 @@ def same_object(found: Found | None, size: int, etag: str) -> bool:
 
 def exists_already(shown: str) -> DestinationError:
     """Return the error for an object that is there and is not to be replaced."""
-    return DestinationError(f"{shown}: exists already. Choose another name, or say --overwrite.")
+    return DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
 
 
 class PartsBucket(Bucket):
@@ -542,7 +550,8 @@ class PartsBucket(Bucket):
                 raise PackLockedError(
                     f"{self.shown(upload.key)}: another process may be uploading it: of an upload that began at "
                     f"{upload.begun:%Y-%m-%d %H:%M:%S} UTC something came {seconds} s ago. "
-                    f"Wait until {_SECONDS_OF_LIFE // 60} minutes without a part have passed, or abort it with --fresh."
+                    f"Wait until {_SECONDS_OF_LIFE // 60} minutes without a part have passed, or abort it "
+                    f"with {option('fresh', True)}."
                 )
             self.abort(upload.key, upload.id)
             size = sum(part.size for part in parts)

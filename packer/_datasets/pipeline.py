@@ -1,0 +1,415 @@
+"""The way of a sample to an item: the settings of a dataset, and the frozen steps that they are compiled to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from packer._datasets.fields import Parts, in_form, item_of, wrapped_image
+from packer._datasets.lookup import Lookup, lookup_of
+from packer._datasets.sample_decoder import SampleDecoder
+from packer._formats import Reader
+from packer._images.geometry import Crops
+from packer._images.operations import Operations, parted
+from packer._table import Row
+from packer.augment import Augmentation, View
+from packer.augment._affine import interpolations
+from packer.augment._base import chain_of
+from packer.crops import Compose, Crop
+from packer.crops._fuse import Snapshot, begins_with_pil, pointwise, split_by
+from packer.errors import warn
+
+__all__ = ["OUTPUTS", "Compiled", "ItemSettings", "Pipeline", "Transform", "require_callable"]
+
+OUTPUTS = ("tensor", "numpy", "pil", "bytes")
+
+Transform = Callable[[Any], Any] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """The steps from a sample to an item, in their order.
+
+    Attributes
+    ----------
+    crop : Crop, optional
+        The part of the image that packer decodes, at which size.
+    output : one of OUTPUTS
+        The form of the image before the transforms, unless there is a `lookup`.
+    lookup : Lookup, optional
+        Conversions that packer does, in place of bringing the image into that form; they make tensors.
+    transform, target_transform : callable, optional
+        The steps that are left for the image, and for the label.
+    transforms : callable, optional
+        The steps for both together, or for the dict that an item is.
+    mode : {"RGB", "L", "unchanged"}
+        The mode of decoded images.
+    parts : Parts, optional
+        The keys of an item that is a dict.
+    augment : Augmentation, optional
+        The operations of packer on the pixels of the crop, before the image is brought into any form.
+    views : tuple of View
+        The images that packer makes of each, with crops and augmentations of their own; a transform gets one after the
+        other. Without any there is one image, which is no view.
+    """
+
+    crop: Crop | None
+    output: str
+    lookup: Lookup | None
+    transform: Transform
+    target_transform: Transform
+    transforms: Callable[..., Any] | None
+    mode: str = "RGB"
+    parts: Parts | None = None
+    augment: Augmentation | None = None
+    views: tuple[View, ...] = ()
+
+    @cached_property
+    def randoms(self) -> int:
+        """How many random numbers the crops of an image need, and their augmentations."""
+        return sum(step.randoms for step in (self.crop, self.augment, *self.views) if step is not None)
+
+    @cached_property
+    def crops(self) -> tuple[Crop, ...]:
+        """The crops of an image: one for each view."""
+        if self.views:
+            return tuple(view.crop for view in self.views)
+        return () if self.crop is None and self.augment is None else (self.crop or Compose([]),)
+
+    @cached_property
+    def takes_one(self) -> bool:
+        """Whether `sample` makes items; fields and views of a sample are read as those of a batch of one."""
+        return self.parts is None and not self.views
+
+    @cached_property
+    def interleaved(self) -> bool:
+        """Whether a transform may draw random numbers: each crop is then drawn just before its image is transformed."""
+        random = self.transforms is not None or pointwise(self.transform)[1] is not None
+        return self.randoms > 0 and random
+
+    @property
+    def leaves_pixels(self) -> bool:
+        """Whether the item's image is the tensor that was decoded."""
+        return self.output == "tensor" and not (self.lookup or self.transform or self.transforms)
+
+    @cached_property
+    def row_size(self) -> tuple[int, int] | None:
+        """Height and width of the images where each becomes numbers of a lookup, and nothing is left to do; or None."""
+        ends = self.lookup is not None and self.transform is None and self.transforms is None and self.parts is None
+        return self.crop.size if ends and self.crop is not None else None
+
+    @property
+    def left(self) -> str:
+        """The reason why images cannot be decoded into a batch as the item has them, as a clause."""
+        transform = self.transform if self.transforms is None else self.transforms
+        if transform is not None:
+            return f"this is done to each image by itself, after what packer does: {' '.join(repr(transform).split())}"
+        if self.lookup is None and self.output != "tensor":
+            return f"the images have output={self.output!r}"
+        return "the images have no fixed size: neither crop= nor a fused transform says one"
+
+    def sample(
+        self,
+        reader: Reader,
+        decoder: SampleDecoder,
+        row: Row,
+        label: int | float,
+        random: npt.NDArray[np.float64] | None,
+    ) -> tuple[Any, Any]:
+        """Read one sample and return its item; where `takes_one`.
+
+        Parameters
+        ----------
+        random : (randoms,) float64 array, optional
+            Decides on the crop; None draws from torch's generator.
+        """
+        if self.output == "bytes":
+            image: Any = bytes(reader._read(row))
+        elif not self.crops:
+            image = self.shown(decoder.whole(row, reader._read(row)))
+        else:
+            box, operations = decoder.choose(self.crops[0], self.augment, row, random)
+            image = self.shown(decoder.cut(row, reader._read(row), box, operations))
+        return self.item(image, label)
+
+    def shown(self, pixels: npt.NDArray[Any]) -> Any:
+        """Return (height, width, channels) pixels as the transforms take them."""
+        return in_form(self.output, pixels) if self.lookup is None else self.lookup(pixels)
+
+    def item(self, image: Any, label: Any) -> tuple[Any, Any]:
+        """Return the item of a decoded image and a label."""
+        if self.parts is not None and self.parts.wrapped and isinstance(image, torch.Tensor) and self.lookup is None:
+            image = wrapped_image(image)
+        if self.transforms is not None:
+            both: tuple[Any, Any] = self.transforms(image, label)
+            return both
+        if self.transform is not None:
+            image = self._transformed(image)
+        return image, label if self.target_transform is None else self.target_transform(label)
+
+    def dict_item(self, values: Mapping[str, Any], size: tuple[int, int]) -> Any:
+        """Return the item of a sample's values, among them a decoded image; `size` is that of the image."""
+        assert self.parts is not None
+        item = item_of(self.parts, values, self.output, size)
+        if self.transforms is not None:
+            return self.transforms(item)
+        for name, transform in (("image", self._transformed), ("label", self.target_transform)):
+            if transform is not None and name in item:
+                item[name] = transform(item[name])
+        return item
+
+    def followed(self, crops: Crops | None) -> tuple[Crops | None, Operations | None]:
+        """Return the crops and the operations that fields follow; they follow no views."""
+        if crops is None or self.views:
+            return None, None
+        bare, operations = parted(crops)
+        return None if self.crop is None else bare, operations
+
+    def without_transforms(self) -> Pipeline:
+        """Return the steps of packer alone, after which an image is decoded and nothing is done to it."""
+        return replace(self, lookup=None, transform=None, target_transform=None, transforms=None)
+
+    def _transformed(self, image: Any) -> Any:
+        """Return an image, or each view of a tuple, after the transform."""
+        if self.transform is None:
+            return image
+        return tuple(map(self.transform, image)) if self.views else self.transform(image)
+
+    def __str__(self) -> str:
+        """Say what runs where, in one line."""
+        steps = self.crop, self.augment, self.views or None, self.lookup
+        own = ", ".join(f"{step!r}" for step in steps if step is not None)
+        own = f"packer: {own}" if own else ""
+        left = self.transform if self.transforms is None else self.transforms
+        others = " ".join(f"then: {left!r}".split()) if left is not None else ""
+        form = f"output={self.output!r}" if self.lookup is None else ""
+        return ", ".join(filter(None, [own, form, str(self.parts or ""), others]))
+
+
+@dataclass(frozen=True, eq=False)
+class ItemSettings:
+    """The settings of a dataset that decide how items are made. Each change gives other settings.
+
+    Attributes
+    ----------
+    output, mode, fuse, transforms
+        As of `ImageDataset`.
+    transform, target_transform, crop, augment, views
+        As of `ImageDataset`, whose properties set them.
+    parts : Parts, optional
+        The keys of an item that is a dict.
+    """
+
+    output: str | None = None
+    mode: str = "RGB"
+    fuse: bool = False
+    transforms: Callable[..., Any] | None = None
+    transform: Transform = None
+    target_transform: Transform = None
+    crop: Crop | None = None
+    augment: Augmentation | None = None
+    views: tuple[View, ...] | None = None
+    parts: Parts | None = None
+
+    def with_transform(self, name: str, transform: Transform) -> ItemSettings:
+        """Return settings with another `transform` or `target_transform`; TypeError or ValueError where it is none."""
+        require_callable(name, transform)
+        if transform is not None and self.transforms is not None:
+            raise ValueError("transforms= takes image and label together: it goes without transform= and its like")
+        changed: dict[str, Any] = {name: transform}
+        return replace(self, **changed)
+
+    def with_crop(self, crop: Crop | Sequence[Crop] | None) -> ItemSettings:
+        """Return settings with another crop; TypeError or ValueError where there can be none."""
+        if isinstance(crop, (list, tuple)):
+            crop = Compose(crop)
+        if crop is not None and not isinstance(crop, Crop):
+            raise TypeError(
+                f"crop is one of packer's crops, such as packer.RandomResizedCrop(224), not {crop!r}. To take "
+                "the crop of a transform, say packer.crops.split(transform)[0], or transform= with fuse=True"
+            )
+        if crop is not None and self.fuse:
+            raise ValueError("fuse=True takes the crop out of transform=, so it goes without crop=: say one of them")
+        if crop is not None and self.output == "bytes":
+            raise ValueError("output='bytes' gives the stored bytes, of which no crop is made")
+        self._require_no_views("crop", crop)
+        return replace(self, crop=crop)
+
+    def with_augment(self, augment: Augmentation | Sequence[Augmentation] | None) -> ItemSettings:
+        """Return settings with another augmentation; TypeError or ValueError where there can be none."""
+        self._require_no_views("augment", augment)
+        return replace(self, augment=None if augment is None else self._usable(augment))
+
+    def with_views(self, views: Sequence[View] | None) -> ItemSettings:
+        """Return settings with other views; TypeError or ValueError where there can be none."""
+        return replace(self, views=None if views is None else self._usable_views(views))
+
+    def pipeline(self, transform: Transform) -> Pipeline:
+        """Return the steps that the settings mean, where `transform` is applied to each image.
+
+        Raises
+        ------
+        ValueError
+            If a transform has nothing to be applied to, or fields cannot follow a crop or an augmentation.
+        """
+        made = self._compiled(transform, self.transforms if transform is self.transform else None)
+        if self.parts is not None and transform is not None and "image" not in self.parts.names:
+            raise ValueError("transform= is applied to the image, which fields= does not name: say transforms=")
+        if self.parts is not None and made.crop is not None:
+            self.parts.require_step(made.crop)
+        if self.parts is not None and made.augment is not None and interpolations(made.augment):
+            self.parts.require_step(made.augment)
+        return made
+
+    def compiled(self, transform: Transform) -> Compiled:
+        """Return the steps of `pipeline`, and the settings of a fused transform, which people change in place."""
+        fused = self.fused(transform)
+        snapshot = Snapshot(fused) if self.fuse and fused is not None else None
+        return Compiled(self, transform, snapshot, self.pipeline(transform))
+
+    def fused(self, transform: Transform) -> Any:
+        """Return the transform of which packer does the first steps, where it is to."""
+        return self.transforms if transform is None and self.parts is not None else transform
+
+    def _compiled(self, transform: Transform, transforms: Callable[..., Any] | None) -> Pipeline:
+        """Return the steps, of which packer does those that `transform` begins with, as far as `fuse` asks for it.
+
+        The output is by default the form that the transform takes: a PIL image, as ImageFolder gives, unless the
+        transform is one of torchvision's that takes tensors only; a tensor without a transform, or with one of a dict.
+        """
+        parts, output, crop, lookup = self.parts, self.output, self.crop, None
+        if output is None:
+            of_dict = parts is not None and not parts.is_target
+            unchanged = transform is None and (transforms is None or of_dict)
+            output = "tensor" if unchanged or (transform and begins_with_pil(transform) is False) else "pil"
+        if self.fuse and parts is not None and transforms is not None:
+            crop, transforms = _crop_of_all(transforms, parts, output)
+        elif self.fuse and (transform is None or transforms is not None or output == "bytes"):
+            warn("fuse=True changes nothing without transform=, or with output='bytes'")
+        elif self.fuse and parts is not None and parts.cropped:
+            _warn_of(transform, f"it is applied to the image alone, and the item has {', '.join(parts.cropped)}")
+        elif self.fuse and transform is not None:
+            crop, lookup, transform = _fused(transform, output)
+        own = crop, output, lookup, transform, self.target_transform, transforms
+        return Pipeline(*own, self.mode, parts, self.augment, self.views or ())
+
+    def _require_no_views(self, name: str, value: object) -> None:
+        if value is not None and self.views is not None:
+            raise ValueError(f"each of views= has a crop and an augmentation of its own, so they go without {name}=")
+
+    def _usable_views(self, views: Sequence[View]) -> tuple[View, ...]:
+        """Return views of this dataset's images, or say why there can be none."""
+        if not isinstance(views, (list, tuple)) or not views or not all(isinstance(view, View) for view in views):
+            raise TypeError(
+                f"views is a list of views, such as [packer.View(packer.RandomResizedCrop(224))] * 2, not {views!r}"
+            )
+        others = {"crop=": self.crop, "augment=": self.augment, "fuse=True": self.fuse or None}
+        for name in (name for name, value in others.items() if value is not None):
+            raise ValueError(f"each of views= has a crop and an augmentation of its own, so they go without {name}")
+        if self.transforms is not None:
+            raise ValueError("transforms= takes one image, and views= make several: transform= is applied to each view")
+        if self.output == "bytes":
+            raise ValueError("output='bytes' gives the stored bytes, of which no views are made")
+        if self.parts is not None and self.parts.cropped:
+            fields = ", ".join(self.parts.cropped)
+            raise ValueError(
+                f"views= make several images of a sample, and {fields} would be that of one: leave it out of fields="
+            )
+        for view in views:
+            if view.augment is not None:
+                self._usable(view.augment)
+            if self.parts is not None:
+                self.parts.require_step(view.crop)
+        return tuple(views)
+
+    def _usable(self, augment: Augmentation | Sequence[Augmentation]) -> Augmentation:
+        """Return an augmentation of this dataset's images, or say why there can be none."""
+        chain = chain_of(augment)
+        if self.output == "bytes":
+            raise ValueError("output='bytes' gives the stored bytes, which are not augmented")
+        if self.mode != "RGB":
+            raise ValueError(f"augment= changes images in RGB, and goes without mode={self.mode!r}")
+        others = self.parts.further_images if self.parts is not None else ()
+        if others and "bilinear" in interpolations(chain):
+            raise ValueError(
+                f"augment= moves further images to the nearest pixel: with {', '.join(others)} say "
+                "interpolation='nearest', or leave these out of fields="
+            )
+        return chain
+
+
+class Compiled(NamedTuple):
+    """Steps, and the settings of which they were compiled."""
+
+    settings: ItemSettings
+    transform: Transform
+    snapshot: Snapshot | None
+    pipeline: Pipeline
+
+    def fits(self, transform: Transform) -> bool:
+        """Tell whether the steps are those of a transform, of which nothing was changed in place since."""
+        if self.transform is not transform:
+            return False
+        return self.snapshot is None or self.snapshot.holds(self.settings.fused(transform))
+
+
+def _fused(transform: Any, output: str) -> tuple[Crop | None, Lookup | None, Transform]:
+    """Return the crop and the conversions that a transform begins with, and the rest of it."""
+    # An array is nothing that torchvision's crops take.
+    crop, rest = (None, transform) if output == "numpy" else split_by(transform, output == "tensor")
+    conversions, left = pointwise(rest)
+    lookup = lookup_of(conversions, lambda pixels: in_form(output, pixels)) if conversions else None
+    if crop is None and lookup is None:
+        _warn_of(transform, "packer cannot do what the transform begins with")
+    return crop, lookup, rest if lookup is None else left
+
+
+def _crop_of_all(
+    transforms: Callable[..., Any], parts: Parts, output: str
+) -> tuple[Crop | None, Callable[..., Any] | None]:
+    """Return the crop that a joint transform begins with, and what is left, if the crop changes all fields as that.
+
+    packer's crops leave out boxes that torchvision's keep, and resize further images unlike PIL images.
+    """
+    crop, rest = split_by(transforms, True) if output == "tensor" and parts.wrapped else (None, transforms)
+    if crop is None:
+        _warn_of(transforms, "packer cannot do what the transform begins with, or the item has no tv_tensors")
+    elif parts.positions:
+        _warn_of(
+            transforms, f"a crop of packer's leaves out boxes, which torchvision's keep: {', '.join(parts.positions)}"
+        )
+    elif set(parts.cropped) - set(parts.masks):
+        _warn_of(transforms, "further images are resized by the transform")
+    elif not _pads_with_nothing(crop) or any(name in parts.fill for name in parts.masks):
+        _warn_of(transforms, "packer pads masks with what fill= says, or 0")
+    else:
+        return crop, rest
+    return None, transforms
+
+
+def _pads_with_nothing(crop: Crop) -> bool:
+    """Tell whether what a crop shows outside of an image is 0, if it is of one colour."""
+    if isinstance(crop, Compose):
+        return all(_pads_with_nothing(one) for one in crop._settings["crops"])
+    return crop._settings.get("fill", 0) in (0, (0, 0, 0))
+
+
+def _warn_of(transform: Any, reason: str) -> None:
+    warn(f"fuse=True changes nothing: {reason}: {' '.join(repr(transform).split())}")
+
+
+def require_callable(name: str, transform: object) -> None:
+    """Raise TypeError where a transform is none, or a chain of torchvision's has one of packer's rules in it."""
+    steps = getattr(transform, "transforms", ())
+    for step in (transform, *(steps if isinstance(steps, (list, tuple)) else ())):
+        if isinstance(step, (Augmentation, Crop)):
+            option = "augment=[...]" if isinstance(step, Augmentation) else "crop="
+            raise TypeError(f"{step!r} is no step of {name}=: give it to the dataset as {option}, which comes before")
+    if transform is not None and not callable(transform):
+        raise TypeError(f"{name} is a callable, which is applied to what a dataset or a Loader has, not {transform!r}")

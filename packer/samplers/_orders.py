@@ -1,0 +1,515 @@
+"""Orders in which every sample comes once, their shares for the ranks of `torch.distributed`, and their states."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import itertools
+import operator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Sampler
+
+from packer._storage.system import require_count
+from packer._table import Ints
+from packer.errors import warn
+from packer.samplers._random import digest_of, earlier, permute, seed_of
+
+__all__ = [
+    "BlockShuffleSampler",
+    "OrderSampler",
+    "SequentialSampler",
+    "ShuffleSampler",
+    "SubsetSampler",
+    "agreed",
+    "gathered",
+    "number_in",
+    "rank_and_world",
+    "require_same",
+    "require_same_seeds",
+    "require_version",
+]
+
+_CHUNK = 1 << 14
+_VERSION = 1  # of the states
+
+
+class OrderSampler(Sampler[int], abc.ABC):
+    """The base of the samplers: an order of `length` places, cut for a rank.
+
+    Parameters
+    ----------
+    length : int
+        Number of places in an epoch: ``len(dataset)`` where every sample comes once.
+    seed : int
+        Seed of the order.
+    rank, world : int, optional
+        This process and how many processes there are; by default those of `torch.distributed`, where it is
+        initialised when a pass begins.
+    uneven : {"pad", "keep", "drop"}
+        The treatment of a `length` that is no multiple of `world`. ``pad``: the first places come again at the end, so
+        that every rank has equally many, as with `DistributedSampler`. ``keep``: each place comes exactly once, and
+        some ranks have one less. ``drop``: the last few are left out.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch that the next pass gives, or the running pass gives.
+    start : int
+        The place in the order of all ranks at which that pass begins.
+    begun : bool
+        Whether a pass over this epoch has begun.
+
+    Notes
+    -----
+    A pass that has begun keeps its epoch, whatever `set_epoch` says meanwhile. A pass without `set_epoch` before it
+    gives the same epoch again, from its first sample.
+    """
+
+    _drawn = True
+    """Whether an epoch has another order than the one before."""
+    _warned = False
+
+    def __init__(
+        self, length: int, *, seed: int = 0, rank: int | None = None, world: int | None = None, uneven: str = "pad"
+    ) -> None:
+        require_count("length", length, 0)
+        self.length = length
+        self.seed = seed_of(seed)
+        self.uneven = uneven
+        self.epoch = 0
+        self.start = 0
+        self.begun = False
+        self._rank, self._world = rank, world
+        if not 0 <= self.rank < self.world:
+            raise ValueError(f"rank {self.rank} is not one of {self.world}")
+        if uneven not in ("pad", "keep", "drop"):
+            raise ValueError(f"uneven is 'pad', 'keep' or 'drop', not {uneven!r}")
+
+    @abc.abstractmethod
+    def order(self, places: Ints) -> Ints:
+        """Return the samples at some places of the present epoch's order."""
+
+    def draws(self, places: Ints) -> tuple[Ints, Ints | None]:
+        """Return the samples at some places of the order, and the number of the turn of each.
+
+        A Loader asks for the turns, so that a sample that comes several times in an epoch gets another crop each time.
+
+        Parameters
+        ----------
+        places : (N,) int64 array
+
+        Returns
+        -------
+        samples : (N,) int64 array
+            As `order` gives them.
+        turns : (N,) int64 array, optional
+            Numbers of 0 or more, which differ wherever the epoch has one sample at two places; None where no sample
+            comes twice.
+        """
+        return self.order(places), None
+
+    def require_samples(self, count: int) -> None:
+        """Raise ValueError where the order is not one of a dataset of `count` samples."""
+        if count != self._samples:
+            raise ValueError(f"the sampler orders {self._samples} samples, and the dataset has {count}")
+
+    @property
+    def _samples(self) -> int:
+        """How many samples the dataset has."""
+        return self.length
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the order depends on beside seed and epoch; a state with another fingerprint is refused."""
+        return {"kind": type(self).__name__, "length": self.length}
+
+    @property
+    def rank(self) -> int:
+        return rank_and_world()[0] if self._rank is None else self._rank
+
+    @property
+    def world(self) -> int:
+        return rank_and_world()[1] if self._world is None else self._world
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next pass give epoch `epoch`: from its first sample, or from where a state of it was just loaded."""
+        if epoch != self.epoch or self.begun:
+            self.start = 0
+        self.epoch = epoch
+        self.begun = False
+
+    def state_dict(self, done: int = 0) -> dict[str, Any]:
+        """Return the order and the position in it.
+
+        Parameters
+        ----------
+        done : int
+            How many samples of the present pass this rank has done: steps times batch size. The sampler cannot know,
+            because a DataLoader asks for indices ahead of time. `Loader` counts by itself.
+
+        Returns
+        -------
+        dict
+            Numbers, strings and lists of these only. All ranks return the same as long as all have samples left; rank 0
+            is right at the end of the epoch, too.
+        """
+        start = min(self.start + done * self.world, self.length)
+        return {
+            "version": _VERSION,
+            **self.fingerprint(),
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "start": start,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next pass go on where `state_dict` was taken, in the same order, on any number of ranks.
+
+        The seed becomes the state's. A state of packer 0.1.0 has epoch and start only, and leaves the seed.
+
+        Raises
+        ------
+        ValueError
+            If `state` is no such state, or one of another kind of order or another number of samples.
+        """
+        epoch, start = (number_in(state, name, 0) for name in ("epoch", "start"))
+        seed = number_in(state, "seed") if "seed" in state or "version" in state else self.seed
+        if "version" in state:
+            require_version(state, _VERSION)
+            for name, value in self.fingerprint().items():
+                if state.get(name) != value:
+                    raise ValueError(
+                        f"the state is of another order: its {name} is {state.get(name)!r}, and this sampler's is "
+                        f"{value!r}. Make the sampler as it was made when the state was taken."
+                    )
+        elif start > 2 * self.length:  # up to so many where ranks were padded
+            raise ValueError(f"the state is at sample {start}, and there are only {self.length}: it is of another pack")
+        self.seed = seed
+        self.set_epoch(epoch)
+        self.start = min(start, self.length)
+
+    def __len__(self) -> int:
+        """Return how many samples this rank has from `start` on."""
+        return self._count(self.length - self.start)
+
+    @property
+    def whole(self) -> int:
+        """How many samples this rank has in a whole epoch."""
+        return self._count(self.length)
+
+    def _count(self, left: int) -> int:
+        """Return how many of the last `left` samples of the order this rank has."""
+        left = max(left, 0)
+        if self.uneven == "keep":
+            return max(0, -(-(left - self.rank) // self.world))
+        return -(-left // self.world) if self.uneven == "pad" else left // self.world
+
+    def __iter__(self) -> Iterator[int]:
+        if self.begun and self._drawn and not self._warned and _iterated_by_torch():
+            self._warned = True
+            warn(
+                f"this pass of {type(self).__name__} has the order of the pass before, epoch {self.epoch}: call "
+                "sampler.set_epoch(epoch) in every epoch of torch's DataLoader. A packer.Loader does so by itself"
+            )
+        return _Pass(self._begin())
+
+    def chunks(self, size: int) -> Iterator[Ints]:
+        """Begin a pass, and return an iterator over its indices, many at a time.
+
+        Parameters
+        ----------
+        size : int
+            1 or more.
+
+        Returns
+        -------
+        iterator of (size,) int64 arrays
+            Indices. The last array may have fewer.
+        """
+        return (samples for samples, _ in self.chunks_with_turns(size))
+
+    def chunks_with_turns(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
+        """Begin a pass, and return an iterator over samples and turns, `size` places at a time, as `draws` has them."""
+        require_count("size", size)
+        return self._begin()._remaining(size)
+
+    def _remaining(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
+        """Yield the same from `start` on, without beginning a pass."""
+        count = len(self)
+        for begin in range(0, count, size):
+            places = self.start + self.rank + self.world * np.arange(begin, min(begin + size, count), dtype=np.int64)
+            yield self.draws(places % self.length)
+
+    def _begin(self) -> OrderSampler:
+        """Begin a pass; return the sampler as it is now, for the pass to use."""
+        if self.begun:  # the position of a state is for the first pass after it
+            self.start = 0
+        self.begun = True
+        return copy.copy(self)
+
+    def __repr__(self) -> str:
+        settings = {name: value for name, value in self.fingerprint().items() if name != "kind"}
+        settings |= {name: getattr(self, name) for name in ("seed", "epoch", "start", "rank", "world", "uneven")}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+
+
+def _iterated_by_torch() -> bool:
+    """Tell whether it is torch's DataLoader that iterates, and so a loop over epochs, rather than a person."""
+    caller = sys._getframe(2).f_globals.get("__name__", "")
+    return str(caller).startswith("torch.utils.data")
+
+
+class _Pass(Iterator[int]):
+    """The indices of one pass, with the state after those that were taken: torchdata's StatefulDataLoader asks it."""
+
+    def __init__(self, sampler: OrderSampler) -> None:
+        self._sampler = sampler
+        self._restart()
+
+    def _restart(self) -> None:
+        self._taken = 0
+        chunks = self._sampler._remaining(_CHUNK)
+        self._indices: Iterator[int] = itertools.chain.from_iterable(samples.tolist() for samples, _ in chunks)
+
+    def __next__(self) -> int:
+        index = next(self._indices)
+        self._taken += 1
+        return index
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._sampler.state_dict(self._taken)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._sampler.load_state_dict(state)
+        self._restart()
+
+
+class SequentialSampler(OrderSampler):
+    """The order of the pack."""
+
+    _drawn = False
+
+    def order(self, places: Ints) -> Ints:
+        return places
+
+
+class ShuffleSampler(OrderSampler):
+    """A new permutation of all samples every epoch."""
+
+    def order(self, places: Ints) -> Ints:
+        return permute(places, self.length, self.seed, self.epoch)
+
+
+class BlockShuffleSampler(OrderSampler):
+    """Shuffled blocks of neighbours, mixed in windows: for packs larger than memory, and for disks.
+
+    The pack is cut into blocks of `block` neighbouring samples; the blocks are shuffled; and of every `window` blocks
+    in that order the samples are shuffled among each other. So at any time reading stays within `window` small ranges.
+
+    Parameters
+    ----------
+    length : int
+    block : int
+        Samples in a block.
+    window : int
+        Blocks whose samples are mixed.
+    seed, rank, world, uneven
+        As for `OrderSampler`.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        block: int = 256,
+        window: int = 64,
+        *,
+        seed: int = 0,
+        rank: int | None = None,
+        world: int | None = None,
+        uneven: str = "pad",
+    ) -> None:
+        super().__init__(length, seed=seed, rank=rank, world=world, uneven=uneven)
+        require_count("block", block)
+        require_count("window", window)
+        self.block = block
+        self.window = window
+        self._laid_out: tuple[tuple[int, ...], Ints, Ints] | None = None
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "block": self.block, "window": self.window}
+
+    def order(self, places: Ints) -> Ints:
+        blocks, ends = self._layout()
+        windows = np.searchsorted(ends, places, side="right")
+        result = np.empty_like(places)
+        for number in np.unique(windows).tolist():
+            here = windows == number
+            begin = int(ends[number - 1]) if number else 0
+            size = int(ends[number]) - begin
+            within = permute(places[here] - begin, size, self.seed + 1, (self.epoch << 32) + number)
+            members = blocks[number * self.window : (number + 1) * self.window]
+            sizes = np.minimum(self.block, self.length - members * self.block)
+            block_ends = np.cumsum(sizes)
+            slot = np.searchsorted(block_ends, within, side="right")
+            result[here] = members[slot] * self.block + within - (block_ends[slot] - sizes[slot])
+        return result
+
+    def _layout(self) -> tuple[Ints, Ints]:
+        """Return the epoch's order of the blocks, and where each window ends in the order of the samples."""
+        settings = (self.length, self.block, self.window, self.seed, self.epoch)
+        if self._laid_out is None or self._laid_out[0] != settings:
+            count = -(-self.length // self.block)
+            blocks = permute(np.arange(count, dtype=np.int64), count, self.seed, self.epoch)
+            sizes = np.minimum(self.block, self.length - blocks * self.block)
+            ends = np.cumsum(np.add.reduceat(sizes, np.arange(0, count, self.window)))
+            self._laid_out = settings, blocks, ends
+        return self._laid_out[1:]
+
+
+class SubsetSampler(OrderSampler):
+    """A new permutation of some samples every epoch.
+
+    Parameters
+    ----------
+    indices : (N,) sequence of int
+        Which samples come, of 0 or more. An index that stands there twice comes twice in an epoch.
+    seed, rank, world, uneven
+        As for `OrderSampler`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `indices` are no integers of 0 or more.
+    """
+
+    def __init__(
+        self,
+        indices: Sequence[int] | Ints,
+        *,
+        seed: int = 0,
+        rank: int | None = None,
+        world: int | None = None,
+        uneven: str = "pad",
+    ) -> None:
+        self._indices = _indices_of(indices)
+        super().__init__(len(self._indices), seed=seed, rank=rank, world=world, uneven=uneven)
+        turns = earlier(self._indices)
+        self._turns = turns if turns.any() else None
+        self._digest = digest_of(self._indices)
+
+    def order(self, places: Ints) -> Ints:
+        return self.draws(places)[0]
+
+    def draws(self, places: Ints) -> tuple[Ints, Ints | None]:
+        chosen = permute(places, self.length, self.seed, self.epoch)
+        return self._indices[chosen], None if self._turns is None else self._turns[chosen]
+
+    def require_samples(self, count: int) -> None:
+        """Raise ValueError where a dataset of `count` samples lacks one of the indices."""
+        if self.length and self._indices.max() >= count:
+            raise ValueError(f"the sampler gives index {self._indices.max()}, and the dataset has {count} samples")
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "indices": self._digest}
+
+
+def _indices_of(values: Any) -> Ints:
+    indices = np.asarray(values)
+    if indices.ndim != 1 or indices.dtype.kind == "b":
+        raise TypeError(
+            f"indices are integers in a row, not {indices.dtype} of shape {indices.shape}. For a mask say "
+            "np.flatnonzero(mask)"
+        )
+    if indices.dtype.kind not in "iu":
+        try:
+            indices = np.array([operator.index(index) for index in values], np.int64)
+        except TypeError:
+            raise TypeError(f"indices are integers, not {indices.dtype}") from None
+    if len(indices) and indices.min() < 0:
+        raise ValueError(f"indices are numbers of 0 or more, and one is {indices.min()}")
+    return indices.astype(np.int64)
+
+
+def rank_and_world() -> tuple[int, int]:
+    """Return this process's rank and the number of ranks: 0 and 1 where `torch.distributed` is not initialised."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def agreed(value: Any) -> Any:
+    """Return rank 0's value on every rank. All ranks call this, each with its own."""
+    if rank_and_world()[1] == 1:
+        return value
+    import torch.distributed as dist
+
+    values = [value]
+    dist.broadcast_object_list(values, src=0)
+    return values[0]
+
+
+def gathered(value: Any) -> list[Any]:
+    """Return the values of all ranks, in their order. All ranks call this, each with its own."""
+    world = rank_and_world()[1]
+    if world == 1:
+        return [value]
+    import torch.distributed as dist
+
+    values: list[Any] = [None] * world
+    dist.all_gather_object(values, value)
+    return values
+
+
+def require_version(state: Mapping[str, Any], known: int) -> None:
+    """Raise ValueError where a state is of a version that this packer does not know."""
+    version = number_in(state, "version", 1)
+    if version > known:
+        raise ValueError(f"a newer packer made the state (version {version}, and this one knows {known}): install it")
+
+
+def number_in(state: Mapping[str, Any], name: str, least: int | None = None) -> int:
+    """Return an integer of a state; ValueError where it is missing or none."""
+    try:
+        number = operator.index(state[name])
+    except (KeyError, TypeError, IndexError):
+        raise ValueError(f"this is not a state that `state_dict` gave: it has no number {name!r}: {state!r}") from None
+    if least is not None and number < least:
+        raise ValueError(f"this is not a state that `state_dict` gave: its {name} is {number}")
+    return number
+
+
+def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -> None:
+    """Raise ValueError where a state has another value than this run; older states may lack it."""
+    if state.get(name, value) != value:
+        raise ValueError(
+            f"the state is of another run: its {name} is {state[name]!r}, and here it is {value!r}. {advice}"
+        )
+
+
+def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_seed: int | None) -> None:
+    """Raise ValueError where a state of packer 0.1.0, which has one seed, is of another order or of other crops.
+
+    Parameters
+    ----------
+    state : mapping
+        The state.
+    order_seed, crop_seed : int or None
+        The seeds of the sampler and of the dataset; None where the state decides, or where nothing is random.
+    """
+    seed, _epoch, _start = (number_in(state, name) for name in ("seed", "epoch", "start"))
+    if order_seed is not None and order_seed != seed:
+        raise ValueError(
+            f"the state of packer 0.1.0 has seed {seed}, and the sampler has seed {order_seed}: nobody can tell which "
+            "order the state is of. Where it is this sampler's, give it to the sampler: "
+            f"loader.sampler.load_state_dict({{'epoch': {state['epoch']!r}, 'start': {state['start']!r}}}). "
+            f"The crops have seed {seed}, which is then to be the dataset's."
+        )
+    if crop_seed is not None and crop_seed != seed:
+        raise ValueError(
+            f"the crops of this state have seed {seed}: open the dataset with seed={seed}, not {crop_seed}"
+        )

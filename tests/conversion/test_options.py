@@ -1,0 +1,89 @@
+"""The table of options, the signatures and the docstrings say the same."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+import packer
+from packer._conversion.options import (
+    GROUPS,
+    ImageOptions,
+    IndexOptions,
+    MergeOptions,
+    Option,
+    OutputOptions,
+    RunOptions,
+    SourceOptions,
+    options_of,
+)
+
+TABLE = (SourceOptions, ImageOptions, OutputOptions)
+TYPES = {
+    "flag": r"bool",
+    "switch": r"bool, optional",
+    "count": r"int, optional",
+    "size": r"int, optional",
+    "choice": r"\{.*\}(, optional)?",
+    "char": r"str, optional",
+    "text": r"str.*|(mapping|sequence) of str.*",
+    "path": r"path.*",
+    "file": r"path, optional",
+    "directory": r"path, optional",
+    "pack": r"path, optional",
+}
+"""The types of numpydoc by the kind of an option."""
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, str]:
+    """Return the types that the section of parameters in a docstring gives."""
+    section = (inspect.getdoc(function) or "").partition("Parameters\n----------\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^(\w[\w, ]*) : (.*)$", section, re.MULTILINE)
+    return {name: kind for names, kind in found for name in names.split(", ")}
+
+
+@pytest.mark.parametrize(
+    ("function", "kinds", "others"),
+    [
+        (packer.convert, TABLE, {"src", "dst", "scratch", "progress"}),
+        (packer.index, (IndexOptions,), {"src", "dst", "progress", "options"}),
+        (packer.merge, (MergeOptions,), {"packs", "dst", "progress"}),
+    ],
+)
+def test_functions_have_the_options_of_the_table(
+    function: Callable[..., Any], kinds: tuple[type, ...], others: set[str]
+) -> None:
+    signature = inspect.signature(function).parameters
+    defaults = {one.name: one.default for kind in kinds for one in fields(kind)}
+    assert {name: one.default for name, one in signature.items() if name not in others} == defaults
+    assert set(signature) == set(defaults) | others
+
+
+def test_the_docstring_has_the_options_of_the_table() -> None:
+    documented = parameters(packer.convert)
+    options: dict[str, Option] = dict(options_of(*TABLE))
+    assert set(documented) == set(options) | {"src", "dst", "scratch", "progress"}
+    for name, option in options.items():
+        assert re.fullmatch(TYPES[option.kind], documented[name]) or name == "format", name
+        for choice in option.choices:
+            assert f'"{choice}"' in documented[name], name
+    for name, option in options_of(IndexOptions):
+        assert re.fullmatch(TYPES[option.kind], parameters(packer.index)[name]), name
+
+
+def test_samples_of_a_program_have_the_options_of_images_and_of_the_pack() -> None:
+    own = {"samples", "dst", "fields", "classes", "label_type", "progress"}
+    signature = inspect.signature(packer.pack).parameters
+    defaults = {one.name: one.default for kind in (ImageOptions, OutputOptions) for one in fields(kind)}
+    del defaults["parts"], defaults["ignore_free_space"]
+    assert {name: one.default for name, one in signature.items() if name not in own} == defaults
+
+
+def test_every_option_has_a_group() -> None:
+    groups = {option.group for _, option in options_of(*TABLE, RunOptions, IndexOptions, MergeOptions)}
+    assert groups == set(GROUPS)
