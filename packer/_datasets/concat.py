@@ -380,6 +380,9 @@ class ConcatBatches(TorchDataset):
             transforms=any(traits.transforms for traits in each),
         )
 
+    def settings(self) -> dict[str, str]:
+        return self._batches[0].settings()
+
     def identity(self) -> str:
         seeds = None if self.dataset.seed is not None else [one.seed for one in self.dataset.datasets]
         digest = hashlib.sha256(repr(([batches.identity() for batches in self._batches], seeds)).encode())

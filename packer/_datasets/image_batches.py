@@ -23,7 +23,7 @@ from packer.crops import Compose
 if TYPE_CHECKING:
     from packer._datasets.image_dataset import ImageDataset
 
-__all__ = ["ImageBatches", "settings_as_text"]
+__all__ = ["ImageBatches"]
 
 _REQUEST = 3 << 17  # bytes that are fetched together, where neighbours are needed soon
 _AHEAD, _AHEAD_IN_MEMORY = 1 << 29, 1 << 27  # bytes that are requested ahead: on the disk of a cache, or in memory
@@ -54,10 +54,13 @@ class ImageBatches(TorchDataset):
             seed=dataset.seed,
             random=dataset._pipeline.randoms > 0,
             transforms=any(step is not None for step in steps),
-            settings=settings_as_text(dataset),
             views=len(dataset.views or ()),
             parts=pipeline.parts,
         )
+
+    def settings(self) -> dict[str, str]:
+        settings = {name: getattr(self.dataset, name) for name in ("crop", "augment", "views")}
+        return {name: " ".join(repr(value).split()) for name, value in settings.items() if value is not None}
 
     def identity(self) -> str:
         return self.dataset._view.identity()
@@ -257,12 +260,6 @@ class ImageBatches(TorchDataset):
         blobs = [name for name in names or () if name in reader.fields and reader.fields[name].is_blob]
         if len(rows) > 1 or blobs or not urgent:
             reader.ahead(rows, names is None or "image" in names, blobs, urgent=urgent)
-
-
-def settings_as_text(dataset: Any) -> dict[str, str]:
-    """Return what packer does to each image, as text."""
-    settings = {name: getattr(dataset, name) for name in ("crop", "augment", "views")}
-    return {name: " ".join(repr(value).split()) for name, value in settings.items() if value is not None}
 
 
 def _without_values(decode: Callable[[slice], None]) -> Callable[[slice], list[Values]]:

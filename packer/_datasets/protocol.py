@@ -46,8 +46,6 @@ class Traits(NamedTuple):
         Whether items depend on seed and epoch, so that all ranks have to agree on the seed.
     transforms : bool
         Whether items go through transforms of a user, which may draw from the generators of torch, Python and NumPy.
-    settings : mapping of str to str
-        What is done to each image, as text: a Loader's state keeps it, and warns where it has changed.
     views : int
         How many images an item has, where these are views of one; else 0.
     parts : Parts, optional
@@ -57,7 +55,6 @@ class Traits(NamedTuple):
     seed: int | None = None
     random: bool = True
     transforms: bool = False
-    settings: Mapping[str, str] = {}
     views: int = 0
     parts: Parts | None = None
 
@@ -135,6 +132,10 @@ class LoaderDataset(abc.ABC):
     def traits(self, transform: Transform = None) -> Traits:
         """Return facts about the dataset; `transform` is the Loader's own."""
         return Traits()
+
+    def settings(self) -> dict[str, str]:
+        """Return what is done to each image, as text by name: a Loader's states keep it, and warn where it changed."""
+        return {}
 
     def identity(self) -> str:
         """Return a name of these samples in their order, which the Loader's states keep: another one is refused."""

@@ -86,7 +86,7 @@ class SampleDecoder:
         if random is not None:
             own, rest = random[: crop.randoms], random[None, crop.randoms :]
         try:
-            box = crop.choose_one(row.height, row.width, own)
+            box = crop._choose_one(row.height, row.width, own)
             if augment is not None:
                 operations = augment.choose(np.array([box.out_height]), np.array([box.out_width]), rest)
             require_affordable(box)

@@ -145,7 +145,7 @@ class SamplingState:
             "sampler": self.order.state_dict(done),
             "crop_seed": self.crop_seed,
             "pack": self.images.identity(),
-            "images": dict(self.images.traits().settings),
+            "images": dict(self.images.settings()),
             "batch_size": batch_size,
         }
 
@@ -180,7 +180,7 @@ class SamplingState:
             require_same(state, "batch_size", batch_size, "Make the Loader with that one, or load with strict=False.")
         self.order.load_state_dict(state.get("sampler", {}))
         self._take(crop_seed)
-        now = dict(self.images.traits().settings)
+        now = dict(self.images.settings())
         then = state.get("images", now)
         if then != now:
             warn(f"the state is of a run that made other images of the samples: {then!r}, and here it is {now!r}")
