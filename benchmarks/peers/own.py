@@ -47,7 +47,7 @@ def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **optio
     }
     dataset, batch = _repeated(dataset, options.get("times", 1)), options.get("batch", BATCH)
     if by == "prefetcher":
-        return CUDAPrefetcher(Loader(dataset, batch, **of_loader), **settings)
+        return CUDAPrefetcher(Loader(dataset, batch, pin_memory=options.get("locked", False), **of_loader), **settings)
     return Loader(dataset, batch, **of_loader, **settings)
 
 

@@ -16,7 +16,7 @@ from packer._images.decode import decode
 from packer._images.geometry import MAX_PIXELS, Box, from_corner, require_affordable, touched
 from packer._images.masks import cut_image, smooth
 from packer._images.modes import decode_as
-from packer._images.numbers import Numbers, write
+from packer._images.numbers import NumberFormat, write
 from packer._images.operations import Operations
 from packer._images.rectangle import RectangleDecoder, resize_into
 from packer._images.torch_ops import operate
@@ -79,7 +79,8 @@ class SampleDecoder:
             If the image is too small for the crop, or its result for `augment`, or the result has too many pixels or
             needs far too much memory on the way.
         """
-        self._require_size(row)
+        if row.height < 1 or row.width < 1:
+            raise self.impossible_size(row)
         if self.raw and not are_pixels(row.size, row.height, row.width):
             raise self.other_size(row, row.size)
         own = rest = operations = None
@@ -146,7 +147,7 @@ class SampleDecoder:
         box: Box,
         operations: Operations | None,
         out: torch.Tensor,
-        numbers: Lookup | Numbers | None = None,
+        numbers: Lookup | NumberFormat | None = None,
     ) -> None:
         """Decode an image that C leaves, operations and numbers included, into a (3, height, width) tensor."""
         pixels = out if numbers is None else torch.empty(*box.out, 3, dtype=torch.uint8).permute(2, 0, 1)
@@ -167,19 +168,15 @@ class SampleDecoder:
         name, path = printable(self.reader._name_in_error(index)), printable(self.reader.path)
         return ImageError(error.reason, f"{path}, sample {index % len(self.reader)} ({name})")
 
-    def impossible_size(self, index: int, height: int, width: int) -> CorruptPackError:
-        """Return the error of a row of the table that says a size which no image has."""
-        reason = f"its row in the table says {width} x {height} pixels"
-        return CorruptPackError(reason, self.reader.path, index % len(self.reader), self.reader._name_in_error(index))
+    def impossible_size(self, row: Row) -> CorruptPackError:
+        """Return the error of a row of the table, perhaps a stranger's, with a size that no image has."""
+        reason = f"its row in the table says {row.width} x {row.height} pixels"
+        return CorruptPackError(reason, self.reader.path, row.number, self.reader._name_in_error(row.number))
 
     def other_size(self, row: Row, size: int) -> CorruptPackError:
         """Return the error of pixels of another number than a row of the table says."""
         reason = f"{size} bytes are not {row.width} x {row.height} pixels"
         return CorruptPackError(reason, self.reader.path, row.number, self.reader._name_in_error(row.number))
-
-    def _require_size(self, row: Row) -> None:
-        if row.height < 1 or row.width < 1:  # a stranger's table
-            raise self.impossible_size(row.number, row.height, row.width)
 
     def _cut_in_mode(self, row: Row, data: Buffer, box: Box) -> Pixels:
         """Decode, crop and resize an image to another mode than RGB."""
@@ -208,7 +205,8 @@ class SampleDecoder:
         return np.array(Image.fromarray(pixels).convert("L"))[..., None] if self.mode == "L" else np.array(pixels)
 
     def _raw_pixels(self, row: Row, data: Buffer) -> Pixels:
-        self._require_size(row)
+        if row.height < 1 or row.width < 1:
+            raise self.impossible_size(row)
         if not are_pixels(len(data), row.height, row.width):
             raise self.other_size(row, len(data))
         return np.frombuffer(data, np.uint8).reshape(row.height, row.width, 3)

@@ -28,8 +28,8 @@ from packer.errors import MissingDependencyError, NotTileableError
 __all__ = [
     "CutOut",
     "Grid",
+    "TileWindow",
     "Tiles",
-    "Window",
     "annotate",
     "annotate_in_python",
     "assemble",
@@ -57,7 +57,7 @@ _GROUP = 1 << 13  # bytes, at least: markers amid so few are found in less than 
 _NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
 
 
-class Window(NamedTuple):
+class TileWindow(NamedTuple):
     """Some tiles: rows from `first_row` to before `row_end`, in each the columns from `first` to before `end`."""
 
     first_row: int
@@ -92,7 +92,7 @@ class Grid(NamedTuple):
     margin_height: int
     margin_width: int
 
-    def window(self, rectangle: Rectangle, halvings: int) -> Window | None:
+    def window(self, rectangle: Rectangle, halvings: int) -> TileWindow | None:
         """Return which tiles a rectangle depends on, where the decoder halves; None if those are all of them."""
         top, left, height, width = rectangle
         above, beside = self.margin_height << halvings, self.margin_width << halvings
@@ -101,9 +101,9 @@ class Grid(NamedTuple):
         first = max(left - beside, 0) // self.tile_width
         end = min(-(-(left + width + beside) // self.tile_width), self.columns)
         whole = row_end - first_row == self.rows and end - first == self.columns
-        return None if whole else Window(first_row, row_end, first, end)
+        return None if whole else TileWindow(first_row, row_end, first, end)
 
-    def extent(self, window: Window) -> Rectangle:
+    def extent(self, window: TileWindow) -> Rectangle:
         """Return the rectangle that some tiles make up, in pixels."""
         first_row, row_end, first, end = window
         top, left = first_row * self.tile_height, first * self.tile_width
@@ -427,7 +427,7 @@ def _read_header(data: Buffer) -> jpeg.JPEGHeader | None:
     return header
 
 
-def _join(data: Buffer, tiles: Tiles, window: Window) -> bytearray | None:
+def _join(data: Buffer, tiles: Tiles, window: TileWindow) -> bytearray | None:
     """Return the headers and some tiles; None if the rows of tiles have other markers than they should."""
     grid, group = tiles.grid, tiles.group
     first_group, group_end = window.first_row // group, -(-window.row_end // group)

@@ -332,12 +332,12 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int =
     scale = [(scaled << halvings) / side for scaled, side in zip(box.scaled, box.crop, strict=True)]
     # Where the kernel is asked for as many pixels as there are, it copies them, whatever the scale: ask for more.
     ends, sides = (top + height, left + width), pixels.shape
-    wanted = [end + (end == side != whole) for end, side, whole in zip(ends, sides, box.scaled, strict=False)]
-    if (sides[0] + wanted[0]) * wanted[1] > MAX_PIXELS:
+    size = [end + (end == side != whole) for end, side, whole in zip(ends, sides, box.scaled, strict=False)]
+    if (sides[0] + size[0]) * size[1] > MAX_PIXELS:
         crop, to = f"{box.crop_width} x {box.crop_height}", f"{box.scaled_width} x {box.scaled_height}"
         raise ImageTooLargeError(f"{crop} pixels cannot be resized to {to} by torch, for want of packer's own C")
     interpolation = INTERPOLATIONS[box.interpolation]
-    resized = resize_batch(_as_batch(pixels), (wanted[0], wanted[1]), interpolation, (scale[0], scale[1]))
+    resized = resize_batch(_as_batch(pixels), (size[0], size[1]), interpolation, (scale[0], scale[1]))
     resized = resized[:, :, top : top + height, left : left + width]
     out.copy_(resized.flip(3) if box.flip else resized)
 

@@ -56,7 +56,7 @@ from packer._storage.safe_open import name_problem
 from packer._table import COLUMNS, Buffer, Sample, Table, encode_name
 from packer.errors import DestinationError, option, printable
 
-__all__ = ["Box", "Caffe", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
+__all__ = ["BoundingBox", "Caffe", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
 
 _HEAD = 16
 _MOST_BOXES = 1 << 16
@@ -64,7 +64,7 @@ _FARTHEST = 1e6  # of a corner, in images
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
 
 
-class Box(NamedTuple):
+class BoundingBox(NamedTuple):
     """An object of SSD's: the group's label, which instance of it, the corners, and whether it is difficult."""
 
     label: int
@@ -89,7 +89,7 @@ class Datum:
         That of the image which the data are; empty where they begin as none.
     labeled : bool
         Whether the message has a label.
-    boxes : list of Box
+    boxes : list of BoundingBox
     """
 
     channels: int = 0
@@ -101,7 +101,7 @@ class Datum:
     encoded: bool | None = None
     suffix: str = ""
     labeled: bool = False
-    boxes: list[Box] = field(default_factory=list)
+    boxes: list[BoundingBox] = field(default_factory=list)
 
     @property
     def is_encoded(self) -> bool:
@@ -178,7 +178,7 @@ def annotated_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> D
     return datum
 
 
-def _boxes(file: PackFile, offset: int, size: int) -> Iterator[Box]:
+def _boxes(file: PackFile, offset: int, size: int) -> Iterator[BoundingBox]:
     label, annotations = 0, []
     for number, wire, value, length in _fields(RangeReader(file, offset, size)):
         if number == 1 and wire == _VARINT:
@@ -196,7 +196,7 @@ def _boxes(file: PackFile, offset: int, size: int) -> Iterator[Box]:
             yield _box(RangeReader(file, *box), label, instance)
 
 
-def _box(window: RangeReader, label: int, instance: int) -> Box:
+def _box(window: RangeReader, label: int, instance: int) -> BoundingBox:
     corners, difficult = [0.0] * 4, False
     for number, wire, value, _ in _fields(window):
         if number in (1, 2, 3, 4) and wire == _FOUR:
@@ -205,7 +205,7 @@ def _box(window: RangeReader, label: int, instance: int) -> Box:
             difficult = bool(value)
     if not all(abs(corner) <= _FARTHEST for corner in corners):  # NaN is not, either
         raise ValueError(f"a box with the corners {corners}, which are fractions of the image")
-    return Box(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
+    return BoundingBox(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
 
 
 def _fields(window: RangeReader) -> Iterator[tuple[int, int, int, int]]:
