@@ -45,7 +45,8 @@ class Loader:
     Parameters
     ----------
     dataset : ImageDataset or ConcatImageDataset
-        Or a torch Subset or ConcatDataset of such, as `torch.utils.data.random_split` gives.
+        Or a torch Subset or ConcatDataset of such, as `torch.utils.data.random_split` gives; or a
+        `packer.LoaderDataset` of your own.
     batch_size : int
     shuffle : bool
         A new permutation every epoch.

@@ -72,7 +72,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(np.all(one == other))
 
 
-@pytest.mark.filterwarnings("ignore:.*are read a second time")
+@pytest.mark.filterwarnings("ignore:.*are read a second time", "ignore:scaled_decode", "ignore:.*scaled_decode")
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_sample_is_that_of_a_batch_of_one(codec: str, settings: str, packs: dict[str, Path]) -> None:
