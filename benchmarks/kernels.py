@@ -141,11 +141,11 @@ def table_of(kind: str) -> Table:
     """Return ImageNet's normalisation, as packer's own numbers; planes for floats, as networks mostly take them."""
     if kind == "uint8":
         return Table(kind, False)
-    from packer._images.numbers import Numbers, write
+    from packer._images.numbers import NumberFormat, write
 
     import torch  # isort: skip
 
-    numbers = Numbers(((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), kind, True)
+    numbers = NumberFormat(((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), kind, True)
     levels = torch.arange(256, dtype=torch.uint8)[None, None, None].expand(1, 3, 1, 256)
     levels = levels.contiguous(memory_format=torch.channels_last)
     out = torch.empty((1, 3, 1, 256), dtype=getattr(torch, kind))

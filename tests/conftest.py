@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import Phase, is_hypothesis_test, settings
 from PIL import Image
 
 from packer.testing.samples import draw_imagefolder, draw_photo
@@ -23,6 +23,9 @@ from tests.turns import turn
 # The first example pays for imports, and the machine may be busy: how long one takes says nothing.
 settings.register_profile("packer", deadline=None)
 settings.load_profile("packer")
+
+# Shrinking an example may take minutes, which tests on a GPU do not have: the first that fails is shown as it is.
+settings.register_profile("gpu", deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
 # Shells start what runs in the background without SIGINT, which the programs that are tested would inherit.
@@ -41,6 +44,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", action="store_true", help="inject ten times as many faults")
     parser.addoption("--examples", type=int, help="the most examples of a property, as where a processor is emulated")
     parser.addoption("--wheel", type=Path, help="a wheel that is tried in place of one that is built by the tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr == "cuda":
+        settings.load_profile("gpu")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

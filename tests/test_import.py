@@ -84,6 +84,10 @@ def test_reading_images_loads_no_library_that_they_do_not_need(tmp_path: Path) -
         assert not loaded & {"h5py", "cv2", "torchvision", "click"}, suffix
 
 
+def test_the_hook_of_a_training_imports_nothing_that_the_training_imports() -> None:
+    assert not imported_after("import packer._measuring.train_hook") & {"torch", "numpy", "PIL"}
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_keeping_files_needs_no_decoder_and_no_torch(tmp_path: Path, suffix: str) -> None:
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(16, 16))

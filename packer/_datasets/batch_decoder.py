@@ -23,7 +23,7 @@ from packer._images.extension import _native
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, require_affordable
 from packer._images.native import LEVELS, become_in_c
 from packer._images.native.records import Locating, Results
-from packer._images.numbers import Numbers
+from packer._images.numbers import NumberFormat
 from packer._images.operations import parted, side_by_side, with_operations
 from packer._storage.packfile import NOWHERE
 from packer._table import Ints, are_pixels
@@ -39,7 +39,7 @@ Prepared = Callable[[slice, Any], Callable[[slice], None]]
 _TOGETHER = 32  # images whose files are held open at a time, and which C decodes in one call unless they are very large
 
 _BETWEEN_VIEWS = 0xD1B54A32D192ED03
-"""What lies between the seeds of an image's views: not so that another seed, or another dataset in a row, has them."""
+"""The distance between the seeds of an image's views, which neither other seeds nor other datasets in a row have."""
 
 
 class BatchDecoder:
@@ -50,8 +50,6 @@ class BatchDecoder:
     reader : packer.Reader
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
         As for `packer._images.decode.decode`.
-    scaled : bool
-        Whether the decoder may halve an image whose crop is at least twice as large as wanted.
     mode : {"RGB", "L", "unchanged"}
         As for `packer._images.modes.decode_as`.
 
@@ -61,14 +59,14 @@ class BatchDecoder:
         Decodes single images.
     """
 
-    def __init__(self, reader: Reader, decoder: str = "auto", scaled: bool = False, mode: str = "RGB") -> None:
+    def __init__(self, reader: Reader, decoder: str = "auto", mode: str = "RGB") -> None:
         self.reader, self.mode = reader, mode
-        self.one = SampleDecoder(reader, decoder, scaled, mode)
+        self.one = SampleDecoder(reader, decoder, mode)
 
     @functools.cached_property
     def _locating(self) -> Locating:
         checked = self.reader.check == "always"
-        return Locating(self.reader.table, raw=self.one.raw, checked=checked, scaled=self.one.scaled)
+        return Locating(self.reader.table, raw=self.one.raw, checked=checked)
 
     def choose_crops(  # noqa: PLR0917
         self,
@@ -103,7 +101,7 @@ class BatchDecoder:
         shorter = np.minimum(heights, widths)
         if shorter.min(initial=1) < 1:  # a stranger's table; a crop divides by it
             place = int(shorter.argmin())
-            raise self.one.impossible_size(int(positions[place]), int(heights[place]), int(widths[place]))
+            raise self.one.impossible_size(table.row(int(positions[place])))
         if self.one.raw:
             for wrong in np.flatnonzero(~are_pixels(table.size[positions], heights, widths))[:1]:
                 row = table.row(int(positions[wrong]))
@@ -146,7 +144,7 @@ class BatchDecoder:
         indices: Sequence[int] | Ints,
         crops: Crops,
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
-        numbers: Lookup | Numbers | None = None,
+        numbers: Lookup | NumberFormat | None = None,
     ) -> None:
         """Read N images, and decode, crop and resize them into their places, where they may become numbers.
 
@@ -162,7 +160,7 @@ class BatchDecoder:
         outs : (N, 3, height, width) uint8 tensor or sequence of N (3, height, width) uint8 tensors
             Their memory is channels last. With views, a sequence of V such. With numbers, tensors of their type and
             layout.
-        numbers : Lookup or Numbers, optional
+        numbers : Lookup or NumberFormat, optional
             What levels become.
 
         Raises
@@ -177,7 +175,12 @@ class BatchDecoder:
             decode(slice(begin, begin + _TOGETHER))
 
     def prepare(
-        self, positions: Ints, crops: Crops, batch: int, step: int = _TOGETHER, numbers: Lookup | Numbers | None = None
+        self,
+        positions: Ints,
+        crops: Crops,
+        batch: int,
+        step: int = _TOGETHER,
+        numbers: Lookup | NumberFormat | None = None,
     ) -> Prepared:
         """Prepare to decode batches of `batch` images; do once for all what depends neither on threads nor on memory.
 
@@ -245,7 +248,7 @@ class BatchDecoder:
         positions: Ints,
         crops: Crops,
         outs: Sequence[Any],
-        numbers: Lookup | Numbers | None,
+        numbers: Lookup | NumberFormat | None,
     ) -> None:
         """Read and decode the views that C leaves, of the images in some places, one by one."""
         bare, operations = parted(crops)
@@ -275,7 +278,7 @@ class NativeTasks:
         How many images a batch has; the last one may have fewer.
     step : int
         How many images of a batch are decoded at a time.
-    numbers : Lookup or Numbers, optional
+    numbers : Lookup or NumberFormat, optional
         What levels become.
 
     Attributes
@@ -292,7 +295,7 @@ class NativeTasks:
         crops: Crops,
         batch: int,
         step: int,
-        numbers: Lookup | Numbers | None,
+        numbers: Lookup | NumberFormat | None,
     ) -> None:
         reader.require_table()
         found = reader._one_file()
@@ -307,7 +310,7 @@ class NativeTasks:
         self._operations = located.operations[:1].nbytes
         self._numbers = numbers
         self._table = numbers.table if isinstance(numbers, Lookup) else None
-        self._coded = numbers.coded() if isinstance(numbers, Numbers) else None
+        self._coded = numbers.coded() if isinstance(numbers, NumberFormat) else None
         self._become = LEVELS if numbers is None else become_in_c(self._table, self._coded)
 
     def aim(self, begin: int, end: int, outs: Sequence[torch.Tensor | Sequence[torch.Tensor]]) -> None:
@@ -359,7 +362,7 @@ class NativeTasks:
 
 
 OTHERS = "images are decoded into tensors of other sizes, or another number, than the crops say"
-"""What is wrong with such tensors."""
+"""The message about such tensors."""
 
 
 def memory_of(crops: Crops) -> tuple[Any, Any]:
@@ -373,7 +376,7 @@ def memory_of(crops: Crops) -> tuple[Any, Any]:
 
 
 def addresses_of(
-    outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Lookup | Numbers | None = None
+    outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Lookup | NumberFormat | None = None
 ) -> Ints:
     """Return the addresses of (3, height, width) tensors for images, or for the numbers that they become.
 
@@ -395,7 +398,7 @@ def addresses_of(
     return np.concatenate(addresses) if addresses else np.zeros(0, np.int64)
 
 
-def results_of(outs: torch.Tensor, count: int, numbers: Lookup | Numbers | None) -> Results:
+def results_of(outs: torch.Tensor, count: int, numbers: Lookup | NumberFormat | None) -> Results:
     """Return the memory of a tensor of `count` images, or of the numbers that they become, whose size is not compared.
 
     Raises
@@ -410,7 +413,7 @@ def results_of(outs: torch.Tensor, count: int, numbers: Lookup | Numbers | None)
     return Results(outs.data_ptr(), 3 * height * width * outs.element_size(), height, width)
 
 
-def _require_memory(batch: torch.Tensor, numbers: Lookup | Numbers | None) -> None:
+def _require_memory(batch: torch.Tensor, numbers: Lookup | NumberFormat | None) -> None:
     """Raise ValueError where C must not write into an (N, 3, height, width) tensor, which it knows by its address."""
     dtype, layout = torch.uint8, torch.channels_last
     if numbers is not None:

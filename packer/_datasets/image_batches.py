@@ -16,7 +16,7 @@ from packer._datasets.pipeline import Pipeline, Transform
 from packer._datasets.protocol import Begin, Fetching, ItemsError, Memory, TorchDataset, Traits
 from packer._datasets.sample_view import places_in
 from packer._images.geometry import Crops
-from packer._images.numbers import Numbers
+from packer._images.numbers import NumberFormat
 from packer._table import Ints, Labels
 from packer.crops import Compose
 
@@ -94,7 +94,7 @@ class ImageBatches(TorchDataset):
         return self._crops(self.dataset._pipeline, rows, epoch, seed, keys)
 
     def begin(
-        self, indices: Ints, choices: Crops, batch: int, step: int, numbers: Numbers | Lookup | None = None
+        self, indices: Ints, choices: Crops, batch: int, step: int, numbers: NumberFormat | Lookup | None = None
     ) -> Begin:
         dataset = self.dataset
         if dataset._fields is not None:
@@ -106,7 +106,7 @@ class ImageBatches(TorchDataset):
 
         return begin
 
-    def _begin_fields(self, indices: Ints, choices: Crops, step: int, numbers: Numbers | Lookup | None) -> Begin:
+    def _begin_fields(self, indices: Ints, choices: Crops, step: int, numbers: NumberFormat | Lookup | None) -> Begin:
         """Return `begin` of items that are dicts: each batch is prepared when it begins."""
         dataset, pipeline, fields = self.dataset, self.dataset._pipeline, self.dataset._fields
         parts = pipeline.parts
@@ -142,16 +142,16 @@ class ImageBatches(TorchDataset):
 
     def own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
         """Return items with the crops that a seed and the dataset's epoch say, or drawn from torch's generator."""
-        dataset, pipeline, wanted = self.dataset, self.dataset._pipeline, places_in(indices, len(self))
-        rows = dataset._view.rows_in_turns(wanted)
+        dataset, pipeline, places = self.dataset, self.dataset._pipeline, places_in(indices, len(self))
+        rows = dataset._view.rows_in_turns(places)
         if seed is not None and pipeline.randoms:
             dataset._epochs.read(rows)
         try:
-            return self._made(rows, rows, dataset._view.labels_of(wanted), dataset._epochs.epoch, seed, pipeline)
+            return self._made(rows, rows, dataset._view.labels_of(places), dataset._epochs.epoch, seed, pipeline)
         except BAD:
             if dataset._replaced is None:
                 raise
-        return self.replaced_items(wanted, seed)
+        return self.replaced_items(places, seed)
 
     def replaced_items(self, indices: Ints, seed: int | None) -> list[Any]:
         """Return items of samples of which one cannot be read, with others in the places of such; see `own_items`."""

@@ -17,7 +17,7 @@ _LEVELS = 256
 
 
 class Lookup:
-    """What conversions make of each level of each colour.
+    """A table of the numbers that conversions make of each level of each colour.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Lookup:
     """
 
     dtype = "float32"
-    """The type of the numbers in a batch, where they are written colour by colour; as those of `Numbers`."""
+    """The type of the numbers in a batch, where they are written colour by colour; as those of `NumberFormat`."""
     planes = True
 
     def __init__(

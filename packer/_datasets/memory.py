@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 
 from packer._datasets.lookup import Lookup
-from packer._images.numbers import Numbers
+from packer._images.numbers import NumberFormat
 from packer.errors import WorkerError
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "fresh",
     "images_in",
     "layout_of",
+    "leak",
     "page_lock",
     "pinned",
     "require_same_process",
@@ -79,11 +80,11 @@ def _is_view(name: str) -> bool:
 
 
 class Layout(NamedTuple):
-    """Which pixels lie in the memory of a batch: part after part."""
+    """The parts of the memory of a batch, one after the other, and the numbers that its images become."""
 
     parts: tuple[Part, ...]
-    numbers: Numbers | Lookup | None = None
-    """What the images become, if anything: right when they are decoded, unless they are parts of their own first."""
+    numbers: NumberFormat | Lookup | None = None
+    """The numbers in place of levels, if any: written when images are decoded, or from parts that hold the levels."""
 
     @property
     def with_images(self) -> bool:
@@ -104,7 +105,7 @@ class Layout(NamedTuple):
         """How many views of each image there are; 0 of images that are no views."""
         return sum(_is_view(part.name) for part in self.parts)
 
-    def with_numbers(self, numbers: Numbers | Lookup, *, beside: bool) -> Layout:
+    def with_numbers(self, numbers: NumberFormat | Lookup, *, beside: bool) -> Layout:
         """Return a layout of the same pixels, of which the images become numbers.
 
         With `beside` the numbers have memory of their own, so that something may come between: the levels stay.
@@ -117,8 +118,8 @@ class Layout(NamedTuple):
         return Layout(tuple(named.get(part.name, part) for part in self.parts), numbers)
 
     @property
-    def decoded_numbers(self) -> Numbers | Lookup | None:
-        """What the images become when they are decoded; None where they are levels then."""
+    def decoded_numbers(self) -> NumberFormat | Lookup | None:
+        """The numbers that images become when they are decoded; None where they are levels then."""
         beside = any(part.name.endswith(_AS_NUMBERS) for part in self.parts)
         return None if beside else self.numbers
 
@@ -309,6 +310,14 @@ def _unlock(process: int, cudart: Any, address: int, memory: Any) -> None:
     """Undo `page_lock` while `memory` is still there; not in a fork, where CUDA cannot be used."""
     if os.getpid() == process:
         cudart.cudaHostUnregister(address)
+
+
+def leak(*values: object) -> None:
+    """Never free these objects, not even when Python ends: for objects of a device in a fork.
+
+    CUDA cannot be used in a fork, and PyTorch aborts a process that destroys an event there.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(values))
 
 
 def require_same_process(process: int) -> None:

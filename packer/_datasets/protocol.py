@@ -14,7 +14,7 @@ from packer._datasets.fields import Parts, Values
 from packer._datasets.lookup import Lookup
 from packer._datasets.memory import IMAGES, Layout, layout_of
 from packer._datasets.pipeline import Transform
-from packer._images.numbers import Numbers, write
+from packer._images.numbers import NumberFormat, write
 from packer._table import Ints, Labels
 
 __all__ = [
@@ -192,7 +192,7 @@ class LoaderDataset(abc.ABC):
         choices: npt.NDArray[Any],
         batch: int,
         step: int,
-        numbers: Numbers | Lookup | None = None,
+        numbers: NumberFormat | Lookup | None = None,
     ) -> Begin:
         """Prepare to decode several batches of `batch` samples, whose memory comes later.
 
@@ -264,7 +264,7 @@ def _levels_for(images: torch.Tensor) -> torch.Tensor:
     return torch.empty(images.shape, dtype=torch.uint8, memory_format=torch.channels_last)
 
 
-def _convert(levels: torch.Tensor, numbers: Numbers | Lookup, out: torch.Tensor) -> None:
+def _convert(levels: torch.Tensor, numbers: NumberFormat | Lookup, out: torch.Tensor) -> None:
     if isinstance(numbers, Lookup):
         numbers.write(levels.permute(0, 2, 3, 1).numpy(), out)
     else:

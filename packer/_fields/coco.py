@@ -239,17 +239,17 @@ _MOST_PIXELS = 178_956_970  # as an image may have
 Boxes = npt.NDArray[np.float32]
 
 
-def boxes_of(given: Any) -> Boxes:
+def boxes_of(rows: Any) -> Boxes:
     """Return boxes x y width height as (K, 4) float32 x y x y, computed in float32 as torchvision does."""
-    boxes: Boxes = np.array(given, np.float32).reshape(-1, 4)
+    boxes: Boxes = np.array(rows, np.float32).reshape(-1, 4)
     boxes[:, 2:] += boxes[:, :2]
     return boxes
 
 
-def keypoints_of(given: Sequence[Sequence[float] | None], points: int) -> Boxes:
+def keypoints_of(rows: Sequence[Sequence[float] | None], points: int) -> Boxes:
     """Return keypoints x y visibility x y visibility ... as (K, points, 3) float32: zeros where there are fewer."""
-    keypoints: Boxes = np.zeros((len(given), 3 * points), np.float32)
-    for row, numbers in zip(keypoints, given, strict=True):
+    keypoints: Boxes = np.zeros((len(rows), 3 * points), np.float32)
+    for row, numbers in zip(keypoints, rows, strict=True):
         row[: len(numbers or ())] = numbers or ()
     return keypoints.reshape(-1, points, 3)
 
@@ -275,7 +275,7 @@ def annotations_of(values: Mapping[str, Any]) -> list[dict[str, Any]]:
         "id": there["annotation_id"].tolist(),
         "image_id": [there["image_id"]] * count,
         "category_id": there["category"].tolist(),
-        "iscrowd": [crowd if given else None for crowd, given in crowds],
+        "iscrowd": [crowd if present else None for crowd, present in crowds],
         "segmentation": there.get("segmentation", [None] * count),
         "keypoints": _keypoints_given(there, count),
         "area": [None if np.isnan(area) else area for area in there["area"].tolist()] if "area" in there else [],
@@ -329,9 +329,9 @@ def drawn(
 
 
 def _boxes_given(there: Mapping[str, Any]) -> list[Any]:
-    boxes, given = there.get("boxes"), there.get("bbox")
-    if given is not None and (boxes is None or np.array_equal(boxes_of(given), boxes)):
-        return list(given.tolist())
+    boxes, bbox = there.get("boxes"), there.get("bbox")
+    if bbox is not None and (boxes is None or np.array_equal(boxes_of(bbox), boxes)):
+        return list(bbox.tolist())
     if boxes is None:
         return []
     moved = boxes.astype(np.float64)

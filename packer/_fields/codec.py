@@ -42,15 +42,15 @@ def scalar(value: Any, dtype: str) -> int | float:
 def of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
     """Return a value as an array of a dtype that holds every element of it exactly, or as the nearest float."""
     array = np.asarray(value)
-    wanted: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
-    if array.dtype != wanted:
-        if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and wanted.kind != "f"):
+    target: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
+    if array.dtype != target:
+        if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and target.kind != "f"):
             raise ValueError(f"an array of {array.dtype} is none of {dtype}")
         with np.errstate(over="ignore"):
-            changed = array.astype(wanted)
-        if wanted.kind == "f" and (lost := np.isinf(changed) & np.isfinite(array)).any():
+            changed = array.astype(target)
+        if target.kind == "f" and (lost := np.isinf(changed) & np.isfinite(array)).any():
             raise ValueError(f"{array[lost].flat[0]} is too large for {dtype}")
-        if wanted.kind != "f" and not np.array_equal(changed, array):
+        if target.kind != "f" and not np.array_equal(changed, array):
             raise ValueError(f"some elements of the array do not fit into {dtype}")
         array = changed
     return array.astype(stored, copy=False)

@@ -196,10 +196,10 @@ class Field:
         for name, of in (("classes", str), ("ids", int)):
             if any(type(value) is not of for value in members.get(name, ())):
                 raise ValueError(f"a field's {name} are of the wrong type")
-        said: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in members.items()
         }
-        return cls(**said)
+        return cls(**arguments)
 
     def encode(self, value: Any) -> Stored:
         """Return what a pack holds of a value; None stays None.
@@ -285,9 +285,9 @@ class Field:
         """Return the id that a value means: an id, or the name of a class."""
         if isinstance(value, str):
             if not self.classes:
-                said = f"{{{self.name!r}: packer.Field({self.name!r}, {self.kind!r}, classes=(...))}}"
+                fields = f"{{{self.name!r}: packer.Field({self.name!r}, {self.kind!r}, classes=(...))}}"
                 raise ValueError(
-                    f"{codec.short(value)} is no id, and the classes have no names: fields={said} says them"
+                    f"{codec.short(value)} is no id, and the classes have no names: fields={fields} says them"
                 )
             number = self._ids_of_classes.get(value)
             if number is None:

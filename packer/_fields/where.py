@@ -205,7 +205,7 @@ class _Parser:
     def whole(self) -> Node:
         node = self._condition()
         if self._token.kind != "end":
-            raise self._wanted("`and`, `or` or the end")
+            raise self._expected("`and`, `or` or the end")
         return node
 
     @property
@@ -222,9 +222,9 @@ class _Parser:
 
     def _require(self, *words: str) -> None:
         if not self._take(*words):
-            raise self._wanted(" or ".join(f"`{word}`" for word in words))
+            raise self._expected(" or ".join(f"`{word}`" for word in words))
 
-    def _wanted(self, what: str) -> ExpressionError:
+    def _expected(self, what: str) -> ExpressionError:
         token = self._token
         instead = f"not {token.text}" if token.kind != "end" else "and nothing is there"
         meant = MEANT.get(token.text, "") if token.kind in ("word", "sign") else ""
@@ -272,7 +272,7 @@ class _Parser:
             return Negated(node) if negated else node
         if isinstance(left, ColumnName) and left.name in MEANT and self._token.kind != "end":
             self._next -= 1
-            raise self._wanted("a column or a value")
+            raise self._expected("a column or a value")
         return self._column(left)
 
     def _about(self, column: ColumnName, *, negated: bool) -> Node:
@@ -305,7 +305,7 @@ class _Parser:
             return ColumnName(token.text, token.at)
         return self._literal("a column or a value")
 
-    def _literal(self, wanted: str = "a number, a text or a truth value") -> Literal:
+    def _literal(self, expected: str = "a number, a text or a truth value") -> Literal:
         at, sign = self._token.at, self._take("-", "+")
         token = self._token
         if token.kind == "number":
@@ -318,7 +318,7 @@ class _Parser:
             return Literal(word.text == "true", at)
         if token.kind == "word" and token.text == "null":
             raise ExpressionError("nothing compares with null: say `is null` or `is not null`", token.at)
-        raise self._wanted(wanted)
+        raise self._expected(expected)
 
 
 def _number(token: _Token) -> int | float:
@@ -439,10 +439,10 @@ def _evaluated(node: Node, columns: Mapping[str, Column]) -> _Truth:
         return _Truth(truth.no, truth.yes)
     if isinstance(node, Every | Some):
         return _together(node, columns)
-    return _compared(node, columns) if isinstance(node, Comparison) else _asked(node, columns)
+    return _compared(node, columns) if isinstance(node, Comparison) else _looked_up(node, columns)
 
 
-def _asked(node: ColumnName | Null | Among | Matching, columns: Mapping[str, Column]) -> _Truth:
+def _looked_up(node: ColumnName | Null | Among | Matching, columns: Mapping[str, Column]) -> _Truth:
     if isinstance(node, ColumnName):
         column = _column(node, columns)
         if column.kind != "truth values":
@@ -543,10 +543,10 @@ def _comparable(column: Column, literal: Literal, named: ColumnName) -> bool | i
         return column.ids[value]
     if column.ids is not None and isinstance(value, int | float) and value < 0:
         raise ExpressionError(f"ids are 0 or more; for those without a class say {named.name} is null", literal.at)
-    said = {bool: "a truth value", str: "a text"}.get(type(value), "a number")
+    kind = {bool: "a truth value", str: "a text"}.get(type(value), "a number")
     fits = {"numbers": "a number", "classes": "a number", "texts": "a text", "truth values": "a truth value"}
-    if fits[column.kind] != said:
-        raise ExpressionError(f"{named.name} holds {column.kind}, and this is {said}", literal.at)
+    if fits[column.kind] != kind:
+        raise ExpressionError(f"{named.name} holds {column.kind}, and this is {kind}", literal.at)
     return value
 
 
@@ -609,12 +609,12 @@ def _sign(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[np.flo
 
 
 def _among(column: Column, node: Among) -> npt.NDArray[Any]:
-    wanted = [_comparable(column, literal, node.column) for literal in node.values]
+    values = [_comparable(column, literal, node.column) for literal in node.values]
     if column.kind == "texts":
-        return _each(column.values, frozenset(wanted).__contains__)
+        return _each(column.values, frozenset(values).__contains__)
     if column.kind == "truth values":
-        return np.isin(column.values, np.array(wanted, bool))
-    numbers = [same for one in wanted if (same := _of_dtype(one, column.values.dtype)) is not None]  # type: ignore[arg-type]
+        return np.isin(column.values, np.array(values, bool))
+    numbers = [same for one in values if (same := _of_dtype(one, column.values.dtype)) is not None]  # type: ignore[arg-type]
     return np.isin(column.values, np.array(numbers, column.values.dtype))
 
 

@@ -107,7 +107,7 @@ PARTS = Format(
     signs=("table.bin",),
     files=("manifest.json", "table.bin"),
 )
-"""Packs with parts, which are of one of `FORMATS`; `packer._conversion.parts` writes them."""
+"""Packs with parts, which are of one of `FORMATS`; `packer._conversion.partition` writes them."""
 
 INDEX = Format(
     "index",
@@ -163,8 +163,8 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
     if head is None and not place.is_directory():
         raise PackNotFoundError(f"{printable(place.given)}: there is no such object, and no pack below that name.")
     _refuse_of_plugin(place, head)
-    known, said = ", ".join(FORMATS), printable(place.given)
-    advice = f"`packer index {said} NAME.index`, or converted"
+    known, given = ", ".join(FORMATS), printable(place.given)
+    advice = f"`packer index {given} NAME.index`, or converted"
     if place.remote:
         advice = "by an index that is made where the file is on a disk; then `packer index NAME.index --base URL`"
     reason = (

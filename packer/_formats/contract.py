@@ -89,7 +89,7 @@ NOTHING = Contents()
 
 
 class Writer(abc.ABC):
-    """Locations the samples of one pack.
+    """Appends the samples of one pack.
 
     Parameters
     ----------

@@ -84,8 +84,8 @@ class MDSWriter(ShardWriter):
 
     def frame(self, sample: Sample) -> Frame:
         values = dict(self._values(sample))
-        told = [name for name, encoding in self._columns.items() if encoding not in _NUMBERS]
-        sizes = [len(values[name].head) + len(values[name].blob) for name in told]
+        variable = [name for name, encoding in self._columns.items() if encoding not in _NUMBERS]
+        sizes = [len(values[name].head) + len(values[name].blob) for name in variable]
         if self.head_size + sum(sizes) + 8 * len(values) > _MOST:
             raise DestinationError(f"{printable(sample.name)}: {sum(sizes)} bytes are too many for a shard of MDS")
         frame, before = self.new_frame(), struct.pack(f"<{len(sizes)}I", *sizes)

@@ -79,8 +79,8 @@ class ParquetColumn(NamedTuple):
     @property
     def element(self) -> Encoded:
         """Its element in the schema."""
-        said = {1: i32(self.kind), 3: i32(_OPTIONAL), 4: binary(self.path[-1].encode("utf-8"))}
-        return struct(said if self.converted is None else {**said, 6: i32(self.converted)})
+        members = {1: i32(self.kind), 3: i32(_OPTIONAL), 4: binary(self.path[-1].encode("utf-8"))}
+        return struct(members if self.converted is None else {**members, 6: i32(self.converted)})
 
 
 Node = tuple[ParquetColumn, ...]
@@ -200,7 +200,7 @@ class RowGroup:
         """The pages of the other columns."""
         return b"".join(self._other_pages)
 
-    def said(self, at: int) -> Encoded:
+    def metadata(self, at: int) -> Encoded:
         """Return what the footer says of the group, whose tail begins at byte `at`."""
         columns = [self._column(self._first, self._begin, self._pages)]
         for chunk, page in zip(self._chunks, self._other_pages, strict=True):
@@ -303,7 +303,7 @@ class ParquetWriter(ShardWriter):
 
     def _end_group(self, at: int) -> None:
         """Begin another group; the tail of this one lies at byte `at`."""
-        self._groups.append(self._group.said(at))
+        self._groups.append(self._group.metadata(at))
         self._group = RowGroup(self._nodes)
 
     def _values(self, sample: Sample) -> Iterator[tuple[Value, int]]:

@@ -257,9 +257,9 @@ def require_types(file: PackFile, span: tuple[int, int], dtypes: Iterable[str]) 
     if size > _MOST_PICKLE:
         raise CorruptPackError(f"its pickle has {size} bytes, and {_MOST_PICKLE} at most", file.path)
     found = {name.decode() for name in _STORAGE.findall(file.read(at, size))}
-    wanted = {_STORAGES[dtype] for dtype in dtypes}
-    if found != wanted:
-        has, wants = (", ".join(sorted(names)) or "none" for names in (found, wanted))
+    expected = {_STORAGES[dtype] for dtype in dtypes}
+    if found != expected:
+        has, wants = (", ".join(sorted(names)) or "none" for names in (found, expected))
         raise CorruptPackError(f"its vectors are of other types than the manifest says: {has}, not {wants}", file.path)
 
 

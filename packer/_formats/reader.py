@@ -1,12 +1,11 @@
 """Random access to the samples of a pack: a `Reader` builds every way to read on the few methods of a format.
 
-`ValueAccess` reads the values of fields, `PackColumns` gives a pack's columns to conditions, and `read_manifest` and
-`write_manifest` are for packs that are directories.
+`PackColumns` gives a pack's columns to conditions, `read_manifest` and `write_manifest` serve packs that are
+directories.
 """
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import functools
 import operator
@@ -27,184 +26,12 @@ from packer._storage.place import Place, place_of
 from packer._table import LONGEST_NAME, NO_VALUE, Buffer, Ints, Labels, Names, Row, Table, Vector, value_checksum
 from packer.errors import CorruptPackError, NotAPackError, PackError, printable
 
-__all__ = ["MANIFEST_FILE", "PackColumns", "Reader", "ValueAccess", "read_manifest", "table_from", "write_manifest"]
+__all__ = ["MANIFEST_FILE", "PackColumns", "Reader", "read_manifest", "table_from", "write_manifest"]
 
 _MOST_TOGETHER = 1 << 26  # bytes: larger blobs are read one by one
 
 
-class ValueAccess(PackAccess):
-    """An open pack whose fields are read."""
-
-    check: str
-    _checked_columns: dict[str, npt.NDArray[np.bool_]]
-    """The mask of present values, of each field that was compared with its checksums."""
-
-    @property
-    @abc.abstractmethod
-    def names(self) -> Names:
-        """The samples' names, read from the table when they are asked for."""
-
-    @abc.abstractmethod
-    def position(self, index: int) -> int:
-        """Return an index counted from the beginning; IndexError if there is no such sample."""
-
-    @abc.abstractmethod
-    def require_column(self, name: str) -> None:
-        """Compare a whole column of the table with its checksum; CorruptPackError if it does not fit."""
-
-    @abc.abstractmethod
-    def _damaged(self, index: int, reason: str) -> CorruptPackError: ...
-
-    @functools.cached_property
-    def fields(self) -> Mapping[str, Field]:
-        """The fields beside image and label, by name, in the order of the pack."""
-        return {field.name: field for field in self.manifest.fields}
-
-    def value(self, index: int, name: str) -> Stored:
-        """Return what the pack holds of a field of one sample: a number, bytes, or None if there is no value.
-
-        Raises
-        ------
-        KeyError
-            If the pack has no such field.
-        IndexError, CorruptPackError, PackError
-            As for `read`; the errors name the field.
-        """
-        position = self.position(index)
-        if not self.fields[name].is_blob:
-            values, present = self._values_of(np.array([position]), name)
-            return values[0].item() if present[0] else None
-        return self.blobs(np.array([position]), name)[0]
-
-    def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Return all values of a scalar or a class, and which of them are there, both (N,) arrays.
-
-        They are compared with their checksums when they are first asked for. Numbers instead of missing
-        values mean nothing. A bool is a uint8.
-
-        Raises
-        ------
-        KeyError
-            If the pack has no such field.
-        CorruptPackError
-            If a column is damaged.
-        """
-        present = self._present(name)
-        return self.table.kept(f"field.{name}"), present
-
-    def _values_of(self, positions: Ints, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Return the values of some samples, and which of them are there; the rest as of `column`."""
-        present = self._present(name)
-        return self.table.more[f"field.{name}"][positions], present[positions]
-
-    def _present(self, name: str) -> npt.NDArray[np.bool_]:
-        """Return which values of a scalar or a class are there, (N,)."""
-        self.require_table()
-        if name not in self._checked_columns:
-            for column in self.fields[name].columns():
-                self.require_column(column)
-            values = self.table.more[f"field.{name}"]
-            missing = self.table.more.get(f"field.{name}.null")
-            self._checked_columns[name] = values != NO_VALUE if missing is None else missing == 0
-        return self._checked_columns[name]
-
-    def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:
-        """Return what the pack holds of a field of several samples; None if there is no value.
-
-        Parameters
-        ----------
-        positions : (N,) int64 array
-            As `positions` gives.
-        name : str
-            The name of a field whose values are bytes.
-
-        Raises
-        ------
-        CorruptPackError
-            If the bytes, or the row that leads to them, are not what was written; the error names index and field.
-        """
-        (found,) = self.blobs_of(positions, (name,))
-        return found
-
-    def blobs_of(self, positions: Ints, names: Sequence[str]) -> list[list[Buffer | None]]:
-        """Return what `blobs` returns, of each of several fields; what lies side by side is read at once."""
-        located = [rows.T.tolist() for rows in self._locate_all(positions, names)]
-        found: list[list[Buffer | None]] = [[None] * len(positions) for _ in names]
-        for number in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
-            blobs = self._blobs_of_one(int(positions[number]), names, *(rows[number] for rows in located))
-            for of_field, blob in zip(found, blobs, strict=True):
-                of_field[number] = blob
-        return found
-
-    def locate_blobs(self, positions: Ints, name: str) -> tuple[Ints, Ints, Ints]:
-        """Return where the blobs of a field begin, as a row's `offset` counts; their sizes, and their checksums."""
-        offsets, sizes, checksums = self._locate_all(positions, (name,))
-        return offsets[0], sizes[0], checksums[0]
-
-    def _locate_all(self, positions: Ints, names: Sequence[str]) -> tuple[Ints, Ints, Ints]:
-        """Return what `locate_blobs` returns, of F fields: three (F, N) arrays."""
-        self.require_table()
-        table, begins, left = self.table, {}, set(names)
-        at = table.offset[positions] + table.size[positions]
-        for field in self.manifest.fields:  # each blob begins where the one before it ends, unless they lie apart
-            if left and field.is_blob:
-                sizes = table.more[f"field.{field.name}.size"][positions]
-                own = table.more.get(f"field.{field.name}.offset")
-                begins[field.name] = at if own is None else own[positions], sizes
-                at = at + np.maximum(sizes, 0)
-                left.discard(field.name)
-        if left:
-            raise KeyError(min(left))
-        found = np.empty((3, len(names), len(positions)), np.int64)
-        for number, name in enumerate(names):
-            found[:2, number] = begins[name]
-            found[2, number] = table.more[f"field.{name}.crc32c"][positions]
-        return found[0], found[1], found[2]
-
-    def _blobs_of_one(
-        self, position: int, names: Sequence[str], offsets: list[int], sizes: list[int], checksums: list[int]
-    ) -> Iterator[Buffer | None]:
-        """Yield what the pack holds of several fields of one sample, compared with the checksums."""
-        name = None
-        begin, together = self._fetch_together(offsets, sizes)
-        for field, offset, size, expected in zip(names, offsets, sizes, checksums, strict=True):
-            if size == NO_VALUE and expected == 0:
-                yield None
-                continue
-            try:
-                if size == 0:  # and it may lie where the data end
-                    blob: Buffer = b""
-                elif size > 0 and together:
-                    blob = together[offset - begin : offset - begin + size]
-                else:
-                    blob = self._fetch(offset, size)
-            except CorruptPackError as error:
-                raise self._damaged(position, f"field {field!r}: {error.reason}") from error
-            except PackError as error:
-                raise PackError(f"{error} (field {field!r} of sample {position})") from error
-            if self.check == "always":
-                name = self.names.encoded(position) if name is None else name
-                if value_checksum(blob, name) != expected:
-                    raise self._damaged(position, f"field {field!r}: the checksum does not fit")
-            yield blob
-
-    def _fetch_together(self, offsets: Sequence[int], sizes: Sequence[int]) -> tuple[int, Buffer]:
-        """Return where the first of several blobs begins, and the bytes from there to the end of the last.
-
-        No bytes where more lie between that are others'; or where a damaged size leads out of the file, so that each
-        blob is fetched by itself, and the error names the one that cannot be.
-        """
-        present = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
-        if len(present) > 1:
-            begin, wanted = min(present)[0], sum(size for _, size in present)
-            length = max(offset + size for offset, size in present) - begin
-            if length <= min(2 * wanted, _MOST_TOGETHER):
-                with contextlib.suppress(PackError):
-                    return begin, self._fetch(begin, length)
-        return 0, b""
-
-
-class Reader(ValueAccess):
+class Reader(PackAccess):
     """Gives random access to the samples of one pack.
 
     Safe in many threads at once and after a fork; a pickled reader is its path, and opens the pack again where
@@ -238,7 +65,7 @@ class Reader(ValueAccess):
         self.path = self.place.path
         self.check = check
         self.manifest, self.table = self._open()
-        self._checked_columns = {}
+        self._checked_columns: dict[str, npt.NDArray[np.bool_]] = {}  # values present, of fields that were checked
         if len(self.table) != self.manifest.count:
             raise CorruptPackError(
                 f"the table has {len(self.table)} rows and the manifest counts {self.manifest.count}", self.path
@@ -356,7 +183,7 @@ class Reader(ValueAccess):
         Returns
         -------
         object
-            The records that `locate` returns.
+            As `locate` returns: files and memory to be kept.
         """
         files, positions, held = self._locate(found["position"], found["size"])
         found["file"] = np.where(found["file"] == NOWHERE, NOWHERE, files)
@@ -382,10 +209,10 @@ class Reader(ValueAccess):
         if not self.remote or not len(positions):
             return
         self.require_table()
-        wanted = [(self.table.offset[positions], self.table.size[positions])] if image else []
-        wanted += [self.locate_blobs(positions, name)[:2] for name in fields]
-        if wanted:
-            offset, size = (np.stack(column, 1).ravel() for column in zip(*wanted, strict=True))
+        ranges = [(self.table.offset[positions], self.table.size[positions])] if image else []
+        ranges += [self.locate_blobs(positions, name)[:2] for name in fields]
+        if ranges:
+            offset, size = (np.stack(column, 1).ravel() for column in zip(*ranges, strict=True))
             self._ahead(offset[size > 0], size[size > 0], urgent=urgent)
 
     def ahead_whole(self, positions: Sequence[int]) -> None:
@@ -395,15 +222,15 @@ class Reader(ValueAccess):
 
     def positions(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return indices counted from the beginning; errors as for `position`."""
-        wanted = np.asarray(indices)
-        if wanted.dtype == np.int64 and len(wanted) and wanted.min() >= 0 and wanted.max() < len(self):
-            return wanted
-        if wanted.dtype.kind not in "iu":
+        numbers = np.asarray(indices)
+        if numbers.dtype == np.int64 and len(numbers) and numbers.min() >= 0 and numbers.max() < len(self):
+            return numbers
+        if numbers.dtype.kind not in "iu":
             return np.array([self.position(index) for index in indices], np.int64)
-        counted = np.where(wanted < 0, wanted + len(self), wanted)
-        for index in wanted[(counted < 0) | (counted >= len(self))]:
+        positions = np.where(numbers < 0, numbers + len(self), numbers)
+        for index in numbers[(positions < 0) | (positions >= len(self))]:
             self.position(index)  # which refuses it
-        return counted.astype(np.int64, copy=False)
+        return positions.astype(np.int64, copy=False)
 
     def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
         """Yield number, row and data of several samples; reads go through the file in one direction.
@@ -440,6 +267,154 @@ class Reader(ValueAccess):
             return self.names.get(index)
         except PackError:
             return ""
+
+    @functools.cached_property
+    def fields(self) -> Mapping[str, Field]:
+        """The fields beside image and label, by name, in the order of the pack."""
+        return {field.name: field for field in self.manifest.fields}
+
+    def value(self, index: int, name: str) -> Stored:
+        """Return what the pack holds of a field of one sample: a number, bytes, or None if there is no value.
+
+        Raises
+        ------
+        KeyError
+            If the pack has no such field.
+        IndexError, CorruptPackError, PackError
+            As for `read`; the errors name the field.
+        """
+        position = self.position(index)
+        if not self.fields[name].is_blob:
+            values, present = self._values_of(np.array([position]), name)
+            return values[0].item() if present[0] else None
+        return self.blobs(np.array([position]), name)[0]
+
+    def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return all values of a scalar or a class, and which of them are there, both (N,) arrays.
+
+        They are compared with their checksums when they are first asked for. Numbers instead of missing
+        values mean nothing. A bool is a uint8.
+
+        Raises
+        ------
+        KeyError
+            If the pack has no such field.
+        CorruptPackError
+            If a column is damaged.
+        """
+        present = self._present(name)
+        return self.table.kept(f"field.{name}"), present
+
+    def _values_of(self, positions: Ints, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return the values of some samples, and which of them are there; the rest as of `column`."""
+        present = self._present(name)
+        return self.table.more[f"field.{name}"][positions], present[positions]
+
+    def _present(self, name: str) -> npt.NDArray[np.bool_]:
+        """Return which values of a scalar or a class are there, (N,)."""
+        self.require_table()
+        if name not in self._checked_columns:
+            for column in self.fields[name].columns():
+                self.require_column(column)
+            values = self.table.more[f"field.{name}"]
+            missing = self.table.more.get(f"field.{name}.null")
+            self._checked_columns[name] = values != NO_VALUE if missing is None else missing == 0
+        return self._checked_columns[name]
+
+    def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:
+        """Return what the pack holds of a field of several samples; None if there is no value.
+
+        Parameters
+        ----------
+        positions : (N,) int64 array
+            As `positions` gives.
+        name : str
+            The name of a field whose values are bytes.
+
+        Raises
+        ------
+        CorruptPackError
+            If the bytes, or the row that leads to them, are not what was written; the error names index and field.
+        """
+        (found,) = self.blobs_of(positions, (name,))
+        return found
+
+    def blobs_of(self, positions: Ints, names: Sequence[str]) -> list[list[Buffer | None]]:
+        """Return what `blobs` returns, of each of several fields; what lies side by side is read at once."""
+        located = [rows.T.tolist() for rows in self._locate_all(positions, names)]
+        found: list[list[Buffer | None]] = [[None] * len(positions) for _ in names]
+        for number in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
+            blobs = self._blobs_of_one(int(positions[number]), names, *(rows[number] for rows in located))
+            for of_field, blob in zip(found, blobs, strict=True):
+                of_field[number] = blob
+        return found
+
+    def locate_blobs(self, positions: Ints, name: str) -> tuple[Ints, Ints, Ints]:
+        """Return where the blobs of a field begin, as a row's `offset` numbers; their sizes, and their checksums."""
+        offsets, sizes, checksums = self._locate_all(positions, (name,))
+        return offsets[0], sizes[0], checksums[0]
+
+    def _locate_all(self, positions: Ints, names: Sequence[str]) -> tuple[Ints, Ints, Ints]:
+        """Return what `locate_blobs` returns, of F fields: three (F, N) arrays."""
+        self.require_table()
+        table, begins, left = self.table, {}, set(names)
+        at = table.offset[positions] + table.size[positions]
+        for field in self.manifest.fields:  # each blob begins where the one before it ends, unless they lie apart
+            if left and field.is_blob:
+                sizes = table.more[f"field.{field.name}.size"][positions]
+                own = table.more.get(f"field.{field.name}.offset")
+                begins[field.name] = at if own is None else own[positions], sizes
+                at = at + np.maximum(sizes, 0)
+                left.discard(field.name)
+        if left:
+            raise KeyError(min(left))
+        found = np.empty((3, len(names), len(positions)), np.int64)
+        for number, name in enumerate(names):
+            found[:2, number] = begins[name]
+            found[2, number] = table.more[f"field.{name}.crc32c"][positions]
+        return found[0], found[1], found[2]
+
+    def _blobs_of_one(
+        self, position: int, names: Sequence[str], offsets: list[int], sizes: list[int], checksums: list[int]
+    ) -> Iterator[Buffer | None]:
+        """Yield what the pack holds of several fields of one sample, compared with the checksums."""
+        name = None
+        begin, together = self._fetch_together(offsets, sizes)
+        for field, offset, size, expected in zip(names, offsets, sizes, checksums, strict=True):
+            if size == NO_VALUE and expected == 0:
+                yield None
+                continue
+            try:
+                if size == 0:  # and it may lie where the data end
+                    blob: Buffer = b""
+                elif size > 0 and together:
+                    blob = together[offset - begin : offset - begin + size]
+                else:
+                    blob = self._fetch(offset, size)
+            except CorruptPackError as error:
+                raise self._damaged(position, f"field {field!r}: {error.reason}") from error
+            except PackError as error:
+                raise PackError(f"{error} (field {field!r} of sample {position})") from error
+            if self.check == "always":
+                name = self.names.encoded(position) if name is None else name
+                if value_checksum(blob, name) != expected:
+                    raise self._damaged(position, f"field {field!r}: the checksum does not fit")
+            yield blob
+
+    def _fetch_together(self, offsets: Sequence[int], sizes: Sequence[int]) -> tuple[int, Buffer]:
+        """Return where the first of several blobs begins, and the bytes from there to the end of the last.
+
+        No bytes where more lie between that are others'; or where a damaged size leads out of the file, so that each
+        blob is fetched by itself, and the error names the one that cannot be.
+        """
+        present = [(offset, size) for offset, size in zip(offsets, sizes, strict=True) if size > 0]
+        if len(present) > 1:
+            begin, total = min(present)[0], sum(size for _, size in present)
+            length = max(offset + size for offset, size in present) - begin
+            if length <= min(2 * total, _MOST_TOGETHER):
+                with contextlib.suppress(PackError):
+                    return begin, self._fetch(begin, length)
+        return 0, b""
 
     def __enter__(self) -> Reader:
         return self

@@ -28,8 +28,8 @@ from packer.errors import MissingDependencyError, NotTileableError
 __all__ = [
     "CutOut",
     "Grid",
+    "TileWindow",
     "Tiles",
-    "Window",
     "annotate",
     "annotate_in_python",
     "assemble",
@@ -57,7 +57,7 @@ _GROUP = 1 << 13  # bytes, at least: markers amid so few are found in less than 
 _NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
 
 
-class Window(NamedTuple):
+class TileWindow(NamedTuple):
     """Some tiles: rows from `first_row` to before `row_end`, in each the columns from `first` to before `end`."""
 
     first_row: int
@@ -92,18 +92,18 @@ class Grid(NamedTuple):
     margin_height: int
     margin_width: int
 
-    def window(self, rectangle: Rectangle, halvings: int) -> Window | None:
-        """Return which tiles a rectangle depends on, where the decoder halves; None if those are all of them."""
+    def window(self, rectangle: Rectangle) -> TileWindow | None:
+        """Return the tiles that a rectangle depends on; None if those are all of them."""
         top, left, height, width = rectangle
-        above, beside = self.margin_height << halvings, self.margin_width << halvings
+        above, beside = self.margin_height, self.margin_width
         first_row = max(top - above, 0) // self.tile_height
         row_end = min(-(-(top + height + above) // self.tile_height), self.rows)
         first = max(left - beside, 0) // self.tile_width
         end = min(-(-(left + width + beside) // self.tile_width), self.columns)
         whole = row_end - first_row == self.rows and end - first == self.columns
-        return None if whole else Window(first_row, row_end, first, end)
+        return None if whole else TileWindow(first_row, row_end, first, end)
 
-    def extent(self, window: Window) -> Rectangle:
+    def extent(self, window: TileWindow) -> Rectangle:
         """Return the rectangle that some tiles make up, in pixels."""
         first_row, row_end, first, end = window
         top, left = first_row * self.tile_height, first * self.tile_width
@@ -372,7 +372,7 @@ def first_rows_in_python(data: Buffer, size: tuple[int, int], bottom: int) -> tu
     return part, rows
 
 
-def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> CutOut | None:
+def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut | None:
     """Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on.
 
     Parameters
@@ -383,8 +383,6 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings:
         Its pixels.
     rectangle : (top, left, height, width)
         In pixels of the whole image; it lies inside of it.
-    halvings : int
-        Number of times that the decoder will halve the image.
 
     Returns
     -------
@@ -393,12 +391,12 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings:
         markers are not where its table says, or cutting is not worth its while.
     """
     if _native is None:
-        return cut_out_in_python(data, size, rectangle, halvings) if len(data) >= _WORTH_PYTHON else None
-    made = _native.cut_out(bytes(data), *size, *rectangle, halvings)
+        return cut_out_in_python(data, size, rectangle) if len(data) >= _WORTH_PYTHON else None
+    made = _native.cut_out(bytes(data), *size, *rectangle)
     return None if made is None else CutOut(*made)
 
 
-def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> CutOut | None:
+def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut | None:
     """Do the same as `cut_out`, more slowly."""
     tiles = read_tiles(data) if _read_header(data) is not None else None
     if tiles is None or tiles.grid[:2] != size:
@@ -406,9 +404,7 @@ def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle,
     top, left, height, width = rectangle
     if not (height >= 1 <= width and 0 <= top <= size[0] - height and 0 <= left <= size[1] - width):
         raise ValueError("the rectangle does not lie inside of the image")
-    if not 0 <= halvings <= 3:
-        raise ValueError("halvings are 0 to 3")
-    window = tiles.grid.window(rectangle, halvings)
+    window = tiles.grid.window(rectangle)
     if window is None:
         return CutOut(data, (0, 0, *size))
     joined = _join(data, tiles, window)
@@ -427,7 +423,7 @@ def _read_header(data: Buffer) -> jpeg.JPEGHeader | None:
     return header
 
 
-def _join(data: Buffer, tiles: Tiles, window: Window) -> bytearray | None:
+def _join(data: Buffer, tiles: Tiles, window: TileWindow) -> bytearray | None:
     """Return the headers and some tiles; None if the rows of tiles have other markers than they should."""
     grid, group = tiles.grid, tiles.group
     first_group, group_end = window.first_row // group, -(-window.row_end // group)

@@ -11,7 +11,7 @@ import torch
 from packer._images.extension import _native
 from packer._images.native import CodedNumbers
 
-__all__ = ["TYPES", "UNMIXED", "Mixture", "Numbers", "write", "writer"]
+__all__ = ["TYPES", "UNMIXED", "Mixture", "NumberFormat", "write", "writer"]
 
 TYPES = ("float32", "float16", "bfloat16")
 """The dtypes of numbers, by torch's names."""
@@ -38,7 +38,7 @@ class Mixture(NamedTuple):
 UNMIXED = Mixture(1.0, (0, 0, 0, 0))
 
 
-class Numbers(NamedTuple):
+class NumberFormat(NamedTuple):
     """The conversion of levels of 0 to 255 to numbers.
 
     Attributes
@@ -63,14 +63,14 @@ class Numbers(NamedTuple):
 
 
 def write(
-    numbers: Numbers, pixels: torch.Tensor, out: torch.Tensor, some: slice, mixture: Mixture | None = None
+    numbers: NumberFormat, pixels: torch.Tensor, out: torch.Tensor, some: slice, mixture: Mixture | None = None
 ) -> None:
     """Write some images of a batch as numbers: what `writer` returns does so for any of them."""
     writer(numbers, pixels, out, mixture)(some)
 
 
 def writer(
-    numbers: Numbers, pixels: torch.Tensor, out: torch.Tensor, mixture: Mixture | None = None
+    numbers: NumberFormat, pixels: torch.Tensor, out: torch.Tensor, mixture: Mixture | None = None
 ) -> Callable[[slice], None]:
     """Return what writes some images of a batch as numbers, on any thread: those of a slice.
 
@@ -79,7 +79,7 @@ def writer(
 
     Parameters
     ----------
-    numbers : Numbers
+    numbers : NumberFormat
     pixels : (N, 3, height, width) uint8 tensor
         Its memory is channels last.
     out : (N, 3, height, width) tensor

@@ -85,7 +85,7 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
         If it is of another format, if its metadata would cost too much (see `packer._images.tiff`), or if Pillow
         complains about it here or in the body of the ``with`` statement.
     """
-    with _listening(data) as said:
+    with _listening(data) as complaints:
         try:
             require_modest(data)
             require_few_bands(data)
@@ -98,7 +98,7 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
         except Image.DecompressionBombError as error:
             raise ImageTooLargeError(str(error)) from error
         except Exception as error:  # Pillow's plugins raise OSError, SyntaxError, ValueError, struct.error, …
-            raise ImageError(_complaint(error, data, said)) from error
+            raise ImageError(_complaint(error, data, complaints)) from error
 
 
 def _listening(data: Buffer) -> contextlib.AbstractContextManager[list[str]]:
@@ -169,14 +169,14 @@ def _installed() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _complaint(error: Exception, data: Buffer, said: Sequence[str]) -> str:
+def _complaint(error: Exception, data: Buffer, complaints: Sequence[str]) -> str:
     """Return Pillow's complaint."""
     if not len(data):
         return "empty file"
     if is_pointer(data):
         return IS_POINTER
     if not isinstance(error, UnidentifiedImageError):
-        return f"cannot be decoded: {error}" + (f" (libtiff: {said[0]})" if said else "")
+        return f"cannot be decoded: {error}" + (f" (libtiff: {complaints[0]})" if complaints else "")
     name = _refused(bytes(data[:16]))
     if name is None:
         return unreadable(data) or "not an image that Pillow can read"

@@ -175,7 +175,7 @@ def _inspect_webp(data: Buffer) -> ImageInfo | None:
 
 def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageInfo:
     """Open and decode with Pillow."""
-    with tiff.listening() as said, opened(data, max_pixels) as image:
+    with tiff.listening() as complaints, opened(data, max_pixels) as image:
         width, height = image.size
         depth = depth_of(image, data)
         image.convert("RGB")  # before the orientation: a TIFF is turned when it is loaded
@@ -195,8 +195,8 @@ def _ask_pillow(data: Buffer, max_pixels: int, seen: ImageInfo | None) -> ImageI
             findings.append(_PAGES)
         if turn != 1 and ROTATED not in findings:
             findings.append(ROTATED)
-        if said:
-            findings.append(f"damaged, and read as far as possible: {_WHERE.split(said[0])[0].strip()}")
+        if complaints:
+            findings.append(f"damaged, and read as far as possible: {_WHERE.split(complaints[0])[0].strip()}")
         header = seen.header if seen else None
         return ImageInfo(kind, height, width, turn, tuple(findings), False, depth, header)
 

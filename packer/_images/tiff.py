@@ -254,8 +254,8 @@ def _listen() -> object:
     def take(module: bytes | None, format: bytes, arguments: int) -> None:
         line = ctypes.create_string_buffer(_LONGEST)
         write(line, _LONGEST, format, arguments)
-        where, said = (module or b"").decode("utf-8", "replace"), line.value.decode("utf-8", "replace")
-        _take(said if where in ("", _OF_PILLOW) else f"{where}: {said}")
+        where, message = (module or b"").decode("utf-8", "replace"), line.value.decode("utf-8", "replace")
+        _take(message if where in ("", _OF_PILLOW) else f"{where}: {message}")
 
     taking = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)(take)
     install.argtypes, install.restype = [type(taking)], ctypes.c_void_p

@@ -21,7 +21,7 @@ from packer._datasets.generators import drawing_from
 from packer._datasets.memory import IMAGES, Layout, images_in, layout_of
 from packer._datasets.pipeline import Transform
 from packer._datasets.protocol import LoaderDataset
-from packer._images.numbers import Mixture, Numbers, writer
+from packer._images.numbers import Mixture, NumberFormat, writer
 from packer._images.operations import Operations, parted
 from packer._loader.collate import Collation, UnevenError, collate_items
 from packer._loader.prefetch import DeviceBatch, Normalizer, images_of
@@ -225,7 +225,7 @@ class BatchPlan:
         memory : dict of str to tensor, optional
             The parts of the batch that were decoded into their places, as they are handed out.
         results : list
-            The items, or what the batch has beside its memory.
+            The items, or the values of the batch beside its memory.
 
         Raises
         ------
@@ -353,7 +353,7 @@ class Postprocess(NamedTuple):
     def function(self, layout: Layout, memory: Memory, transform: BatchTransform) -> SliceFunction:
         """Return the function that does the steps for a slice of a batch; with a transform, for the whole batch."""
         writers = []
-        if isinstance(layout.numbers, Numbers):  # a lookup is applied when an image is decoded
+        if isinstance(layout.numbers, NumberFormat):  # a lookup is applied when an image is decoded
             pairs = layout.levels_and_numbers(memory)
             writers = [writer(layout.numbers, levels, numbers, self.mixture) for levels, numbers in pairs]
 

@@ -56,7 +56,7 @@ CAUSES = {
     "too few workers": "too few workers make the batches",
     "too many workers": "too many workers share the processors",
     "lock": "threads wait for Python's lock",
-    "unknown": "what takes the time cannot be info",
+    "unknown": "what takes the time cannot be seen",
 }
 """The causes of a loop's waiting, and their words in a report."""
 
@@ -253,11 +253,11 @@ def _packing_in_words(found: ProfileFindings) -> str:
         return "this is a pack already, and packing will not help you" if found.info.of_packer else ""
     ordered = sorted(gains.items(), key=lambda item: -item[1])
     would = ", with the pack on this machine, would give about" if found.cause == "reading" else " would give about"
-    said = ", ".join(
+    text = ", ".join(
         f"packing {f'with {options}' if options else 'alone'}{would if not number else ''} {_times(gain)}"
         for number, (options, gain) in enumerate(ordered)
     )
-    return said if found.packing_helps else f"packing will not help you: {said}"
+    return text if found.packing_helps else f"packing will not help you: {text}"
 
 
 def _stages(stages: Stages) -> str:
@@ -594,8 +594,8 @@ class Profile:
         yield from measured_pass(self.loader, timings, self._steps)
         if self._show:
             self._show = False
-            said = self.report() if timings.steps else "packer.profile: the loader gave no batch"
-            sys.stderr.write(f"{said}\n")
+            text = self.report() if timings.steps else "packer.profile: the loader gave no batch"
+            sys.stderr.write(f"{text}\n")
 
     def report(self, seconds: float | None = None) -> ProfileReport:
         """Return what the last pass says. What it takes to find out is done once.
@@ -629,23 +629,23 @@ class Profile:
 def measured_pass(loader: Iterable[Any], timings: Timings, steps: int | None = None) -> Iterator[Any]:
     """Yield the batches of a pass, or the first `steps`, and note when they are asked for and given."""
     clock, gpu, works = time.perf_counter, timings.gpu, timings.works
-    asked = clock()
-    in_use = gpu.asked()
+    requested = clock()
+    in_use = gpu.requested()
     batches = iter(loader)
     try:
         for number, batch in enumerate(itertools.islice(batches, steps), 1):
-            given = clock()
+            received = clock()
             if in_use:
-                gpu.given()
-            timings.waited(given - asked)
+                gpu.received()
+            timings.waited(received - requested)
             try:
                 yield batch
             finally:
                 del batch  # the loop alone decides how long a batch lives
-                asked = clock()
-                works.append(asked - given)
+                requested = clock()
+                works.append(requested - received)
             if in_use or not number & (number - 1):  # who trains with CUDA uses it from the first steps on
-                in_use = gpu.asked()
+                in_use = gpu.requested()
         timings.complete = True
     finally:
         timings.end()

@@ -312,13 +312,13 @@ class _Reader:
     def _read(self, fd: int, offset: int, size: int) -> int:
         got = 0
         while got < size:
-            wanted = min(-(-(size - got) // _ALIGNED) * _ALIGNED, _PIECE)
+            length = min(-(-(size - got) // _ALIGNED) * _ALIGNED, _PIECE)
             if hasattr(os, "preadv"):
-                count = os.preadv(fd, [memoryview(self._memory)[:wanted]], offset + got)
+                count = os.preadv(fd, [memoryview(self._memory)[:length]], offset + got)
             else:
                 os.lseek(fd, offset + got, os.SEEK_SET)
-                count = len(os.read(fd, wanted))
+                count = len(os.read(fd, length))
             got += count
-            if count < wanted:
+            if count < length:
                 break
         return got

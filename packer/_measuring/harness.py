@@ -50,7 +50,7 @@ __all__ = [
     "timed_calls",
 ]
 
-HAS_PROC = sys.platform == "linux"
+_HAS_PROC = sys.platform == "linux"
 _PATIENCE = 20  # seconds that a child process gets to end
 _DIED = "its process died"
 
@@ -300,7 +300,7 @@ class Load:
 
     def __exit__(self, *error: object) -> None:
         seconds, self.own, busy = (end - begin for end, begin in zip(self._clocks(), self._begin, strict=True))
-        if HAS_PROC and seconds > 0:
+        if _HAS_PROC and seconds > 0:
             self.others = min(1.0, max(0.0, busy - self.own) / seconds / len(os.sched_getaffinity(0)))
 
     def _clocks(self) -> tuple[float, float, float]:
@@ -309,7 +309,7 @@ class Load:
 
 def _busy_seconds() -> float:
     """Return how long the CPUs of this process were busy, or taken by the hypervisor, since the machine started."""
-    if not HAS_PROC:
+    if not _HAS_PROC:
         return 0.0
     total = 0
     with contextlib.suppress(OSError):
@@ -397,7 +397,7 @@ class ChildProcess:
             images, seconds = self.call(method, *arguments) or (0, 1.0)
         if not images:
             return 0, Measurement(0.0, None, None)
-        return images, Measurement(images / seconds, 1000 * load.own / images if HAS_PROC else None, load.others)
+        return images, Measurement(images / seconds, 1000 * load.own / images if _HAS_PROC else None, load.others)
 
     def close(self) -> None:
         """End the process."""
@@ -422,12 +422,12 @@ class ChildProcess:
     def _cpu_seconds(self) -> float:
         """Return the CPU time of all processes of the group, and of those of them that ended."""
         total = 0
-        for stat in Path("/proc").glob("[0-9]*/stat") if HAS_PROC else ():
+        for stat in Path("/proc").glob("[0-9]*/stat") if _HAS_PROC else ():
             with contextlib.suppress(OSError):
                 fields = stat.read_text().rpartition(")")[2].split()
                 if int(fields[2]) == self._process.pid:
                     total += sum(map(int, fields[11:15]))
-        return total / os.sysconf("SC_CLK_TCK") if HAS_PROC else 0.0
+        return total / os.sysconf("SC_CLK_TCK") if _HAS_PROC else 0.0
 
 
 def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[Any, ...], traces: bool) -> None:
@@ -447,9 +447,9 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
     connection.send(("done", getattr(served, "note", "")))
     with contextlib.suppress(EOFError, OSError):
         while True:
-            method, *given = connection.recv()
+            method, *passed = connection.recv()
             try:
-                answer = "done", getattr(served, method)(*given)
+                answer = "done", getattr(served, method)(*passed)
             except Exception as error:
                 if traces:
                     traceback.print_exc()

@@ -266,11 +266,11 @@ def inspect_loader(loader: Any) -> LoaderInfo:
     workers, dataset = loader.num_workers, loader.dataset
     made: dict[str, Any] = {"workers": workers, "burst": max(workers, 1), "in_processes": workers > 0}
     if _is(dataset, "torch.utils.data", "IterableDataset") or not hasattr(dataset, "__len__"):
-        said = f"{type(dataset).__name__} gives its items in its own order, and not one by one"
-        return LoaderInfo(loader=loader, kind="DataLoader", unseen=said, **made)
+        reason = f"{type(dataset).__name__} gives its items in its own order, and not one by one"
+        return LoaderInfo(loader=loader, kind="DataLoader", unseen=reason, **made)
     if loader.batch_sampler is None:
-        said = "the DataLoader has no batches (batch_size=None)"
-        return LoaderInfo(loader=loader, kind="DataLoader", unseen=said, **made)
+        reason = "the DataLoader has no batches (batch_size=None)"
+        return LoaderInfo(loader=loader, kind="DataLoader", unseen=reason, **made)
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None) or 1
     if _is(loader, "packer._loader.dataloader", "DataLoader") and loader._plan() is not None:
         made = {"workers": workers, "threaded": workers > 1, "collate": loader.collate_fn}
@@ -734,14 +734,14 @@ def fewer_workers(
 
 def _pass(info: LoaderInfo, workers: int, chosen: list[list[int]], batches: float) -> tuple[float, float]:
     """Return when the first batch comes and how long `batches` take: some are made, the others taken for as fast."""
-    given, begin = [], time.perf_counter()
+    arrivals, begin = [], time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on many workers, and on forks beside threads: the training loop said them
         for _ in _loader(info, workers, chosen):
-            given.append(time.perf_counter() - begin)
-    half = len(given) // 2
-    steady = (given[-1] - given[half - 1]) / (len(given) - half) if half else given[-1]
-    return given[0], given[-1] + steady * (batches - len(given))
+            arrivals.append(time.perf_counter() - begin)
+    half = len(arrivals) // 2
+    steady = (arrivals[-1] - arrivals[half - 1]) / (len(arrivals) - half) if half else arrivals[-1]
+    return arrivals[0], arrivals[-1] + steady * (batches - len(arrivals))
 
 
 def _loader(info: LoaderInfo, workers: int, chosen: list[list[int]]) -> Any:
@@ -804,15 +804,15 @@ def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[Pac
 
     samples = list(_samples(info, stages))
     if not samples:
-        raise UnpackedError("which files the images are is not to be info in the dataset")
+        raise UnpackedError("which files the images are is not to be seen in the dataset")
     settings = _settings(info, stages)
     found: list[PackedCost] = []
     with scratch_directory("profile", SHARED_MEMORY) as directory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what fuse= cannot take over, which is no fault here
-        for options, given in _ways(info, samples):
+        for options, conversion in _ways(info, samples):
             try:
                 pack = directory / f"{len(found)}.lmdb"
-                write(samples, pack, classes=["any"], on_error="skip", **given)
+                write(samples, pack, classes=["any"], on_error="skip", **conversion)
                 with open_dataset(pack, **settings) as dataset:
                     measured = measure_stages(replace(info, dataset=dataset, threaded=False), seconds / 2)
             except Exception as error:  # of a user's transform, or of images that packer refuses
@@ -864,8 +864,8 @@ def _shorter_side(samples: Sequence[Mapping[str, Any]]) -> float:
     """Return the mean of the shorter sides, in pixels, as the images' headers have them."""
     sides: list[int] = []
     for sample in samples:
-        given = sample["image"]
+        image = sample["image"]
         with contextlib.suppress(OSError, ImageError):
-            info = inspect(given if isinstance(given, bytes) else Path(given).read_bytes())
+            info = inspect(image if isinstance(image, bytes) else Path(image).read_bytes())
             sides.append(min(info.height, info.width))
     return sum(sides) / max(len(sides), 1)

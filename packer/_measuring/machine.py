@@ -94,14 +94,14 @@ def _processors() -> Finding:
     quota = cgroup_cpus()
     slurm = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE")
     limits = {"affinity": affinity, "cgroup": quota, "SLURM": slurm}
-    said = ", ".join(f"{what} {limit}" for what, limit in limits.items() if limit not in (None, count))
+    listed = ", ".join(f"{what} {limit}" for what, limit in limits.items() if limit not in (None, count))
     values = {"count": count, "usable": usable, "affinity": affinity, "cgroup": quota, "slurm": slurm, "name": name}
     found = f"{usable} of {count} usable, {name}"
     if affinity is None:
         found += "; affinity is not to be had on this system"
     if usable == count:
         return Finding("processors", found, f"up to {usable} threads or workers decode at the same time", "", values)
-    means = f"fewer than the machine has ({said}): programs that count the machine's start too many threads"
+    means = f"fewer than the machine has ({listed}): programs that count the machine's start too many threads"
     advice = (
         f"Say num_workers={usable} or threads={usable}, and OMP_NUM_THREADS={usable}; or ask for more processors "
         "(SLURM: --cpus-per-task, Docker: --cpus)"
@@ -268,10 +268,10 @@ def _gpus() -> Iterator[Finding]:
 def _nvidia_smi() -> list[list[str]]:
     line = ["nvidia-smi", f"--query-gpu={_GPU_FIELDS}", "--format=csv,noheader"]
     try:
-        said = subprocess.run(line, capture_output=True, text=True, timeout=20, check=True).stdout
+        output = subprocess.run(line, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    rows = [[cell.strip() for cell in row.split(",")] for row in said.splitlines()]
+    rows = [[cell.strip() for cell in row.split(",")] for row in output.splitlines()]
     return [row for row in rows if len(row) == _GPU_FIELDS.count(",") + 1]
 
 

@@ -142,12 +142,12 @@ class GPUIdle:
         self._idle = 0.0
         self._steps = 0
 
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Note that the loop asks for a batch; return whether CUDA is in use."""
         self._open = self._event()
         return self._open is not None
 
-    def given(self) -> None:
+    def received(self) -> None:
         """Note that the loop has it."""
         if self._open is None:
             return

@@ -25,11 +25,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import packer
-from packer._measuring.diagnosis import ProfileReport
 from packer.errors import OptionError, PackerError, printable
+
+if TYPE_CHECKING:
+    from packer._measuring.diagnosis import ProfileReport  # imports torch, which the program is to import by itself
 
 __all__ = ["SETTINGS", "TrainingProfile", "install", "profile_training"]
 
@@ -114,10 +116,10 @@ class _Recorder:
         from packer._measuring.timing import Timings
 
         timings = Timings()
-        asked = time.perf_counter()
+        requested = time.perf_counter()
         batches = begin(loader)
         self._longest.setdefault(id(loader), (loader, timings))
-        return _Pass(self, loader, batches, timings, asked)
+        return _Pass(self, loader, batches, timings, requested)
 
     def noted(self, loader: Any, timings: Any) -> bool:
         """Note a step; tell whether these are enough."""
@@ -190,34 +192,36 @@ class _Recorder:
 class _Pass:
     """The iterator of a loader, measured; otherwise the iterator itself."""
 
-    def __init__(self, recorder: _Recorder, loader: Any, batches: Iterator[Any], timings: Any, asked: float) -> None:
+    def __init__(
+        self, recorder: _Recorder, loader: Any, batches: Iterator[Any], timings: Any, requested: float
+    ) -> None:
         self._recorder, self._loader, self._batches, self._timings = recorder, loader, batches, timings
-        self._asked: float | None = asked  # before workers were started
-        self._given: float | None = None
+        self._requested: float | None = requested  # before workers were started
+        self._received: float | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         timings = self._timings
-        asked = time.perf_counter()
-        if self._given is not None:
-            timings.works.append(asked - self._given)
-            self._given = None
+        requested = time.perf_counter()
+        if self._received is not None:
+            timings.works.append(requested - self._received)
+            self._received = None
             if self._recorder.noted(self._loader, timings):
                 self._batches = iter(())  # the workers end, and leave the processors to what follows
                 self._recorder.stop(self._loader, timings)
-        begin = self._asked or asked
-        self._asked = None
-        timings.gpu.asked()
+        begin = self._requested or requested
+        self._requested = None
+        timings.gpu.requested()
         try:
             batch = next(self._batches)
         except StopIteration:
             self._recorder.ended(self._loader, timings)
             raise
-        self._given = time.perf_counter()
-        timings.gpu.given()
-        timings.waited(self._given - begin)
+        self._received = time.perf_counter()
+        timings.gpu.received()
+        timings.waited(self._received - begin)
         return batch
 
     def __len__(self) -> int:
@@ -362,8 +366,10 @@ def _awaited(process: subprocess.Popen[bytes], ended: Path) -> tuple[int, bool]:
 
 
 def _read(found: Path) -> ProfileReport | None:
+    from packer._measuring.diagnosis import ProfileReport
+
     try:
-        said = json.loads(found.read_text("utf-8"))
+        members = json.loads(found.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return ProfileReport(**{**said, "sentences": tuple(said["sentences"])})
+    return ProfileReport(**{**members, "sentences": tuple(members["sentences"])})

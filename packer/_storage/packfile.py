@@ -387,9 +387,9 @@ class _Stream(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, self._file.size - self._position)
-        wanted = left if size is None or size < 0 else min(size, left)
-        self._require_few(wanted)
-        data = self._file.read(self._position, wanted)
+        length = left if size is None or size < 0 else min(size, left)
+        self._require_few(length)
+        data = self._file.read(self._position, length)
         self._position += len(data)
         return data
 
@@ -400,11 +400,11 @@ class _Stream(io.RawIOBase):
         self._position += count
         return count
 
-    def _require_few(self, wanted: int) -> None:
-        if wanted > self._most:
-            raise CorruptPackError(f"{wanted} bytes of structure are more than a pack has there", self._file.path)
+    def _require_few(self, length: int) -> None:
+        if length > self._most:
+            raise CorruptPackError(f"{length} bytes of structure are more than a pack has there", self._file.path)
         if self._beside and self._position >= _BEGINNING and self._position not in self._near:
-            end = min(self._position + wanted + self._beside, self._file.size)
+            end = min(self._position + length + self._beside, self._file.size)
             self._near = range(max(0, self._position - self._beside), end)
             self._file.ahead([(self._near.start, max(0, end - self._near.start))], urgent=True)
 

@@ -270,12 +270,12 @@ def choose_reading(
     OptionError
         If a setting is none, or none of the places is a URL.
     """
-    said = {"cache_dir": cache_dir, "cache_size": cache_size, "timeout": timeout}
-    if all(value is None for value in said.values()):
+    options = {"cache_dir": cache_dir, "cache_size": cache_size, "timeout": timeout}
+    if all(value is None for value in options.values()):
         return
     urls = [str(place) for place in places if is_url(place) or (isinstance(place, Place) and place.remote)]
     if not urls:
-        first = next(name for name, value in said.items() if value is not None)
+        first = next(name for name, value in options.items() if value is not None)
         raise OptionError(f"{first} is for packs at a URL, such as s3://bucket/train.lmdb")
     for url in urls:
         choose(url, RemoteSettings.of(cache_dir, cache_size, timeout))

@@ -54,17 +54,17 @@ class _Bar:
         self._bar: Any = None
         self._ended: tuple[str, int | None] | None = None
 
-    def __call__(self, *told: Any) -> None:
-        if len(told) == 1:  # a ConversionProgress
-            (now,) = told
+    def __call__(self, *arguments: Any) -> None:
+        if len(arguments) == 1:  # a ConversionProgress
+            (now,) = arguments
             self._show(self._what, now.done, now.total, {"skipped": now.skipped} if now.skipped else {})
-        elif len(told) == 2:
-            self._show(self._what, *told)
-        elif isinstance(told[0], str):  # of an estimate: what is done, and how far that is
-            what, done, total = told
+        elif len(arguments) == 2:
+            self._show(self._what, *arguments)
+        elif isinstance(arguments[0], str):  # of an estimate: what is done, and how far that is
+            what, done, total = arguments
             self._show(printable(what), done, total)
         else:
-            passed, seconds, now = told
+            passed, seconds, now = arguments
             self._show(self._what, round(min(passed, seconds)), round(seconds), {"now": printable(now)})
 
     def _show(self, what: str, done: int, total: int | None, notes: dict[str, Any] | None = None) -> None:

@@ -205,12 +205,12 @@ class Catalog:
 
     def chosen(self, condition: str) -> npt.NDArray[np.bool_]:
         """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError if it is none."""
-        wanted = Condition(condition)
+        parsed = Condition(condition)
         own, every = self.label_type == "class", self.labels
         labels = [every[self.begin(pack) : end] for pack, end in enumerate(self._ends.tolist())]
         return np.concatenate(
             [
-                wanted.chosen(PackColumns(reader, None, part if own else None, self.classes))
+                parsed.chosen(PackColumns(reader, None, part if own else None, self.classes))
                 for reader, part in zip(self.readers, labels, strict=True)
             ]
         )
@@ -426,12 +426,12 @@ def _keys(catalog: Catalog, order: str) -> npt.NDArray[Any]:
 
 def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> tuple[Ints, bool]:
     """Return those of some samples that have a text in their names, and whether these are all that there are."""
-    wanted = text.encode("utf-8", "surrogateescape").lower()
+    needle = text.encode("utf-8", "surrogateescape").lower()
     found: list[Ints] = []
     count = 0
     for pack, reader in enumerate(catalog.readers):
         begin = catalog.begin(pack)
-        for rows in _with(reader.names, wanted):
+        for rows in _with(reader.names, needle):
             indices = begin + rows
             found.append(indices if mask is None else indices[mask[indices]])
             count += len(found[-1])
@@ -441,22 +441,22 @@ def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> t
     return np.concatenate(found) if found else np.empty(0, np.int64), True
 
 
-def _with(names: Names, wanted: bytes) -> Iterator[Ints]:
+def _with(names: Names, needle: bytes) -> Iterator[Ints]:
     """Yield the rows whose names have some bytes in lower case in them, block by block of the names."""
     for start in range(0, len(names), _BLOCK):
         part = names.between(start, start + _BLOCK)
         text, ends = part.blob.tobytes().lower(), part.ends
-        rows, at = [], text.find(wanted)
+        rows, at = [], text.find(needle)
         while at >= 0:
             row = int(np.searchsorted(ends, at, side="right"))
             if row >= len(ends):
                 break
             end = int(ends[row])
-            if at + len(wanted) <= end:
+            if at + len(needle) <= end:
                 rows.append(start + row)
-                at = text.find(wanted, max(end, at + 1))
+                at = text.find(needle, max(end, at + 1))
             else:  # over the end of a name
-                at = text.find(wanted, at + 1)
+                at = text.find(needle, at + 1)
         yield np.array(rows, np.int64)
 
 

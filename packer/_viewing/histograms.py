@@ -221,12 +221,12 @@ def _elements(histogram: Histogram) -> Iterator[str]:
     lefts = [_LEFT + (right - _LEFT) * share for share in _shares(histogram)]
     for number, count in enumerate(histogram.counts):
         low, high = histogram.edges[number : number + 2]
-        said = histogram.names[number] if histogram.names else f"{_short(low)} to {_short(high)} {histogram.unit}"
+        text = histogram.names[number] if histogram.names else f"{_short(low)} to {_short(high)} {histogram.unit}"
         x, width = lefts[number], max(lefts[number + 1] - lefts[number] - 1, 0.6)
         height = max((bottom - _TOP) * count / top, 1.0 if count else 0.0)
         yield (
             f'<rect class="bar" x="{x:.2f}" y="{bottom - height:.2f}" width="{width:.2f}" height="{height:.2f}"'
-            f' data-low="{low!r}" data-high="{high!r}"><title>{_safe(said.strip())}: {count:,}</title></rect>'
+            f' data-low="{low!r}" data-high="{high!r}"><title>{_safe(text.strip())}: {count:,}</title></rect>'
         )
     for tick in _ticks(histogram):
         anchor = "start" if tick == 0 else "end" if tick == len(lefts) - 1 else "middle"

@@ -87,8 +87,7 @@ class Pictures:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._decoders = [BatchDecoder(reader, scaled=True) for reader in catalog.readers]
-        self._exact = [BatchDecoder(reader) for reader in catalog.readers]
+        self._decoders = [BatchDecoder(reader) for reader in catalog.readers]
         self.turn = threading.BoundedSemaphore(available_cpus() + 1)
 
     def small(self, indices: Ints, side: int) -> list[Picture]:
@@ -111,7 +110,7 @@ class Pictures:
         """
         pack, row = self._catalog.locate(index)
         with self.turn:
-            (picture,) = _pictures(self._exact[pack], np.array([row]), side, _QUALITY)
+            (picture,) = _pictures(self._decoders[pack], np.array([row]), side, _QUALITY)
         return replace(picture, index=index)
 
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
@@ -120,7 +119,7 @@ class Pictures:
         PackerError if the sample cannot be read.
         """
         pack, row = self._catalog.locate(index)
-        decoder, rows = self._exact[pack], np.full(len(epochs), row)
+        decoder, rows = self._decoders[pack], np.full(len(epochs), row)
         crops = np.zeros(len(epochs), CROP)
         own = self._catalog.seed_of(pack, seed)
         for number, epoch in enumerate(epochs):
@@ -381,29 +380,29 @@ def _object_names(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dic
 
 def _classes(field: Field, ids: list[int]) -> list[str]:
     """Return what the classes with some ids are called; of those without a name, the ids."""
-    wanted = set(ids)
+    present = set(ids)
     known = zip(field.ids or range(len(field.classes)), field.classes, strict=True)
-    names = {number: legible(name) for number, name in known if number in wanted}
+    names = {number: legible(name) for number, name in known if number in present}
     return [names.get(number, str(number)) for number in ids]
 
 
 def _described(field: Field, value: Any, names: Mapping[int, list[str]], shape: tuple[int, int]) -> dict[str, Any]:
-    said: dict[str, Any] = {"name": field.name, "kind": field.kind}
+    entry: dict[str, Any] = {"name": field.name, "kind": field.kind}
     picture = {"picture": field.kind} if field.kind in PIXELS else {}
     if value is None:
-        return said | {"text": "none"}
+        return entry | {"text": "none"}
     if isinstance(value, Exception):
-        return said | {"error": str(value)}
+        return entry | {"error": str(value)}
     if isinstance(value, _Large):
-        return said | picture | {"text": in_units(value.size) + ("" if picture else ", too much to be shown here")}
+        return entry | picture | {"text": in_units(value.size) + ("" if picture else ", too much to be shown here")}
     if field.kind in PIXELS or field.kind == "bytes":
-        return said | picture | {"text": in_units(len(value))}
+        return entry | picture | {"text": in_units(len(value))}
     if field.kind in ("boxes", "keypoints", "segmentation"):
         drawn = value[:_MOST_SHAPES]
         shapes = _segmented(drawn, shape) if field.kind == "segmentation" else _placed(field.kind, drawn)
         more = f", of which {_MOST_SHAPES} are drawn" if len(value) > _MOST_SHAPES else ""
-        return said | shapes | {"text": f"{len(value)}{more}", "labels": names.get(len(value), [])}
-    return said | {"text": _words(field, value)}
+        return entry | shapes | {"text": f"{len(value)}{more}", "labels": names.get(len(value), [])}
+    return entry | {"text": _words(field, value)}
 
 
 def _placed(kind: str, value: Any) -> dict[str, Any]:
@@ -418,11 +417,11 @@ def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
         [points for points in one if points] if isinstance(one, list) and not problem else []
         for one, problem in zip(value, problems, strict=True)
     ]
-    said: dict[str, Any] = {"polygons": polygons}
+    entry: dict[str, Any] = {"polygons": polygons}
     if any(isinstance(one, dict) and not problem for one, problem in zip(value, problems, strict=True)):
-        said["picture"] = "mask"
+        entry["picture"] = "mask"
     wrong = next(((number, problem) for number, problem in enumerate(problems) if problem), None)
-    return said if wrong is None else said | {"error": f"segmentation {wrong[0]}: {wrong[1]}"}
+    return entry if wrong is None else entry | {"error": f"segmentation {wrong[0]}: {wrong[1]}"}
 
 
 def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:

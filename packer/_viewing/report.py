@@ -10,7 +10,7 @@ from importlib import resources
 
 import numpy as np
 
-from packer._packs.verify import over_samples
+from packer._packs.walk import over_samples
 from packer._storage.files import require_output, write_output
 from packer._storage.system import in_units
 from packer._table import Ints
@@ -75,7 +75,7 @@ def _page(catalog: Catalog, progress: Progress | None) -> Iterator[str]:
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<style>{style}</style></head><body><h1>{title}</h1>"
-    facts = (f"<div><dt>{_safe(name)}</dt><dd>{_safe(said)}</dd></div>" for name, said in catalog.facts())
+    facts = (f"<div><dt>{_safe(name)}</dt><dd>{_safe(text)}</dd></div>" for name, text in catalog.facts())
     yield f"<dl>{''.join(facts)}</dl>"
     yield f'<h2>Sizes and labels</h2><div class="charts">{"".join(map(draw, histograms(catalog)))}</div>'
     yield from _classes(catalog)
@@ -151,8 +151,8 @@ def _figure(catalog: Catalog, picture: Picture) -> str:
         image = f'<div class="why">damaged: {_safe(picture.error)}</div>'
     else:
         image = f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(picture.jpeg).decode()}">'
-    said = _safe(f"{name}: {label}" if label else name)
-    return f'<figure title="{said}">{image}<figcaption>{_safe(name.rpartition("/")[2])}</figcaption></figure>'
+    text = _safe(f"{name}: {label}" if label else name)
+    return f'<figure title="{text}">{image}<figcaption>{_safe(name.rpartition("/")[2])}</figcaption></figure>'
 
 
 def _damaged(catalog: Catalog, pictures: Pictures, shown: Ints, progress: Progress | None) -> Iterator[str]:
@@ -164,15 +164,15 @@ def _damaged(catalog: Catalog, pictures: Pictures, shown: Ints, progress: Progre
 
     found = [one for part in over_samples(check, len(indices), progress=progress) for one in part]
     what = f"all {len(indices):,} samples" if whole else f"the {len(indices):,} samples that are shown here"
-    said = f"{len(found):,} of {what} cannot be read and decoded." if found else f"No damage in {what}."
-    yield f"<h2>DamageLog</h2><p>{said}</p>{_more(len(found), _MOST_LISTED)}"
+    text = f"{len(found):,} of {what} cannot be read and decoded." if found else f"No damage in {what}."
+    yield f"<h2>Damage</h2><p>{text}</p>{_more(len(found), _MOST_LISTED)}"
     if not whole:
         yield "<p><code>packer verify</code> reads every sample.</p>"
     yield _table((f"sample {one.index}: {catalog.name(one.index)}", one.error) for one in found[:_MOST_LISTED])
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
-    cells = "".join(f"<tr><td>{_safe(name)}</td><td>{_safe(said)}</td></tr>" for name, said in rows)
+    cells = "".join(f"<tr><td>{_safe(name)}</td><td>{_safe(text)}</td></tr>" for name, text in rows)
     return f"<table>{cells}</table>" if cells else ""
 
 

@@ -205,11 +205,11 @@ class Endpoints:
         return _together([{"error": picture.error, "picture": len(picture.jpeg)}], [picture.jpeg])
 
     def _field(self, parameters: Parameters) -> Payload:
-        asked = self._catalog, _number(parameters, "index"), parameters.get("name", ""), _side(parameters)
+        arguments = self._catalog, _number(parameters, "index"), parameters.get("name", ""), _side(parameters)
         with self._pictures.turn:
             if parameters.get("as") == "mask":
-                return Payload("image/png", mask_picture(*asked))
-            return Payload("image/jpeg", further_image(*asked))
+                return Payload("image/png", mask_picture(*arguments))
+            return Payload("image/jpeg", further_image(*arguments))
 
     def _crops(self, parameters: Parameters) -> Payload:
         size, first = _number(parameters, "size", 224), _number(parameters, "epoch")
@@ -376,7 +376,7 @@ class Server(ThreadingHTTPServer):
             return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Payload in a thread of its own. Where there are too many connections, the stranger that came first goes."""
+        """Respond in a thread of its own. If there are too many connections, the oldest stranger is closed."""
         with self._opening:
             if len(self._open) >= _MOST_CONNECTIONS:
                 oldest = next((one for one, known in self._open.items() if not known), request)
@@ -394,7 +394,7 @@ class Server(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Payload, and let another connection in."""
+        """Respond, and let another connection in."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -444,50 +444,52 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        """Payload, or refuse."""
+        """Respond, or refuse."""
         self._send(*self._answer())
 
     def do_HEAD(self) -> None:
-        """Payload without a body."""
+        """Respond without a body."""
         self._send(*self._answer())
 
     def _answer(self) -> tuple[HTTPStatus, Payload]:
         try:
             parts = urlsplit(self.path)
         except ValueError as error:
-            return HTTPStatus.BAD_REQUEST, _said(error)
+            return HTTPStatus.BAD_REQUEST, _message(error)
         secret, _, what = parts.path.removeprefix("/").partition("/")
         if self._host_is_ours() and not what and self.server.opens(secret, self.client_address):
-            return HTTPStatus.SEE_OTHER, _said("The page is elsewhere")
+            return HTTPStatus.SEE_OTHER, _message("The page is elsewhere")
         if not self._host_is_ours() or not _same(secret, self.server.secret):
             self.close_connection = True
-            return HTTPStatus.FORBIDDEN, _said("This address is no address of packer's viewer: take the one it printed")
+            return HTTPStatus.FORBIDDEN, _message(
+                "This address is no address of packer's viewer: take the one it printed"
+            )
         self.server.welcome(self.connection)
         self.connection.settimeout(_IDLE)
         if what.startswith("ask/"):
-            return self._asked(what.removeprefix("ask/"), dict(parse_qsl(parts.query)))
+            return self._respond(what.removeprefix("ask/"), dict(parse_qsl(parts.query)))
         page = self.server.pages.get(unquote(what) or "index.html")
-        return (HTTPStatus.OK, page) if page else (HTTPStatus.NOT_FOUND, _said("There is no such page"))
+        return (HTTPStatus.OK, page) if page else (HTTPStatus.NOT_FOUND, _message("There is no such page"))
 
     def _host_is_ours(self) -> bool:
         name, _, port = self.headers.get("Host", "").partition(":")
         return name in _HOSTS and (port.isdecimal() or not port)
 
-    def _asked(self, name: str, parameters: dict[str, str]) -> tuple[HTTPStatus, Payload]:
+    def _respond(self, name: str, parameters: dict[str, str]) -> tuple[HTTPStatus, Payload]:
         if name not in self.server.routes:
-            return HTTPStatus.NOT_FOUND, _said("There is no such question")
+            return HTTPStatus.NOT_FOUND, _message("There is no such question")
         try:
             with self.server.question():
                 self.server.catalog.require_tables()
                 return HTTPStatus.OK, self.server.routes[name](parameters)
         except IndexError as error:
-            return HTTPStatus.NOT_FOUND, _said(error)
+            return HTTPStatus.NOT_FOUND, _message(error)
         except (ValueError, OverflowError) as error:  # OptionError too; a number that is far too large
-            return HTTPStatus.BAD_REQUEST, _said(error)
+            return HTTPStatus.BAD_REQUEST, _message(error)
         except (PackerError, OSError) as error:
-            return HTTPStatus.UNPROCESSABLE_ENTITY, _said(error)
+            return HTTPStatus.UNPROCESSABLE_ENTITY, _message(error)
         except Exception as error:  # such as no memory: the page says so, and the others go on
-            return HTTPStatus.INTERNAL_SERVER_ERROR, _said(f"{type(error).__name__}: {error}")
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _message(f"{type(error).__name__}: {error}")
 
     def _send(self, status: HTTPStatus, answer: Payload) -> None:
         self.send_response(status)
@@ -512,7 +514,7 @@ def _same(key: str, secret: str) -> bool:
     return bool(secret) and hmac.compare_digest(key.encode(), secret.encode())
 
 
-def _said(message: object) -> Payload:
+def _message(message: object) -> Payload:
     return Payload("application/json", json.dumps({"error": printable(message)}).encode("ascii"))
 
 

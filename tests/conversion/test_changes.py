@@ -11,6 +11,7 @@ import packer
 from packer._conversion.convert import conversion_settings
 from packer._conversion.recipe import Recipe
 from packer._conversion.resume import setting_differences
+from packer.errors import recorded
 from tests.sourcekinds import SOURCES
 
 CASES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
@@ -50,4 +51,4 @@ def test_a_library_is_listed_where_it_is_the_cause() -> None:
     without = {**settings, "versions": {"packer": settings["versions"]["packer"]}}
     assert all(" was not used and is version " in line for line in setting_differences(without, settings))
     options = {**without, "recipe": Recipe("jpeg", exif="apply").settings()}
-    assert setting_differences(options, settings) == ["--exif was apply and is ignore"]
+    assert list(map(recorded, setting_differences(options, settings))) == ["--exif was apply and is ignore"]

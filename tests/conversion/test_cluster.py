@@ -18,9 +18,8 @@ import pytest
 
 from packer._conversion.convert import convert
 from packer._conversion.dask import ClusterProgress, _Watch, convert_on, open_client
-from packer._conversion.parts import Job, SharedSource
+from packer._conversion.partition import Partition, SharedSource, finish
 from packer._conversion.recipe import Recipe
-from packer._conversion.run_parts import finish
 from packer._packs.info import digest
 from packer._sources import imagefolder_source
 from packer.errors import ClusterError, ResumeError
@@ -49,16 +48,16 @@ def client(cluster: Any) -> Iterator[Any]:
         yield client
 
 
-def begin(path: Path, tree: Path, parts: int = 12, **fields: Any) -> tuple[Job, SharedSource]:
-    job = Job(path, parts, Recipe("png"), "lmdb", **fields)
+def begin(path: Path, tree: Path, parts: int = 12, **fields: Any) -> tuple[Partition, SharedSource]:
+    job = Partition(path, parts, Recipe("png"), "lmdb", **fields)
     job.begin(lambda: imagefolder_source(tree), {}, share=True)
-    return job, SharedSource(job.paths.listing)
+    return job, SharedSource(job.listing())
 
 
 def test_a_cluster_gives_the_same_pack(client: Any, tree: Path, whole: str, tmp_path: Path) -> None:
-    job, source = begin(tmp_path / "out.lmdb", tree)
+    job, source = begin(tmp_path / "out.lmdb", tree, scratch=tmp_path / "scratch")
     seen: list[ClusterProgress] = []
-    parts = convert_on(client, job, source, scratch=tmp_path / "scratch", progress=seen.append)
+    parts = convert_on(client, job, source, progress=seen.append)
     assert sorted(part.number for part in parts) == list(range(12))
     assert all(part.note == "" for part in parts)
     assert sum(part.images for part in parts) == 120
@@ -186,7 +185,7 @@ def test_a_pack_on_a_cluster(cluster: Any, client: Any, tree: Path, whole: str, 
 def test_reports_of_new_nodes_arrive_while_progress_is_asked_for(tree: Path, tmp_path: Path) -> None:
     """Dask calls `note` on a thread of its own."""
     parts = 3000
-    watch = _Watch(Job(tmp_path / "out.lmdb", parts, Recipe(), "lmdb"), 2 * parts)
+    watch = _Watch(Partition(tmp_path / "out.lmdb", parts, Recipe(), "lmdb"), 2 * parts)
 
     def report() -> None:
         for part in range(parts):

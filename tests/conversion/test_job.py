@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from packer._conversion.convert import ConversionProgress, convert
-from packer._conversion.parts import Job, SharedSource
+from packer._conversion.partition import Partition, SharedSource, finish
 from packer._conversion.recipe import Recipe
-from packer._conversion.run_parts import finish
-from packer._conversion.workspace import Workspace
+from packer._conversion.workspace import Workspace, WorkspacePaths
 from packer._formats import open_pack
 from packer._images.resize import ResizeSpec
 from packer._packs.info import digest
@@ -46,15 +45,15 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def job(path: Path, parts: int = 4, format: str = "lmdb", **fields: Any) -> Job:
-    return Job(path, parts, fields.pop("recipe", Recipe()), format, **{"on_error": "skip", **fields})
+def job(path: Path, parts: int = 4, format: str = "lmdb", **fields: Any) -> Partition:
+    return Partition(path, parts, fields.pop("recipe", Recipe()), format, **{"on_error": "skip", **fields})
 
 
-def begin(work: Job, tree: Path, **options: Any) -> Source:
+def begin(work: Partition, tree: Path, **options: Any) -> Source:
     return work.begin(lambda: imagefolder_source(tree), {"src": str(tree)}, **options)
 
 
-def make_all(work: Job, source: Source) -> None:
+def make_all(work: Partition, source: Source) -> None:
     for number in work.missing():
         work.convert(source, number)
     finish(work.destination)
@@ -101,7 +100,7 @@ def test_a_pack_becomes_parts_and_parts_a_pack(tree: Path, tmp_path: Path) -> No
 def test_a_damaged_file_of_a_job_says_what_to_do(tree: Path, tmp_path: Path, text: str) -> None:
     work = job(tmp_path / "pack.lmdb", 2)
     begin(work, tree)
-    work.paths.job.write_text(text, encoding="utf-8")
+    WorkspacePaths(work.destination).job.write_text(text, encoding="utf-8")
     for use in (lambda: begin(work, tree), lambda: finish(work.destination)):
         with pytest.raises(
             DestinationError, match=r"parts\.json: damaged: .* Remove .*pack\.lmdb\.partial, and convert"
@@ -115,7 +114,9 @@ def test_a_damaged_file_of_a_job_says_what_to_do(tree: Path, tmp_path: Path, tex
 def test_a_damaged_member_of_a_job_is_named(tree: Path, tmp_path: Path, member: str, value: object) -> None:
     work = job(tmp_path / "pack.lmdb", 2)
     begin(work, tree)
-    work.paths.job.write_text(json.dumps({**json.loads(work.paths.job.read_text()), member: value}))
+    WorkspacePaths(work.destination).job.write_text(
+        json.dumps({**json.loads(WorkspacePaths(work.destination).job.read_text()), member: value})
+    )
     with pytest.raises(DestinationError, match=r"parts\.json: damaged: "):
         begin(work, tree)
 
@@ -124,9 +125,9 @@ def test_a_damaged_member_of_a_job_is_named(tree: Path, tmp_path: Path, member: 
 def test_a_damaged_setting_of_a_job_is_no_traceback(tree: Path, tmp_path: Path, name: str, value: object) -> None:
     work = job(tmp_path / "pack.lmdb", 2)
     begin(work, tree)
-    written = json.loads(work.paths.job.read_text())
+    written = json.loads(WorkspacePaths(work.destination).job.read_text())
     written["settings"][name] = value
-    work.paths.job.write_text(json.dumps(written))
+    WorkspacePaths(work.destination).job.write_text(json.dumps(written))
     with pytest.raises(DestinationError, match=r"parts\.json: damaged: "):
         finish(work.destination)
 
@@ -181,7 +182,7 @@ def test_the_source_is_listed_once(tree: Path, tmp_path: Path) -> None:
     assert len({json.dumps(source.describe()) for source in found}) == 1
     solid(root / "class_00" / "0000a.png")  # is not in the list
     assert list(works[0].begin(listing, {}, share=True).names) == list(found[0].names)
-    shared = SharedSource(works[0].paths.listing).open()
+    shared = SharedSource(works[0].listing()).open()
     for number, work in enumerate(works):
         work.convert(shared, number)
     finish(works[0].destination)
@@ -259,16 +260,16 @@ def test_a_list_of_files_is_known_by_what_they_were(tree: Path, tmp_path: Path) 
 @pytest.mark.parametrize("scratch", [False, True])
 def test_bad_files_are_mended_and_the_job_goes_on(tree: Path, tmp_path: Path, scratch: bool) -> None:
     root, file, _ = changed_tree(tree, tmp_path, "class_02/bad.png")
-    work = job(tmp_path / "pack.lmdb", 4, on_error="fail")
-    solid(root / "class_00" / "bad.png")
     disk = tmp_path / "scratch" if scratch else None
+    work = job(tmp_path / "pack.lmdb", 4, on_error="fail", scratch=disk)
+    solid(root / "class_00" / "bad.png")
     with pytest.raises(ImageError, match=r"class_02/bad\.png"):
-        work.convert(begin(work, root, share=True), 3, workers=1, scratch=disk)
+        work.convert(begin(work, root, share=True), 3, workers=1)
     solid(file)
     if disk is not None:
         shutil.rmtree(disk)  # another node goes on
     for number in work.missing():
-        work.convert(begin(work, root, share=number > 1), number, scratch=disk)
+        work.convert(begin(work, root, share=number > 1), number)
     begin(work, root)
     finish(work.destination)
     convert(imagefolder_source(root), tmp_path / "whole.lmdb")
@@ -295,7 +296,7 @@ def test_another_pack_of_the_same_names(tree: Path, tmp_path: Path) -> None:
 def test_a_job_whose_list_is_lost(tree: Path, tmp_path: Path) -> None:
     work = job(tmp_path / "pack.lmdb", 4)
     begin(work, tree)
-    (work.paths.listing).unlink()
+    WorkspacePaths(work.destination).listing.unlink()
     for share in (False, True):
         with pytest.raises(ResumeError, match=r"source\.list is missing or damaged\n.*fresh=True"):
             begin(work, tree, share=share)
@@ -306,9 +307,9 @@ def test_tasks_must_agree(tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "pack.lmdb"
     begin(job(path, 4), tree)
     for other, what in [
-        (job(path, 5), "--parts was 4 and is 5"),
-        (job(path, recipe=Recipe("png")), "--codec was keep and is png"),
-        (job(path, on_error="fail"), "--on-error was skip and is fail"),
+        (job(path, 5), "parts= was 4 and is 5"),
+        (job(path, recipe=Recipe("png")), "codec= was keep and is png"),
+        (job(path, on_error="fail"), "on_error= was skip and is fail"),
         (job(path, format="hdf5"), "the format was lmdb and is hdf5"),
     ]:
         with pytest.raises(ResumeError, match=what):
@@ -397,7 +398,7 @@ def test_parts_of_which_no_image_can_be_read(tmp_path: Path) -> None:
 
 def test_parts_are_made_on_scratch(tree: Path, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
-    work = job(tmp_path / "pack.pth", 3, "pth", options={"shard_size": 9000})
+    work = job(tmp_path / "pack.pth", 3, "pth", options={"shard_size": 9000}, scratch=scratch)
     source = begin(work, tree)
     places = set()
 
@@ -405,12 +406,14 @@ def test_parts_are_made_on_scratch(tree: Path, tmp_path: Path) -> None:
         places.add(len(list(scratch.glob("packer-*/part-*.pth.partial"))))
 
     for number in range(3):
-        part = work.convert(source, number, scratch=scratch, progress=look)
+        part = work.convert(source, number, progress=look)
         assert part.note == ""
         assert part.bytes_in > 0
     assert places == {1}
     assert os.listdir(scratch) == []
-    assert sorted(os.listdir(work.paths.directory / "pack")) == [f"part-0000{number}.pth" for number in range(3)]
+    assert sorted(os.listdir(WorkspacePaths(work.destination).directory / "pack")) == [
+        f"part-0000{number}.pth" for number in range(3)
+    ]
     finish(work.destination)
     convert(imagefolder_source(tree), tmp_path / "whole.lmdb", on_error="skip")
     assert digest(work.destination) == digest(tmp_path / "whole.lmdb")
@@ -418,9 +421,9 @@ def test_parts_are_made_on_scratch(tree: Path, tmp_path: Path) -> None:
 
 def test_scratch_that_cannot_be_used_is_not_needed(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
-    work = job(tmp_path / "pack.lmdb", 2)
+    work = job(tmp_path / "pack.lmdb", 2, scratch=tmp_path / "file" / "scratch")
     source = begin(work, tree)
-    part = work.convert(source, 0, scratch=tmp_path / "file" / "scratch")
+    part = work.convert(source, 0)
     assert "scratch" in part.note
     work.convert(source, 1)
     finish(work.destination)
@@ -438,8 +441,8 @@ def test_a_scratch_that_is_full_is_left_clean(tree: Path, tmp_path: Path, codec:
     if mounted.returncode:
         pytest.skip(f"needs the right to mount a tmpfs: {mounted.stderr.strip()}")
     try:
-        work = job(tmp_path / "pack.lmdb", 1, recipe=Recipe(codec))
-        part = work.convert(begin(work, tree), 0, scratch=scratch)
+        work = job(tmp_path / "pack.lmdb", 1, recipe=Recipe(codec), scratch=scratch)
+        part = work.convert(begin(work, tree), 0)
         assert note in part.note
         assert os.listdir(scratch) == []
     finally:
@@ -472,7 +475,7 @@ def test_another_task_finishes_the_pack_as_soon_as_the_last_part_has_its_name(
     """The task that made the part finds nothing where it was, and knows all the same what it made."""
     path, real = tmp_path / "pack.lmdb", pkgutil.resolve_name(call)
     convert(imagefolder_source(tree), path, on_error="skip")
-    work = job(path, 2, overwrite=True)
+    work = job(path, 2, overwrite=True, scratch=tmp_path / "scratch" if scratch else None)
     source = begin(work, tree)
     work.convert(source, 0)
 
@@ -483,7 +486,7 @@ def test_another_task_finishes_the_pack_as_soon_as_the_last_part_has_its_name(
             finish(path)
 
     monkeypatch.setattr(call, finishing)
-    part = work.convert(source, 1, scratch=tmp_path / "scratch" if scratch else None)
+    part = work.convert(source, 1)
     assert (part.images, part.skipped) == (31, 1)
     assert part.bytes_in > 0
     assert part.note == ""
@@ -516,8 +519,8 @@ def test_what_no_job_can_be(tree: Path, tmp_path: Path) -> None:
 def test_what_lost_tasks_left_is_cleared(tree: Path, tmp_path: Path) -> None:
     work = job(tmp_path / "pack.lmdb", 2)
     source = begin(work, tree)
-    (work.paths.directory / "pack" / "part-00000.lmdb.elsewhere-17").write_bytes(b"half")
-    (work.paths.directory / "pack" / "part-00001.lmdb.partial").mkdir()
+    (WorkspacePaths(work.destination).directory / "pack" / "part-00000.lmdb.elsewhere-17").write_bytes(b"half")
+    (WorkspacePaths(work.destination).directory / "pack" / "part-00001.lmdb.partial").mkdir()
     make_all(work, source)
     names = ["manifest.json", "part-00000.lmdb", "part-00001.lmdb", "table.bin"]
     assert sorted(os.listdir(work.destination)) == names
@@ -541,7 +544,7 @@ def test_a_damaged_part_is_not_joined(tree: Path, tmp_path: Path) -> None:
 
 
 def test_finish_without_parts(tmp_path: Path) -> None:
-    with pytest.raises(DestinationError, match="parts="):
+    with pytest.raises(DestinationError, match="--parts"):
         finish(tmp_path / "pack.lmdb")
     assert os.listdir(tmp_path) == []
 

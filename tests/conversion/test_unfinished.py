@@ -153,14 +153,14 @@ def test_an_error_between_the_last_sample_and_the_end(tree: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "difference"),
     [
-        ({"recipe": Recipe("png")}, "--codec was keep and is png"),
-        ({"recipe": Recipe(quality=91)}, "--quality was 90 and is 91"),
-        ({"recipe": Recipe(exif="apply")}, "--exif was ignore and is apply"),
-        ({"recipe": Recipe(audit="decode")}, "--audit was structure and is decode"),
-        ({"recipe": Recipe("jpeg", ResizeSpec(20))}, "--resize was not given and is 20\n"),
-        ({"recipe": Recipe("jpeg", recode=True)}, "--recode was not given and is on"),
+        ({"recipe": Recipe("png")}, "codec= was keep and is png"),
+        ({"recipe": Recipe(quality=91)}, "quality= was 90 and is 91"),
+        ({"recipe": Recipe(exif="apply")}, "exif= was ignore and is apply"),
+        ({"recipe": Recipe(audit="decode")}, "audit= was structure and is decode"),
+        ({"recipe": Recipe("jpeg", ResizeSpec(20))}, "resize= was not given and is 20\n"),
+        ({"recipe": Recipe("jpeg", recode=True)}, "recode=True was not given and is on"),
         ({"format": "hdf5", "options": {}}, "the format was lmdb and is hdf5"),
-        ({"options": {"shard_size": 5}}, "--shard-size was not given and is 5"),
+        ({"options": {"shard_size": 5}}, "shard_size= was not given and is 5"),
     ],
 )
 def test_other_settings_are_refused(

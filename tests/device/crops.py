@@ -18,7 +18,7 @@ from packer._images import native
 from packer._images.extension import _native
 from packer._images.geometry import Box
 from packer._images.jpeg_tiles import transcode
-from packer._images.numbers import Numbers, write
+from packer._images.numbers import NumberFormat, write
 from tests.images.drawn import encoded, jpeg
 
 Array = npt.NDArray[Any]
@@ -74,7 +74,7 @@ def table_of(kind: str, planes: bool) -> Table:
     levels = torch.arange(256, dtype=torch.uint8)[None, None, None].expand(1, 3, 1, 256)
     levels = levels.contiguous(memory_format=torch.channels_last)
     out = torch.empty((1, 3, 1, 256), dtype=getattr(torch, kind))
-    write(Numbers(NORMALIZE, kind, True), levels, out, slice(0, 1))
+    write(NumberFormat(NORMALIZE, kind, True), levels, out, slice(0, 1))
     return Table(kind, planes, out.numpy().reshape(3, 256).view(KINDS[kind]).copy())
 
 
@@ -82,7 +82,7 @@ def by_processor(data: bytes, size: tuple[int, int], box: Box, table: Table = LE
     """Return the crop by packer's decoder, as the bits of its numbers; None where the decoder refuses the image."""
     shape = (3, *box.out) if table.planes else (*box.out, 3)
     out = np.zeros(shape, KINDS[table.kind])
-    numbers = None if table.kind == "uint8" else Numbers(NORMALIZE, table.kind, table.planes).coded()
+    numbers = None if table.kind == "uint8" else NumberFormat(NORMALIZE, table.kind, table.planes).coded()
     left = native.decode_into(native.task_of(data, size, box, out.ctypes.data), numbers=numbers)
     return None if left else out
 

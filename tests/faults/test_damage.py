@@ -133,7 +133,7 @@ reads = {
     "read_many": lambda: reader.read_many([1, 19_999]),
     "item": lambda: dataset[19_999],
     "items": lambda: dataset.__getitems__([19_999, 5]),
-    "labels": lambda: dataset._targets_of(np.array([19_999])),
+    "labels": lambda: ImageBatches(dataset).labels(np.array([19_999])),
     "crops": lambda: ImageBatches(dataset).choose(np.array([19_999]), 0, 0),
 }
 for name, read in reads.items():

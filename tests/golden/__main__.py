@@ -15,9 +15,8 @@ import numpy as np
 from PIL import Image
 
 from packer._conversion.convert import convert
-from packer._conversion.parts import Job
+from packer._conversion.partition import Partition, finish
 from packer._conversion.recipe import Recipe
-from packer._conversion.run_parts import finish
 from packer._fields import DTYPES, Field
 from packer._formats import open_pack
 from packer._images.jpeg_tiles import read_tiles
@@ -71,7 +70,7 @@ def write(kind: str, path: Path, small: Path, wide: Path) -> None:
     if not kind.endswith("-parts"):
         convert(source, path, recipe=recipe)
         return
-    job = Job(path, PARTS, recipe, next(format for format in SUFFIXES if SUFFIXES[format] == path.suffix))
+    job = Partition(path, PARTS, recipe, next(format for format in SUFFIXES if SUFFIXES[format] == path.suffix))
     for number in range(PARTS):
         job.convert(job.begin(lambda: source, {}), number)
     finish(path)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from packer._images.extension import _native
-from packer._images.numbers import TYPES, Mixture, Numbers, write
+from packer._images.numbers import TYPES, Mixture, NumberFormat, write
 from packer.augment._mixup import mixed_images
 
 pytest.importorskip("packer.testing.samples").torchvision()
@@ -19,7 +19,7 @@ Three = tuple[float, ...]
 USUAL = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def empty(pixels: torch.Tensor, numbers: Numbers) -> torch.Tensor:
+def empty(pixels: torch.Tensor, numbers: NumberFormat) -> torch.Tensor:
     layout = torch.contiguous_format if numbers.planes else torch.channels_last
     return torch.empty(pixels.shape, dtype=getattr(torch, numbers.dtype), memory_format=layout)
 
@@ -54,7 +54,7 @@ def test_the_numbers_are_torchvisions(data: st.DataObject, count: int, height: i
     """To the bit: those of float32, and of other types these, rounded once."""
     pixels, mixture = batch(count, height, width), data.draw(mixtures(height, width))
     constants = in_float32(data.draw(three), data.draw(deviations))
-    numbers = Numbers(constants, data.draw(st.sampled_from(TYPES)), data.draw(st.booleans()))  # type: ignore[arg-type]
+    numbers = NumberFormat(constants, data.draw(st.sampled_from(TYPES)), data.draw(st.booleans()))  # type: ignore[arg-type]
     expected = F.normalize(F.to_dtype(pixels, torch.float32, scale=True), *map(list, constants))
     if mixture is not None:
         expected = mixed_images(expected, mixture)
@@ -68,7 +68,7 @@ def test_what_is_no_number_stays_none(dtype: str) -> None:
     """Infinite numbers of both signs that are blended are none, and not infinite."""
     pixels = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 4, 70)
     pixels = pixels.contiguous(memory_format=torch.channels_last)
-    numbers = Numbers(in_float32((0.5,) * 3, (1e-45,) * 3), dtype)  # type: ignore[arg-type]
+    numbers = NumberFormat(in_float32((0.5,) * 3, (1e-45,) * 3), dtype)  # type: ignore[arg-type]
     made = empty(pixels, numbers)
     write(numbers, pixels, made, slice(None), Mixture(0.5))
     assert made.isnan().all()
@@ -77,8 +77,8 @@ def test_what_is_no_number_stays_none(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 def test_levels_that_are_not_normalised_are_converted(dtype: str) -> None:
     pixels = batch(2, 30, 70)
-    made = empty(pixels, Numbers(None, dtype))
-    write(Numbers(None, dtype), pixels, made, slice(None))
+    made = empty(pixels, NumberFormat(None, dtype))
+    write(NumberFormat(None, dtype), pixels, made, slice(None))
     assert torch.equal(made, pixels.to(made.dtype))
 
 
@@ -88,7 +88,7 @@ def test_levels_that_are_not_normalised_are_converted(dtype: str) -> None:
 def test_numbers_of_many_images_are_those_of_few(std: Three, mixture: Mixture | None, first: int) -> None:
     """They are written past the caches where they begin with a line of one, and divided in another way."""
     pixels, constants = batch(5, 211, 223), in_float32(USUAL[0], std)
-    numbers = Numbers(constants, "float32")  # type: ignore[arg-type]
+    numbers = NumberFormat(constants, "float32")  # type: ignore[arg-type]
     expected = F.normalize(F.to_dtype(pixels, torch.float32, scale=True), *map(list, constants))
     expected = expected if mixture is None else mixed_images(expected, mixture)
     memory = torch.empty(3 * 5 * 211 * 223 + first)[first:].view(5, 211, 223, 3).permute(0, 3, 1, 2)
@@ -98,7 +98,7 @@ def test_numbers_of_many_images_are_those_of_few(std: Three, mixture: Mixture | 
 
 @pytest.mark.parametrize("mixture", [None, Mixture(0.3), Mixture(0.5, (2, 3, 9, 8))])
 def test_a_part_of_a_batch_is_written_alone(mixture: Mixture | None) -> None:
-    pixels, numbers = batch(5, 11, 13), Numbers(in_float32(*USUAL), "float32")  # type: ignore[arg-type]
+    pixels, numbers = batch(5, 11, 13), NumberFormat(in_float32(*USUAL), "float32")  # type: ignore[arg-type]
     whole, parts = empty(pixels, numbers), empty(pixels, numbers).fill_(-9)
     write(numbers, pixels, whole, slice(None), mixture)
     write(numbers, pixels, parts, slice(1, 3), mixture)
@@ -110,7 +110,7 @@ def test_a_part_of_a_batch_is_written_alone(mixture: Mixture | None) -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    pixels, numbers = batch(2, 8, 8), Numbers(None, "float32")
+    pixels, numbers = batch(2, 8, 8), NumberFormat(None, "float32")
     made = empty(pixels, numbers)
     for wrong in (made.half(), made[:1], made.contiguous(), made[..., :4]):
         with pytest.raises(ValueError, match="cannot be written"):

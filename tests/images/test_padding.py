@@ -157,19 +157,6 @@ def test_windows_of_all_images_are_those_of_numpy(kind: str, box: Box, compiled:
     assert np.array_equal(pixels_of(out), expected(SHOWN[kind], box))
 
 
-@settings(max_examples=60)
-@given(box=boxes(), kind=st.sampled_from(["JPEG", "tiled"]))
-def test_windows_of_halved_images_are_padded(box: Box, kind: str) -> None:
-    box = box._replace(top=0, left=0, crop_height=61, crop_width=83, scaled_height=17, scaled_width=23)
-
-    def draw(part: Box) -> Pixels:
-        drawn = placed(*part.out)
-        RectangleDecoder().decode_into(STORED[kind], SIZE, part, drawn, scaled=True)
-        return pixels_of(drawn)
-
-    assert np.array_equal(draw(box), laid_out(box, draw))
-
-
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("mode", PADDINGS)

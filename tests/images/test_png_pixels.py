@@ -194,14 +194,3 @@ def test_images_that_pillow_refuses_are_refused() -> None:
         decode(bytes(data))
     with pytest.raises(ImageError, match="allowed"):
         decode(encoded(photo(20, 30), "PNG"), max_pixels=599)
-
-
-def test_a_png_is_not_halved_but_decoded_by_packer() -> None:
-    torch = pytest.importorskip("torch")
-    from packer._images.rectangle import RectangleDecoder
-
-    data, box = encoded(photo(80, 60), "PNG"), Box.of((0, 0, 80, 60), (20, 15))
-    outs = [torch.empty((1, 3, 20, 15), dtype=torch.uint8, memory_format=torch.channels_last) for _ in "ab"]
-    for scaled, out in zip((False, True), outs, strict=True):
-        RectangleDecoder().decode_into(data, (80, 60), box, out, scaled)
-    assert torch.equal(*outs)

@@ -28,7 +28,7 @@ many = settings(max_examples=200, suppress_health_check=[HealthCheck.function_sc
 
 def test_numbers_of_many_images(other: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = torch.randint(0, 256, (4, 224, 224, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-    how = numbers.Numbers(((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), "float32")
+    how = numbers.NumberFormat(((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), "float32")
     made = [torch.empty(pixels.shape, memory_format=torch.channels_last) for _ in range(2)]
     numbers.write(how, pixels, made[0], slice(None))
     monkeypatch.setattr(numbers, "_native", other)
@@ -66,7 +66,7 @@ def test_numbers(by_both: Both, width: int, dtype: str, planes: bool, mixture: n
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(numbers, "_native", native._native)
             numbers.write(
-                numbers.Numbers(constants, dtype, planes), pixels.permute(0, 3, 1, 2), made, slice(2), mixture
+                numbers.NumberFormat(constants, dtype, planes), pixels.permute(0, 3, 1, 2), made, slice(2), mixture
             )
         return made.view(torch.int32 if dtype == "float32" else torch.int16).numpy().copy()
 

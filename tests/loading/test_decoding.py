@@ -20,7 +20,7 @@ from packer._formats import open_pack
 from packer._images import native
 from packer._images.geometry import CROP, MAX_PIXELS, Box, Crops
 from packer._images.native.records import Locating, Results
-from packer._images.numbers import Numbers
+from packer._images.numbers import NumberFormat
 from packer._images.resize import ResizeSpec
 from packer._loader.loader import Loader
 from packer._storage.packfile import LOCATION, NOWHERE
@@ -165,7 +165,7 @@ def test_numbers_are_written_into_tensors_of_their_layout_and_the_crops_size_alo
     dtype: torch.dtype, planes: bool
 ) -> None:
     crops = np.array([Box.of((0, 0, 8, 8), (4, 6))] * 2, CROP)
-    numbers = Numbers(None, str(dtype).removeprefix("torch."), planes)
+    numbers = NumberFormat(None, str(dtype).removeprefix("torch."), planes)
     layouts = [torch.channels_last, torch.contiguous_format]
     right = torch.empty(2, 3, 4, 6, dtype=dtype).contiguous(memory_format=layouts[planes])
     places = [right[0].data_ptr(), right[1].data_ptr()]

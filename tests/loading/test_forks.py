@@ -17,14 +17,39 @@ from packer.testing.samples import draw_imagefolder
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
 
 SCRIPT = """
-import os, sys, warnings
+import contextlib, os, sys, warnings
 import psutil
 import torch
 from packer import open_dataset
 from packer.crops import RandomResizedCrop
 from packer.errors import WorkerError
 from packer._loader.loader import Loader
+from packer._loader import prefetch
 from packer._loader.prefetch import BackgroundPrefetcher, CUDAPrefetcher
+
+class Stream:
+    def record_event(self):
+        return Event()
+    def wait_event(self, event):
+        pass
+    def synchronize(self):
+        assert os.getpid() == first
+
+class Event:
+    def query(self):
+        assert os.getpid() == first
+        return False
+    def __del__(self):
+        if os.getpid() != first:
+            os.abort()  # as an event of CUDA does
+
+def with_events(loader):
+    # The prefetcher's work on a stream, where there is no device.
+    torch.cuda.Stream = torch.cuda.current_stream = lambda device: Stream()
+    torch.cuda.stream = contextlib.nullcontext
+    prefetch._pinned = torch.clone
+    prefetcher = CUDAPrefetcher(loader, "cpu")
+    return prefetcher._on_cuda(prefetcher._begin())
 
 def passed(loader):
     loader.set_epoch(0)
@@ -46,7 +71,7 @@ def in_fork(what):
     return False
 
 def leave(status):
-    # In a fork nothing can be freed on the device, which Python's clean-up would do.
+    # As workers of a DataLoader end: Python's clean-up would free tensors on the device, which a fork cannot.
     if device == "cuda":
         os._exit(status)
     sys.exit(status)
@@ -54,7 +79,7 @@ def leave(status):
 def dropped():
     global iterator
     del iterator
-    sys.exit(11)
+    leave(11)
 
 def left():
     leave(12)
@@ -75,17 +100,18 @@ def went_on():
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads
+    first = os.getpid()
     pack, processes, wrapper, device = sys.argv[1:]
     dataset = open_dataset(pack, crop=RandomResizedCrop(16, flip=0.5), seed=0)
     fresh = Loader(dataset, 4, shuffle=True, seed=0, threads=2)
     expected = passed(fresh)
     loader = Loader(dataset, 4, shuffle=True, seed=0, threads=2, processes=int(processes))
     prefetched = lambda loader: CUDAPrefetcher(loader, device)
-    wrappers = {"none": iter, "background": BackgroundPrefetcher, "device": prefetched}
+    wrappers = {"none": iter, "background": BackgroundPrefetcher, "device": prefetched, "events": with_events}
     iterator = iter(wrappers[wrapper](loader))
     made = [next(iterator)]
     kept = [made[0][0].clone()]
-    for what in (left, began_anew, went_on) if device == "cuda" else (dropped, left, failed, began_anew, went_on):
+    for what in (dropped, left, began_anew, went_on, *([failed] if device == "cpu" else [])):
         if in_fork(what):
             sys.exit(99)
         made.append(next(iterator))
@@ -114,6 +140,8 @@ ON_CUDA = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), r
         (0, "none", "cpu"),
         (2, "device", "cpu"),
         (0, "background", "cpu"),
+        (0, "events", "cpu"),
+        (2, "events", "cpu"),
         pytest.param(0, "device", "cuda", marks=ON_CUDA),
         pytest.param(2, "device", "cuda", marks=ON_CUDA),
     ],
@@ -136,7 +164,7 @@ def test_a_fork_ends_and_the_parent_goes_on(
         os.killpg(program.pid, 9)
         raise
     assert program.returncode == 0, errors
-    ended = [12, 14, 15] if device == "cuda" else [11, 12, 1, 14, 15]
+    ended = [11, 12, 14, 15, *([1] if device == "cpu" else [])]
     assert output.splitlines() == [*(f"status {status}" for status in ended), "True", "True", "True"], errors
     assert errors.count("Traceback") == (device != "cuda"), errors
     assert device == "cuda" or "SystemError: of the fork" in errors

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import packer
-from packer._packs.verify import in_order, over_samples
+from packer._packs.walk import in_order, over_samples
 from packer._table import Sample
 from tests.making import write_pack
 

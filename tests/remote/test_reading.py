@@ -120,7 +120,7 @@ def test_processes_and_workers_read(pack: Path, served: Served) -> None:
 
 @pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
 def test_a_random_order_is_warned_of(pack: Path, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "_said", set())
+    monkeypatch.setattr(sampling, "_warned", set())
     there = open_dataset(served.url(pack), crop=packer.CenterCrop(32))
     with pytest.warns(RuntimeWarning, match="a random order over a pack at a URL"):
         list(packer.DataLoader(there, 16, shuffle=True, num_workers=1))

@@ -16,10 +16,8 @@ from PIL import Image
 
 import packer
 from packer._conversion.dask import convert_on
-from packer._conversion.parts import Job
+from packer._conversion.partition import Partition, SharedSource, finish
 from packer._conversion.recipe import Recipe
-from packer._conversion.run_parts import finish
-from packer._conversion.upload import UploadedJob
 from packer._sources import Source, imagefolder_source
 from packer._storage.remote.urls import UrlPath
 from packer.errors import DestinationError, ImageError, RemoteError, ResumeError
@@ -36,11 +34,11 @@ def on_a_disk(path: Path, name: str) -> dict[str, bytes]:
     return {f"{name}/{inside}": data for inside, data in content(path).items() if data is not None}
 
 
-def begin(url: str, tree: Path, scratch: Path, parts: int = 3, **said: Any) -> tuple[UploadedJob, Source]:
+def begin(url: str, tree: Path, scratch: Path, parts: int = 3, **said: Any) -> tuple[Partition, Source]:
     """Begin or join a job, as a task of an array on a node with this scratch does."""
     recipe, format = said.pop("recipe", Recipe()), {".lmdb": "lmdb", ".pth": "pth"}[url[url.rindex(".") :]]
-    made = Job(UrlPath(url), parts, recipe, format, **said)  # type: ignore[arg-type]
-    job = pickle.loads(pickle.dumps(UploadedJob(made, scratch)))
+    made = Partition(UrlPath(url), parts, recipe, format, scratch=scratch, **said)  # type: ignore[arg-type]
+    job = pickle.loads(pickle.dumps(made))
     return job, job.begin(lambda: imagefolder_source(tree), {"src": str(tree)})
 
 
@@ -59,7 +57,7 @@ def test_two_nodes_make_all_parts_at_once(s3: Any, bucket: str, photo_tree: Path
                 assert job.convert(source, number).images == 5
             assert job.missing() == []
             together.wait()
-            job.finish()
+            job.files.finish()
         except BaseException as error:
             together.abort()
             errors.append(error)
@@ -131,8 +129,8 @@ def test_a_task_that_was_killed_is_started_again(  # noqa: PLR0917
 def test_a_task_goes_on_with_what_it_made_and_sent(
     s3: Any, bucket: str, large_tree: Path, tmp_path: Path, proxied: Callable[..., Proxy]
 ) -> None:
-    job, source = begin(f"s3://{bucket}/t.lmdb", large_tree, tmp_path / "scratch", 2)
     proxy = proxied(lambda request, when: 403 if "partNumber=2" in request else None)
+    job, source = begin(f"s3://{bucket}/t.lmdb", large_tree, tmp_path / "scratch", 2)
     with pytest.raises(RemoteError, match="access is refused"):
         job.convert(source, 0)
     proxy.watch = lambda request, when: None
@@ -148,7 +146,7 @@ def test_workers_of_a_cluster_upload_their_parts(s3: Any, bucket: str, photo_tre
         distributed.LocalCluster(n_workers=2, processes=False, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
-        parts = convert_on(client, job, job.shared_list())
+        parts = convert_on(client, job, SharedSource(job.listing()))
     assert sorted(part.number for part in parts) == list(range(5))
     finish(f"s3://{bucket}/t.lmdb", scratch=tmp_path / "scratch")
     packer.convert(photo_tree, tmp_path / "t.lmdb", parts=5)
@@ -170,7 +168,7 @@ def test_an_image_that_stopped_a_task_is_mended_on_another_node(
     job, source = begin(url, tree, tmp_path / "b")
     for number in range(3):
         job.convert(source, number)
-    assert job.finish().count == 15
+    assert job.files.finish().count == 15
     packer.convert(photo_tree, tmp_path / "t.lmdb", parts=3)
     assert stored(s3, bucket) == on_a_disk(tmp_path / "t.lmdb", "t.lmdb")
 
@@ -191,7 +189,7 @@ def test_two_that_come_at_once_are_both_served(
     proxied(watch)
     job, source = begin(f"s3://{bucket}/t.lmdb", photo_tree, tmp_path / "scratch", 1)
     job.convert(source, 0)
-    assert job.finish().count == 15
+    assert job.files.finish().count == 15
     assert len(refused) == 5, "the list, the job, the part, the table and the manifest"
 
 
@@ -225,7 +223,7 @@ def test_what_is_no_part_of_this_job_is_not_joined(s3: Any, bucket: str, photo_t
     job, source = begin(url, photo_tree, scratch)
     job.convert(source, 0)
     with pytest.raises(DestinationError, match="2 of 3 parts are missing: 1, 2"):
-        job.finish()
+        job.files.finish()
     with pytest.raises(ResumeError, match=r"t\.lmdb\.partial holds an unfinished conversion .*\n.*codec= was keep"):
         begin(url, photo_tree, scratch, recipe=Recipe("png"))
     s3.delete_object(Bucket=bucket, Key="t.lmdb.partial/parts.json")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from packer._storage.remote import s3 as multipart
-from packer._storage.remote.obstore import PuttingStore
+from packer._storage.remote.obstore import ObstoreBucket
 from packer._storage.remote.s3 import PART, UploadLog, part_size
 from packer._storage.remote.upload import Upload, require_writable
 from packer._storage.remote.urls import RemoteSettings
@@ -282,7 +282,7 @@ def test_a_torn_line_of_the_log_is_left_out(tmp_path: Path) -> None:
 def test_stores_that_obstore_writes(s3: Any, bucket: str, large: Path, tmp_path: Path) -> None:
     """Google and Azure have no server here: what is written of them is written to S3, by the same calls."""
     pytest.importorskip("obstore", reason="needs obstore")
-    store, sent = PuttingStore("s3", bucket, RemoteSettings.of()), list[int]()
+    store, sent = ObstoreBucket("s3", bucket, RemoteSettings.of()), list[int]()
     with closing(UploadLog(tmp_path / "log")) as log:
         store.send(large, "dir/train.lmdb", log, replace=False, progress=sent.append)
         assert sum(sent) == LARGE
@@ -297,7 +297,7 @@ def test_stores_that_obstore_writes(s3: Any, bucket: str, large: Path, tmp_path:
     store.delete(["dir/train.lmdb"])
     assert store.find("dir/train.lmdb") is None
     with pytest.raises(RemoteError, match="bucket"):
-        PuttingStore("s3", "no-bucket", RemoteSettings.of()).keys_below("dir/")
+        ObstoreBucket("s3", "no-bucket", RemoteSettings.of()).keys_below("dir/")
 
 
 def test_a_store_that_does_not_list_unfinished_uploads(

@@ -217,7 +217,7 @@ class Blocks:
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
         """Order ranges, in this order, without waiting for them; before others if they are urgent."""
-        self._fetch_missing([self._run(*wanted) for wanted in ranges], urgent=urgent)
+        self._fetch_missing([self._run(*one) for one in ranges], urgent=urgent)
 
     def order(self, do: str, **more: object) -> Message:
         """Return an order to the fetcher about this object."""

@@ -452,7 +452,7 @@ class Bound:
     """
 
     def __init__(self, cache_dir: str, limit: int | None) -> None:
-        self._directory, self._asked = cache_dir, limit
+        self._directory, self._limit = cache_dir, limit
         self._left = 0  # bytes that may be written until somebody looks again
 
     def wrote(self, size: int, current: str) -> None:
@@ -463,7 +463,7 @@ class Bound:
 
     def make_room(self, current: str = "", least: int = 0) -> None:
         """Remove what was used least recently, until the cache is within its limit and `least` bytes were removed."""
-        limit = default_limit(self._directory) if self._asked is None else self._asked
+        limit = default_limit(self._directory) if self._limit is None else self._limit
         step = max(1 << 20, min(limit // 16, 1 << 30))
         files = sorted(
             (file for directory in _directories(self._directory) for file in _files(directory)),
@@ -548,7 +548,7 @@ def _remove_directory(directory: str) -> None:
         os.rmdir(directory)
 
 
-_told = set[str]()
+_warned = set[str]()
 
 
 def trusted_cache(cache_dir: str | None) -> str | None:
@@ -565,8 +565,8 @@ def trusted_cache(cache_dir: str | None) -> str | None:
         return cache_dir
     if status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH:
         return cache_dir
-    if cache_dir not in _told:
-        _told.add(cache_dir)
+    if cache_dir not in _warned:
+        _warned.add(cache_dir)
         warn(
             f"the cache directory {printable(cache_dir)} is not used: another user owns it, or all may write there. "
             "They could change the images that are read. Memory keeps what is fetched. Say one of your own, such as "

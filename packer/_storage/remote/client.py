@@ -261,8 +261,8 @@ class _Fetcher:
             self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 2000))
             text = self._errors.read()
         lines = text.decode("utf-8", "replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f"exit status {self._process.returncode}{said and ': '}{printable(said)}"
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"exit status {self._process.returncode}{last and ': '}{printable(last)}"
 
     def close(self) -> None:
         """End the process."""

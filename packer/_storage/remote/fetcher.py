@@ -292,14 +292,14 @@ def _is_another(now: Version, then: Version) -> bool:
 async def _hand_on(piece: RangeRequest, result: Any) -> None:
     """Hand on what comes when all of it is there: what has another length may be something else from its first byte."""
     assert piece.end is not None
-    parts, size, wanted = [], 0, piece.end - piece.at
+    parts, size, expected = [], 0, piece.end - piece.at
     async for chunk in result.stream(min_chunk_size=_CHUNK):
         parts.append(bytes(chunk))
         size += len(parts[-1])
         piece.progressed = time.monotonic()
-        if size > wanted:
+        if size > expected:
             raise StoreError("length", "the server sent more bytes than were asked for")
-    if size < wanted:
+    if size < expected:
         raise StoreError("length", "the server sent fewer bytes than were asked for")
     piece.sink(piece.at, memoryview(b"".join(parts)))
 

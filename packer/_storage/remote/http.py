@@ -86,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._free = self._head  # where the next bytes go
         self._answer: Response | None = None  # once the head is there
         self._whole: asyncio.Future[Response] | None = None
-        self._wanted = 0, 0
+        self._range = 0, 0
         self._keep = False
 
     async def ask(self, request: bytes, begin: int, end: int, seconds: float) -> Response:
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         assert self._transport is not None
         self.reusable, self._answer, self._free = False, None, self._head
-        self._wanted, self.heard = (begin, end), self._loop.time()
+        self._range, self.heard = (begin, end), self._loop.time()
         self._whole = self._loop.create_future()
         self._watch(seconds)
         try:
@@ -186,9 +186,9 @@ class Connection(asyncio.BufferedProtocol):
             return False
         first, *lines = str(came[:end], "latin-1").split("\r\n")
         version, _, status = first.partition(" ")
-        said = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        self._keep = version == "HTTP/1.1" and said.get("connection", "").lower() != "close"
-        self._answer = self._expected(status[:3], said)
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        self._keep = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
+        self._answer = self._expected(status[:3], headers)
         size, rest = len(self._answer.data), came[end + 4 :]
         if len(rest) > size:
             raise StoreError("length", "the server sent more bytes than were asked for")
@@ -196,23 +196,25 @@ class Connection(asyncio.BufferedProtocol):
         self._free = self._answer.data[len(rest) :]
         return True
 
-    def _expected(self, status: str, said: dict[str, str]) -> Response:
+    def _expected(self, status: str, headers: dict[str, str]) -> Response:
         """Return the answer that a head says, with memory for its bytes."""
         if status.isdecimal() and (int(status) in _BUSY or int(status) >= 500):
             raise StoreError("again", status)
-        found, length = _RANGE.fullmatch(said.get("content-range", "")), said.get("content-length", "")
-        encoded = "transfer-encoding" in said or said.get("content-encoding", "identity") != "identity"
+        found, length = _RANGE.fullmatch(headers.get("content-range", "")), headers.get("content-length", "")
+        encoded = "transfer-encoding" in headers or headers.get("content-encoding", "identity") != "identity"
         if status != "206" or found is None or _LENGTH.fullmatch(length) is None or encoded:
             raise UnplainError
         begin, last, size = map(int, found.groups())
-        wanted = min(self._wanted[1], size) - self._wanted[0]
-        if begin != self._wanted[0] or last + 1 - begin != wanted:
+        expected = min(self._range[1], size) - self._range[0]
+        if begin != self._range[0] or last + 1 - begin != expected:
             raise UnplainError
-        if int(length) != wanted:
+        if int(length) != expected:
             raise StoreError(
-                "length", f"the server sent {'more' if int(length) > wanted else 'fewer'} bytes than were asked for"
+                "length", f"the server sent {'more' if int(length) > expected else 'fewer'} bytes than were asked for"
             )
-        return Response(size, said.get("etag", ""), _time_of(said.get("last-modified", "")), self._memory_for(wanted))
+        return Response(
+            size, headers.get("etag", ""), _time_of(headers.get("last-modified", "")), self._memory_for(expected)
+        )
 
     def _memory_for(self, size: int) -> memoryview:
         if len(self._memory) < size:

@@ -292,12 +292,12 @@ class RemotePlace(Place):
         return any(self._versions)
 
     def holding(self, names: Iterable[str]) -> set[str]:
-        wanted = list(names)
-        if len(wanted) < 2:
-            return {name for name in wanted if self._version(name) is not None}
-        with ThreadPoolExecutor(min(len(wanted), _AT_ONCE), thread_name_prefix="packer-look") as pool:
-            found = pool.map(self._version_or_refusal, wanted)
-            return {name for name, version in zip(wanted, found, strict=True) if version is not None}
+        paths = list(names)
+        if len(paths) < 2:
+            return {name for name in paths if self._version(name) is not None}
+        with ThreadPoolExecutor(min(len(paths), _AT_ONCE), thread_name_prefix="packer-look") as pool:
+            found = pool.map(self._version_or_refusal, paths)
+            return {name for name, version in zip(paths, found, strict=True) if version is not None}
 
     def holds(self, inside: str) -> bool:
         return self._version(inside) is not None
@@ -343,16 +343,16 @@ class RemotePlace(Place):
             return None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        told = identity(self.url) if self._secret else ""
-        return _again, (self.path if told else self.url, told, self._settings)
+        secret_id = identity(self.url) if self._secret else ""
+        return _again, (self.path if secret_id else self.url, secret_id, self._settings)
 
 
-def _again(url: str, told: str, settings: RemoteSettings) -> RemotePlace:
+def _again(url: str, secret_id: str, settings: RemoteSettings) -> RemotePlace:
     """Return a place that was pickled."""
-    if told:
-        known = os.environ.get(_URL_OF + told)
-        if known is None:
+    if secret_id:
+        secret_url = os.environ.get(_URL_OF + secret_id)
+        if secret_url is None:
             raise RemoteError(f"{url}: what a pickle does not have, its signature, is unknown here: open the URL here")
-        url = known
+        url = secret_url
     choose(url, settings)
     return RemotePlace(url, settings)

@@ -178,8 +178,8 @@ def identity(path: str | os.PathLike[str], *more: object) -> str:
     """
     url = parse(path)
     query = sorted(part for part in url.query.split("&") if part and not _PERISHABLE.match(part.partition("=")[0]))
-    told = [str(replace(url, query="&".join(query), user="")), *map(str, more)]
-    return hashlib.sha256("\0".join(told).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    parts = [str(replace(url, query="&".join(query), user="")), *map(str, more)]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def _shown_query(query: str) -> str:
@@ -250,10 +250,10 @@ class RemoteSettings:
         OptionError
             If one of them is no size, or no time.
         """
-        said = os.environ.get(CACHE_DIR) if cache_dir is None else os.fspath(cache_dir)
-        directory = default_directory() if said is None else said
+        named = os.environ.get(CACHE_DIR) if cache_dir is None else os.fspath(cache_dir)
+        directory = default_directory() if named is None else named
         if not _KEEPS and directory:
-            _say_that_memory_keeps(said)
+            _warn_that_memory_keeps(named)
             directory = ""
         size = os.environ.get(CACHE_SIZE) or None if cache_size is None else cache_size
         seconds = os.environ.get(TIMEOUT) or _SECONDS if timeout is None else timeout
@@ -264,17 +264,17 @@ class RemoteSettings:
         )
 
 
-def _say_that_memory_keeps(said: str | None) -> None:
+def _warn_that_memory_keeps(named: str | None) -> None:
     """Warn once in this process that the given cache directory is not used on this system."""
-    if said is not None and not _told:
-        _told.add(said)
+    if named is not None and not _warned:
+        _warned.add(named)
         warn(
-            f"the cache directory {printable(said)} is not used: this system does not read files at positions "
+            f"the cache directory {printable(named)} is not used: this system does not read files at positions "
             "(os.pread). Memory keeps what is fetched, as long as the process lives"
         )
 
 
-_told = set[str]()
+_warned = set[str]()
 
 
 def default_directory() -> str:

@@ -179,7 +179,7 @@ def test_any_part_has_the_pixels_of_the_whole(data: bytes, draw: st.DataObject) 
     top, left = draw.draw(st.integers(0, height - 1)), draw.draw(st.integers(0, width - 1))
     rectangle = top, left, draw.draw(st.integers(1, height - top)), draw.draw(st.integers(1, width - left))
     rectangles = pytest.importorskip("packer._images.rectangle", reason="needs torch")
-    pixels, _ = rectangles.RectangleDecoder().decode(transcode(data), rectangle, (height, width))
+    pixels = rectangles.RectangleDecoder().decode(transcode(data), rectangle, (height, width))
     assert np.array_equal(pixels, whole[top : top + rectangle[2], left : left + rectangle[3]])
 
 
