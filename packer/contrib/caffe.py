@@ -57,7 +57,7 @@ from packer._storage.safe_open import name_problem
 from packer._table import COLUMNS, Buffer, Sample, Table, encode_name
 from packer.errors import DestinationError, option, printable
 
-__all__ = ["BoundingBox", "Caffe", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
+__all__ = ["Caffe", "CaffeBox", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
 
 _HEAD = 16
 _MOST_BOXES = 1 << 16
@@ -65,7 +65,7 @@ _FARTHEST = 1e6  # of a corner, in images
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
 
 
-class BoundingBox(NamedTuple):
+class CaffeBox(NamedTuple):
     """An object of SSD's: the group's label, which instance of it, the corners, and whether it is difficult."""
 
     label: int
@@ -90,7 +90,7 @@ class Datum:
         That of the image which the data are; empty where they begin as none.
     labeled : bool
         Whether the message has a label.
-    boxes : list of BoundingBox
+    boxes : list of CaffeBox
     """
 
     channels: int = 0
@@ -102,7 +102,7 @@ class Datum:
     encoded: bool | None = None
     suffix: str = ""
     labeled: bool = False
-    boxes: list[BoundingBox] = field(default_factory=list)
+    boxes: list[CaffeBox] = field(default_factory=list)
 
     @property
     def is_encoded(self) -> bool:
@@ -179,7 +179,7 @@ def annotated_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> D
     return datum
 
 
-def _boxes(file: PackFile, offset: int, size: int) -> Iterator[BoundingBox]:
+def _boxes(file: PackFile, offset: int, size: int) -> Iterator[CaffeBox]:
     label, annotations = 0, []
     for number, wire, value, length in _fields(RangeReader(file, offset, size)):
         if number == 1 and wire == _VARINT:
@@ -197,7 +197,7 @@ def _boxes(file: PackFile, offset: int, size: int) -> Iterator[BoundingBox]:
             yield _box(RangeReader(file, *box), label, instance)
 
 
-def _box(window: RangeReader, label: int, instance: int) -> BoundingBox:
+def _box(window: RangeReader, label: int, instance: int) -> CaffeBox:
     corners, difficult = [0.0] * 4, False
     for number, wire, value, _ in _fields(window):
         if number in (1, 2, 3, 4) and wire == _FOUR:
@@ -206,7 +206,7 @@ def _box(window: RangeReader, label: int, instance: int) -> BoundingBox:
             difficult = bool(value)
     if not all(abs(corner) <= _FARTHEST for corner in corners):  # NaN is not, either
         raise ValueError(f"a box with the corners {corners}, which are fractions of the image")
-    return BoundingBox(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
+    return CaffeBox(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
 
 
 def _fields(window: RangeReader) -> Iterator[tuple[int, int, int, int]]:

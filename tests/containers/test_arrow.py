@@ -16,8 +16,8 @@ from packer._formats import open_pack
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError
 from packer.testing.samples import draw_imagefolder
-from tests.containers.reading import images, labels, stored
 from tests.containers.records import photo
+from tests.containers.samples import images, labels, stored
 from tests.containers.test_parquet import FEATURES, IMAGE, table
 
 

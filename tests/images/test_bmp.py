@@ -15,7 +15,7 @@ from packer._images.decode import decode
 from packer._images.probe import inspect
 from packer._images.rectangle import RectangleDecoder
 from packer.errors import ImageError, ImageTooLargeError
-from tests.images.drawn import SIZES, encoded, photo
+from tests.images.samples import SIZES, encoded, photo
 
 PHOTO = encoded(photo(7, 9), "BMP")
 

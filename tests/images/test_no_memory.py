@@ -69,7 +69,7 @@ from packer._images.encode import encode_tiled
 from packer._images.geometry import PADDINGS, Box
 from packer._images.jpeg_tiles import transcode
 from packer._images.native.records import SURVEY, survey
-from tests.images.drawn import encoded, jpeg, photo
+from tests.images.samples import encoded, jpeg, photo
 
 fail_at = ctypes.CDLL(None).fail_at
 fail_at.argtypes, fail_at.restype = [ctypes.c_long], ctypes.c_long

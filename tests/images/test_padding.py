@@ -25,7 +25,7 @@ from packer._images.rectangle import RectangleDecoder, resize_by_torch, resize_i
 from packer._table import Sample
 from packer.errors import CorruptPackError, ImageError, ImageTooLargeError
 from packer.testing.samples import torchvision
-from tests.images.drawn import encoded, photo
+from tests.images.samples import encoded, photo
 from tests.making import write_pack
 
 Pixels = npt.NDArray[np.uint8]

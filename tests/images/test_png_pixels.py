@@ -17,7 +17,7 @@ from packer._images import native
 from packer._images.decode import decode
 from packer._images.geometry import Box
 from packer.errors import ImageError
-from tests.images.drawn import encoded, photo, png_chunk
+from tests.images.samples import encoded, photo, png_chunk
 from tests.images.test_png import CHANNELS, KINDS, chunks_of, drawn
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")

@@ -15,7 +15,7 @@ from packer import RandomResizedCrop, ResizeCenterCrop, convert, open_dataset
 from packer._images.decode import decode, fast_decoder
 from packer._images.rectangle import RectangleDecoder
 from packer.errors import DISTRIBUTION, ImageError, MissingDependencyError
-from tests.images.drawn import encoded, jpeg, photo, pillow_pixels
+from tests.images.samples import encoded, jpeg, photo, pillow_pixels
 
 
 def installed() -> bool:

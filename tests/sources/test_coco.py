@@ -18,7 +18,7 @@ from packer._fields.coco import annotations_of, captions_of, drawn as painted, i
 from packer._sources.base import ReadBuffer, Source
 from packer._sources.coco import coco_source
 from packer.errors import ImageError, SourceError
-from tests.drawncoco import draw_coco
+from tests.cocoset import draw_coco
 
 BUFFER = ReadBuffer()
 

@@ -29,7 +29,7 @@ from packer._images.jpeg_tiles import (
 )
 from packer.errors import ImageError, NotTileableError
 from packer.testing.samples import draw_photo
-from tests.images.drawn import encoded, pillow_pixels
+from tests.images.samples import encoded, pillow_pixels
 
 MCU = {"4:4:4": (8, 8), "4:2:2": (8, 16), "4:2:0": (16, 16), "4:4:0": (16, 8), "4:1:1": (8, 32), "grey": (8, 8)}
 _FACTORS = {
