@@ -24,7 +24,7 @@ import packer
 from packer._conversion.convert import convert
 from packer._fields import Field
 from packer._sources import Source, imagefolder_source
-from packer._sources.base import Blobs, Numbers
+from packer._sources.base import BlobColumn, NumberColumn
 
 
 def with_fields(source: Source) -> Source:
@@ -39,10 +39,10 @@ def with_fields(source: Source) -> Source:
     boxes = Field("boxes", "boxes").encode([[0, 0, 9, 9], [1, 1, 8, 8]])
     count = len(source)
     return source.having(
-        Blobs.of(Field("mask", "bytes"), (masks[index % 8] for index in range(count))),
-        Blobs.of(Field("boxes", "boxes"), (bytes(boxes) for _ in range(count))),  # type: ignore[arg-type]
-        Blobs.of(Field("caption", "text"), (f"caption {index}".encode() for index in range(count))),
-        Numbers(Field("age", "scalar", "float32"), np.arange(count, dtype="<f4"), np.zeros(count, bool)),
+        BlobColumn.of(Field("mask", "bytes"), (masks[index % 8] for index in range(count))),
+        BlobColumn.of(Field("boxes", "boxes"), (bytes(boxes) for _ in range(count))),  # type: ignore[arg-type]
+        BlobColumn.of(Field("caption", "text"), (f"caption {index}".encode() for index in range(count))),
+        NumberColumn(Field("age", "scalar", "float32"), np.arange(count, dtype="<f4"), np.zeros(count, bool)),
     )
 
 

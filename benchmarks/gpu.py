@@ -139,7 +139,12 @@ def chosen(device: str, threads: Sequence[int]) -> list[Row]:
         for count in reversed(threads)
         for data in (TILED, SMALL_TILED)
     ]
-    ahead = [prefetching(device, data, each, most) for data in (TILED, SMALL_TILED) for each in numbers]
+    ahead = [
+        prefetching(device, data, each, most, locked)
+        for data in (TILED, SMALL_TILED)
+        for each in numbers
+        for locked in ((False, True) if device != "cpu" else (False,))
+    ]
     augmented = [
         augmenting(device, data, recipe, where, count)
         for data in (SMALL_TILED, TILED)
@@ -159,11 +164,12 @@ def reading(device: str, data: str, numbers: str, threads: int, processes: bool 
     return Row("packer.Loader", data, numbers, workers, threads, options=options | {"processes": processes})
 
 
-def prefetching(device: str, data: str, numbers: str, threads: int) -> Row:
-    """Return a row of CUDAPrefetcher, which copies from memory that the Loader did not page-lock."""
+def prefetching(device: str, data: str, numbers: str, threads: int, locked: bool) -> Row:
+    """Return a row of CUDAPrefetcher around a Loader, which page-locks its batches or leaves it to the prefetcher."""
     settings = {"device": device, **(normalised() if numbers == "float16" else {})}
-    options = {"by": "prefetcher", "settings": settings}
-    return Row("packer.CUDAPrefetcher", data, numbers, counted(threads, "thread"), threads, options=options)
+    options = {"by": "prefetcher", "settings": settings, "locked": locked}
+    name = "packer.CUDAPrefetcher, page-locked batches" if locked else "packer.CUDAPrefetcher"
+    return Row(name, data, numbers, counted(threads, "thread"), threads, options=options)
 
 
 def augmenting(device: str, data: str, recipe: str, where: str, threads: int) -> Row:

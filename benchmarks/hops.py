@@ -139,7 +139,7 @@ def main() -> None:
 @contextmanager
 def serving() -> Iterator[str]:
     """Serve the files of this machine in threads of this process; yield the URL of its root."""
-    from tests.remote.served import FilesOfThisMachine
+    from tests.remote.fileserver import FilesOfThisMachine
     from tests.storage.remote.objects import serving
 
     with serving(FilesOfThisMachine()) as server:

@@ -423,7 +423,7 @@ def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
 def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[str, float, float]]:
     """Yield the two sides, each with its seconds and those of the CPU."""
     from packer._conversion.dask import convert_on
-    from packer._conversion.parts import Job, SharedSource
+    from packer._conversion.partition import Partition, SharedSource
     from packer._conversion.recipe import Recipe
     from packer._sources import imagefolder_source
 
@@ -431,7 +431,7 @@ def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[s
         return time.process_time() + sum(client.run(time.process_time).values())
 
     for how in ("process", "dask"):
-        job = Job(work / f"{how}.lmdb", 100, Recipe(), "lmdb")
+        job = Partition(work / f"{how}.lmdb", 100, Recipe(), "lmdb")
         source = job.begin(lambda: imagefolder_source(tree), {}, share=True, fresh=True)
         os.sync()
         cpu, began = cpu_of_all(), time.perf_counter()
@@ -439,7 +439,7 @@ def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[s
             for number in job.missing():
                 job.convert(source, number, workers=workers)
         else:
-            convert_on(client, job, SharedSource(job.paths.listing))
+            convert_on(client, job, SharedSource(job.listing()))
         yield how, time.perf_counter() - began, cpu_of_all() - cpu
 
 

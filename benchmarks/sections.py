@@ -80,7 +80,6 @@ _PHOTOS = Section(
         Side(TILED, "own", _TILES),
         Side(f"{TILED}, processes", "own", _TILES, {"processes": True}),
         Side(TILED_LIMIT, "limit", _TILES),
-        Side("packer.Loader, scaled_decode", "own", open={"scaled": True}, crops=("train",)),
         *_PEERS,
         Side("FFCV, its own JPEGs (q90)", "ffcv_beton", {"store": "jpg"}),
         Side("FFCV, its ImageNet recipe's file", "ffcv_beton", {"store": "recipe"}),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from packer._images import jpeg
 from packer._images.geometry import Box, is_padded
-from packer._images.jpeg_tiles import Tiles, Window, read_tiles
+from packer._images.jpeg_tiles import Tiles, TileWindow, read_tiles
 from packer.errors import ImageError
 
 __all__ = ["Batch", "Photo", "batch_of", "photo_of"]
@@ -211,16 +211,16 @@ class Place(NamedTuple):
     ----------
     rows, columns : range
         Pixels that resizing depends on, in the image.
-    window : Window
+    window : TileWindow
         MCUs.
-    read : Window
+    read : TileWindow
         Tiles whose groups of rows are read: those that a decoder of the whole format may look at.
     """
 
     rows: range
     columns: range
-    window: Window
-    read: Window
+    window: TileWindow
+    read: TileWindow
 
 
 def _upsampling(wide: int, tall: int, width: int) -> int:
@@ -364,16 +364,16 @@ class _Builder:
             beside |= kind == _SMOOTH
             image["components"][number]["upsampling"] = kind
         high, long = 8 * down, 8 * across
-        window = Window(
+        window = TileWindow(
             max(rows.start - above, 0) // high,
             min(-(-(rows.stop + above) // high), -(-grid.height // high)),
             max(columns.start - beside, 0) // long,
             min(-(-(columns.stop + beside) // long), -(-grid.width // long)),
         )
         read = grid.window((rows.start, columns.start, len(rows), len(columns)), 0)
-        return Place(rows, columns, window, read or Window(0, grid.rows, 0, grid.columns))
+        return Place(rows, columns, window, read or TileWindow(0, grid.rows, 0, grid.columns))
 
-    def _add_groups(self, photo: Photo, window: Window) -> int | None:
+    def _add_groups(self, photo: Photo, window: TileWindow) -> int | None:
         """Add the groups of rows of a window of tiles; return the number of their first tile."""
         data, tiles = photo.data, photo.tiles
         rows, columns, each = tiles.grid.rows, tiles.grid.columns, tiles.group
@@ -395,7 +395,7 @@ class _Builder:
             tile += count
         return first_tile
 
-    def _add_components(self, photo: Photo, window: Window, image: Array) -> None:
+    def _add_components(self, photo: Photo, window: TileWindow, image: Array) -> None:
         grid, sampling = photo.tiles.grid, photo.components
         across, down = max(c.across for c in sampling), max(c.down for c in sampling)
         rows, columns = _sides(window)
@@ -442,7 +442,7 @@ def _require_inside(photo: Photo, box: Box) -> None:
         )
 
 
-def _sides(window: Window) -> tuple[int, int]:
+def _sides(window: TileWindow) -> tuple[int, int]:
     return window.row_end - window.first_row, window.end - window.first
 
 

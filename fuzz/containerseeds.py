@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from tests.containers import (
-    test_arrays_of_images,
+    test_arrays,
     test_arrow,
     test_beton,
     test_caffe,
-    test_hdf5arrays,
-    test_imagelmdb,
+    test_hdf5,
+    test_lmdb,
     test_n5,
     test_parquet,
-    test_pickledlmdb,
+    test_pickle_lmdb,
     test_zip,
 )
 from tests.containers.everywhere import GOLDEN
@@ -255,7 +255,7 @@ def _caffe(root: Path) -> list[Seed]:
 
 def _lsun(root: Path) -> list[Seed]:
     def classes(to: Path) -> Path:
-        return test_imagelmdb.lsun(to / "lsun", "tower_train", "bedroom_train")
+        return test_lmdb.lsun(to / "lsun", "tower_train", "bedroom_train")
 
     return [*_golden(root, "lsun"), _within(root / "classes", classes)]
 
@@ -274,16 +274,9 @@ def _images(root: Path) -> list[Seed]:
 
 
 def _pickled(root: Path) -> list[Seed]:
-    golden, serialized = test_pickledlmdb.golden, test_pickledlmdb.serialized
     sample = {"img": SMALL, "cat": 3, "name": "x", "sents": ["a"], "box": np.arange(3.0), "weight": 1.5}
     keys = [b"%d" % number for number in range(12)]
-    seeds = [
-        _lmdb(root, "serialized", [serialized((SMALL, 1), old=False), serialized((SMALL, 1), old=True)]),
-        _lmdb(root, "arrow", map(golden, ("tuple", "array", "collated")), [(b"__keys__", pickle.dumps(keys[:3]))]),
-        _lmdb(root, "arrow-dicts", [golden("dict")] * 2),
-        _lmdb(root, "python2", [test_pickledlmdb.python2((SMALL, 3))] * 12),
-        *_golden(root, "pickled"),
-    ]
+    seeds = [_lmdb(root, "python2", [test_pickle_lmdb.python2((SMALL, 3))] * 12), *_golden(root, "pickled")]
     for protocol in range(6):
         listed = [(b"__keys__", pickle.dumps(keys, protocol)), (b"__len__", pickle.dumps(12, protocol))]
         seeds.append(_lmdb(root, f"pairs-{protocol}", [pickle.dumps((SMALL, 3), protocol)] * 12, listed))
@@ -291,23 +284,33 @@ def _pickled(root: Path) -> list[Seed]:
     return seeds
 
 
+def _serialized(root: Path) -> list[Seed]:
+    golden, serialized = test_pickle_lmdb.golden, test_pickle_lmdb.serialized
+    keys = [b"0", b"1", b"2"]
+    return [
+        _lmdb(root, "serialized", [serialized((SMALL, 1), old=False), serialized((SMALL, 1), old=True)]),
+        _lmdb(root, "arrow", map(golden, ("tuple", "array", "collated")), [(b"__keys__", pickle.dumps(keys))]),
+        _lmdb(root, "arrow-dicts", [golden("dict")] * 2),
+    ]
+
+
 def _pysodtoolbox(root: Path) -> list[Seed]:
     same = {f"{number}.png": np.zeros((2, 3, 3), np.uint8) for number in range(4)}
     other = {"a.png": np.zeros((2, 3), np.uint8), "b.png": np.zeros((3, 2), np.uint8)}
     return [
-        _within(root / "same", lambda to: test_imagelmdb.pysod(to / "a.lmdb", same)),
-        _within(root / "old", lambda to: test_imagelmdb.pysod(to / "a.lmdb", same, 0)),
-        _within(root / "other", lambda to: test_imagelmdb.pysod(to / "a.lmdb", other, 2)),
+        _within(root / "same", lambda to: test_lmdb.pysod(to / "a.lmdb", same)),
+        _within(root / "old", lambda to: test_lmdb.pysod(to / "a.lmdb", same, 0)),
+        _within(root / "other", lambda to: test_lmdb.pysod(to / "a.lmdb", other, 2)),
     ]
 
 
 def _cifar(root: Path) -> list[Seed]:
-    made = {"ten": test_arrays_of_images.cifar10, "hundred": test_arrays_of_images.cifar100}
+    made = {"ten": test_arrays.cifar10, "hundred": test_arrays.cifar100}
     return [_within(root / name, lambda to, m=make: m(to / "set")) for name, make in made.items()]  # type: ignore[misc]
 
 
 def _mnist(root: Path) -> list[Seed]:
-    return [_within(root / "set", lambda to: test_arrays_of_images.mnist(to / "set"))]
+    return [_within(root / "set", lambda to: test_arrays.mnist(to / "set"))]
 
 
 def _npy(root: Path) -> list[Seed]:
@@ -317,15 +320,15 @@ def _npy(root: Path) -> list[Seed]:
         return to
 
     return [
-        _within(root / "set", lambda to: test_arrays_of_images.npy(to / "set")),
+        _within(root / "set", lambda to: test_arrays.npy(to / "set")),
         _within(root / "planes", planes),
     ]
 
 
 def _hdf5(root: Path) -> list[Seed]:
-    array = test_hdf5arrays.array
+    array = test_hdf5.array
     return [
-        _within(root / "fuel", lambda to: test_hdf5arrays.fuel(to / "a.h5")),
+        _within(root / "fuel", lambda to: test_hdf5.fuel(to / "a.h5")),
         _within(root / "plain", lambda to: array(to / "a.h5")),
         _within(root / "chunks", lambda to: array(to / "a.h5", chunks=(4, 3, 6, 5))),
         _within(root / "deflated", lambda to: array(to / "a.h5", chunks=(4, 3, 6, 5), compression="gzip")),
@@ -344,6 +347,7 @@ SEEDS: dict[str, Callable[[Path], list[Seed]]] = {
     "images": _images,
     "text-recognition": _text_recognition,
     "pickled": _pickled,
+    "serialized": _serialized,
     "pysodtoolbox": _pysodtoolbox,
     "n5": _n5,
     "npy": _npy,

@@ -11,7 +11,7 @@ from PIL import Image
 
 from packer._fields import Field
 from packer._sources import Source
-from packer._sources.base import Blobs, Numbers
+from packer._sources.base import BlobColumn, NumberColumn
 
 __all__ = ["TEMPLATES", "odd_value", "with_fields"]
 
@@ -28,19 +28,19 @@ def with_fields(source: Source) -> Source:
     count = np.arange(len(source))
     missing = count % 3 == 2
 
-    def blobs(field: Field, *values: Any) -> Blobs:
+    def blobs(field: Field, *values: Any) -> BlobColumn:
         stored = [field.encode(value) for value in values]
-        return Blobs.of(field, (None if missing[i] else bytes(stored[i % len(stored)]) for i in count.tolist()))  # type: ignore[arg-type]
+        return BlobColumn.of(field, (None if missing[i] else bytes(stored[i % len(stored)]) for i in count.tolist()))  # type: ignore[arg-type]
 
     def mask(index: int) -> bytes | None:
         with Image.open(source.path(index)) as image:
             return None if missing[index] else _png(Image.new("L", image.size, index))
 
     return source.having(
-        Numbers(Field("age", "scalar", "float32"), count.astype("<f4"), missing),
-        Numbers(Field("seen", "scalar", "bool"), (count % 2).astype("u1"), missing),
-        Numbers(Field("kind", "class", classes=("red", "green"), ids=(3, 7)), np.where(count % 2, 3, 7), missing),
-        Blobs.of(Field("mask", "mask", file="../masks/{stem}.png"), map(mask, count.tolist())),
+        NumberColumn(Field("age", "scalar", "float32"), count.astype("<f4"), missing),
+        NumberColumn(Field("seen", "scalar", "bool"), (count % 2).astype("u1"), missing),
+        NumberColumn(Field("kind", "class", classes=("red", "green"), ids=(3, 7)), np.where(count % 2, 3, 7), missing),
+        BlobColumn.of(Field("mask", "mask", file="../masks/{stem}.png"), map(mask, count.tolist())),
         blobs(Field("tags", "labels", classes=("a", "b")), [0, 1], []),
         blobs(Field("caption", "text"), "some text", ""),
         blobs(Field("about", "json"), {"a": [1, None]}, 3),

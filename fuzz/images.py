@@ -26,8 +26,8 @@ __all__ = ["CONTROLS", "DRAW_CONTROLS", "MAX_PIXELS", "draw", "image", "region",
 
 MAX_PIXELS = 1 << 18
 CONTROLS = 6
-"""Bytes before the image in the inputs of `region`: where the rectangle is, its size, halvings, and what becomes of
-an orientation."""
+"""Bytes before the image in the inputs of `region`: where the rectangle is, its size, one that is not used, and what
+becomes of an orientation."""
 DRAW_CONTROLS = 11
 """The same for `draw`: where the rectangle is, its size, what it is resized to, the window's size and place in that,
 whether it is mirrored or padded, and the interpolation."""
@@ -62,7 +62,7 @@ def image(data: bytes) -> None:
 def region(data: bytes) -> None:
     """Decode a rectangle of an image: it has the pixels of the whole."""
     controls, picture = data[:CONTROLS].ljust(CONTROLS, b"\0"), data[CONTROLS:]
-    exif, halvings = ("ignore", "apply")[controls[5] & 1], controls[4] & 3
+    exif = ("ignore", "apply")[controls[5] & 1]
     for stored in {picture, sealed_tiles(picture)}:
         try:
             size = inspect(stored, MAX_PIXELS).size_shown(exif)
@@ -70,45 +70,42 @@ def region(data: bytes) -> None:
             continue
         top, left = controls[0] * size[0] // 256, controls[1] * size[1] // 256
         height, width = 1 + controls[2] * (size[0] - top) // 256, 1 + controls[3] * (size[1] - left) // 256
-        _region(stored, (top, left, height, width), size, halvings, exif)
+        _region(stored, (top, left, height, width), size, exif)
 
 
-def _region(data: bytes, rectangle: Rectangle, size: tuple[int, int], halvings: int, exif: str) -> None:
+def _region(data: bytes, rectangle: Rectangle, size: tuple[int, int], exif: str) -> None:
     if _COMPILED:
-        assert cut_out(data, size, rectangle, halvings) == cut_out_in_python(data, size, rectangle, halvings)
+        assert cut_out(data, size, rectangle) == cut_out_in_python(data, size, rectangle)
         bottom = rectangle[0] + rectangle[2]
         assert first_rows(data, size, bottom) == first_rows_in_python(data, size, bottom)
     try:
-        pixels, halved = RectangleDecoder(exif, max_pixels=MAX_PIXELS).decode(data, rectangle, size, halvings)
+        pixels = RectangleDecoder(exif, max_pixels=MAX_PIXELS).decode(data, rectangle, size)
     except ImageError:
         return
-    _require_same(pixels, halved, data, rectangle, size, exif)
+    _require_same(pixels, data, rectangle, size, exif)
 
 
-def _require_same(  # noqa: PLR0917
-    pixels: npt.NDArray[np.uint8], halved: int, data: bytes, rectangle: Rectangle, size: tuple[int, int], exif: str
+def _require_same(
+    pixels: npt.NDArray[np.uint8], data: bytes, rectangle: Rectangle, size: tuple[int, int], exif: str
 ) -> None:
     """Assert that the pixels of a rectangle are those of the whole, where that can be decoded."""
     top, left, height, width = rectangle
-    step = 1 << halved
-    bottom, right = -(-(top + height) // step), -(-(left + width) // step)
-    top, left = top // step, left // step
-    assert pixels.shape == (bottom - top, right - left, 3)
+    assert pixels.shape == (height, width, 3)
     whole: npt.NDArray[np.uint8] | None
     header = read_header(data)
     turned = exif == "apply" and header is not None and header.orientation != 1
     tiles = None if turned else read_tiles(data)
-    if tiles is None and not halved:
+    if tiles is None:
         whole = _decoded(data, exif=exif)
     else:
-        if tiles is not None and not _truthful(data, tiles):
+        if not _truthful(data, tiles):
             return
-        whole = np.empty((-(-size[0] // step), -(-size[1] // step), 3), np.uint8)
+        whole = np.empty((*size, 3), np.uint8)
         try:
-            turbojpeg.decode_jpeg(data, whole, scaled=halved > 0)
+            turbojpeg.decode_jpeg(data, whole)
         except ImageError:
             return
-    assert whole is None or np.array_equal(pixels, whole[top:bottom, left:right])
+    assert whole is None or np.array_equal(pixels, whole[top : top + height, left : left + width])
 
 
 def _truthful(data: bytes, tiles: Tiles) -> bool:

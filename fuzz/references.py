@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from packer._containers.lmdb import F_BIGDATA, NODE_HEADER, P_LEAF, PAGE, PAGE_HEADER
+from packer._storage.lmdb_tree import F_BIGDATA, NODE_HEADER, P_LEAF, PAGE, PAGE_HEADER
 
 __all__ = ["REFERRING", "SUFFIXES", "forge_references"]
 

@@ -6,7 +6,6 @@ it lost. Files of other types, which may be millions, are counted by `packer._so
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +14,6 @@ from packer._table import encode_name
 from packer.errors import SourceError, message_of, option, printable, recorded
 
 __all__ = [
-    "LABEL_SUFFIXES",
     "LEFT_OUT",
     "NOT_LOOKED_AT",
     "RENUMBERED",
@@ -27,8 +25,6 @@ __all__ = [
     "Item",
     "LabelCandidate",
     "counted",
-    "has_label_name",
-    "is_label_name",
 ]
 
 LEFT_OUT, UNLABELED, RENUMBERED = "left out", "unlabeled", "renumbered"
@@ -41,21 +37,6 @@ REPORTED = 2000
 """So many names of one item are remembered, for a report."""
 
 _SHOWN = 3  # and a line shows these
-LABEL_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
-"""The suffixes of files that may have the labels of others' images."""
-
-_LABEL_NAMES = frozenset({"class", "cls", "label", "labels", "target", "targets", "y", "category"})
-
-
-def is_label_name(name: str) -> bool:
-    """Tell whether a key, column, member or dataset has a name of labels, in any case; of a path, by its last part."""
-    return name.rpartition("/")[2].lower() in _LABEL_NAMES
-
-
-def has_label_name(name: str) -> bool:
-    """Tell whether a name is one of labels, or has such a word in it: ``train_labels``, ``class_id``, ``LabelName``."""
-    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|y", name.rpartition("/")[2])
-    return is_label_name(name) or any(is_label_name(word) for word in words)
 
 
 def counted(number: int, what: str) -> str:

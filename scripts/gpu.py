@@ -29,6 +29,10 @@ PATIENCE = 45  # seconds for finding the device
 GRACE = 20  # seconds that a part gets to end by itself
 AT_ONCE = 8  # files of tests
 LONGEST_TEST = 90  # seconds
+HUNG = LONGEST_TEST + 15  # seconds until the stacks of all threads are printed, which may crash a program that runs
+COMPARED = "--equal", "10000", "--damaged", "15000"  # crops, and mutations, of which two thirds damage a tile
+SANITIZERS = "memcheck", "synccheck", "racecheck"
+PTX = "compute_80"  # which drivers compile for every later card
 NO_TESTS = 5  # pytest's status
 SHARE_OF_TESTS = 0.6  # of the time that is left, where rates follow
 
@@ -237,7 +241,7 @@ def tests_of(path: Path, environment: dict[str, str], logs: Path, seconds: float
     """Run the tests of a file that are marked cuda, and read the result of each off its log."""
     log = logs / f"{'-'.join(path.relative_to(ROOT).with_suffix('').parts)}.log"
     line = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-m", "cuda", "-v", "-p", "no:cacheprovider"]
-    line += ["--timeout", str(LONGEST_TEST), "-o", f"faulthandler_timeout={LONGEST_TEST - 10}", "--durations", "3"]
+    line += ["--timeout", str(LONGEST_TEST), "-o", f"faulthandler_timeout={HUNG}", "--durations", "3"]
     status = run([*line, str(path)], environment, log, seconds, shown=False)
     results = {name: result for name, result in _RESULT.findall(text_of(log)) if result != "RERUN"}
     failed, skipped = ([name for name, result in results.items() if result in of] for of in (_BAD, ("SKIPPED",)))
@@ -270,13 +274,16 @@ def summed(found: Sequence[Tested], log: Path) -> dict[str, Any]:
 
 
 def kernels(environment: dict[str, str], output: Path, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure the kernels that decode tiles."""
+    """Measure the kernels that decode tiles, compare them with their twin, and run them under compute-sanitizer."""
     if not (ROOT / "benchmarks" / "kernels.py").exists():
         return {"failed": "benchmarks/kernels.py is not part of this checkout"}
     results, log = output / "kernels.json", output / "kernels.log"
     results.unlink(missing_ok=True)
-    line = [sys.executable, "-m", "benchmarks.kernels", "--json", str(results)]
-    line += ["--photos", str(options.photos.resolve())] if options.photos else []
+    program = [sys.executable, "-m", "benchmarks.kernels"]
+    chosen = ["--photos", str(options.photos.resolve())] if options.photos else []
+    deadline = time.monotonic() + seconds
+    line = [*program, "--json", str(results), "--device", options.device, *chosen]
+    line += COMPARED if options.device != "cpu" else ()
     status = run(line, environment, log, seconds)
     if not results.exists():
         why = f"out of time after {seconds:.0f} s" if status is None else f"ended with {status}: {last_line(log)}"
@@ -287,7 +294,39 @@ def kernels(environment: dict[str, str], output: Path, seconds: float, options: 
         return {"failed": f"{why}; all of it is in {log}", "results": found}
     times = {row["batch"]: row["ms"]["whole"] for row in found.get("batches", [])}
     said = ", ".join(f"{took:.2f} ms a batch of {count}" for count, took in times.items())
-    return {"said": f"{said}: {found.get('verdict', 'no verdict')}", "results": found}
+    said += f": {found.get('verdict', 'no verdict')}"
+    if options.device == "cpu":
+        return {"said": said, "results": found}
+    checks = checked([*program, "--small", "--most", "3", *chosen], environment, output, deadline - time.monotonic())
+    told = "; ".join([said, *(f"{name}: {result}" for name, result in checks.items())])
+    sound = all(result in (SOUND, NOT_RUN) for result in checks.values())
+    return {"said" if sound else "failed": told, "results": found, "checks": checks}
+
+
+SOUND, NOT_RUN = "no report", "not run, compute-sanitizer is not there"
+
+
+def checked(line: Sequence[str], environment: dict[str, str], output: Path, seconds: float) -> dict[str, str]:
+    """Run a program by each tool of compute-sanitizer, and with PTX, side by side; return the result of each."""
+    sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    lines = {f"PTX of {PTX}": [*line, "--architecture", PTX]}
+    if sanitizer is not None:
+        of_tool = [sanitizer, "--print-limit", "20", "--error-exitcode", "9", "--tool"]
+        lines |= {tool: [*of_tool, tool, *line] for tool in SANITIZERS}
+    # Without PyTorch's cache each buffer is an allocation, whose bounds memcheck knows.
+    environment = environment | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+
+    def result_of(name: str) -> str:
+        log = output / f"{name.partition(' ')[0].lower()}.log"
+        status = run(lines[name], environment, log, seconds, shown=False)
+        if status == 0:
+            return SOUND
+        why = "out of time" if status is None else f"ended with {status}: {last_line(log)}"
+        return f"{why}; all of it is in {log}"
+
+    with ThreadPoolExecutor(len(lines)) as pool:
+        found = dict(zip(lines, pool.map(result_of, lines), strict=True))
+    return {tool: NOT_RUN for tool in SANITIZERS if tool not in found} | found
 
 
 def rates(environment: dict[str, str], output: Path, seconds: float, options: argparse.Namespace) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Images and trees that many tests share."""
+"""Trees and packs that many tests share, and how all tests run."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import io
 import os
@@ -10,19 +11,27 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pytest
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import Phase, is_hypothesis_test, settings
 from PIL import Image
 
+from packer._conversion.convert import convert
+from packer._conversion.recipe import Recipe
+from packer._formats import FORMATS
+from packer._sources import imagefolder_source
 from packer.testing.samples import draw_imagefolder, draw_photo
+from tests.fieldpack import packed
 from tests.turns import turn
 
 # The first example pays for imports, and the machine may be busy: how long one takes says nothing.
 settings.register_profile("packer", deadline=None)
 settings.load_profile("packer")
+
+# Shrinking an example may take minutes, which tests on a GPU do not have: the first that fails is shown as it is.
+settings.register_profile("gpu", deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
 # Shells start what runs in the background without SIGINT, which the programs that are tested would inherit.
@@ -41,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", action="store_true", help="inject ten times as many faults")
     parser.addoption("--examples", type=int, help="the most examples of a property, as where a processor is emulated")
     parser.addoption("--wheel", type=Path, help="a wheel that is tried in place of one that is built by the tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr == "cuda":
+        settings.load_profile("gpu")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -100,12 +114,87 @@ def fast_tmp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Path(directory)
 
 
+NUMBERED = 40
+"""So many images are in `numbered_tree`."""
+
+
+class Trees(Protocol):
+    """Draws an ImageFolder tree, once a session for the same arguments; see `draw_imagefolder`."""
+
+    def __call__(self, *, classes: int, per_class: int, size: tuple[int, int], seed: int = 0) -> Path: ...
+
+
+class Packs(Protocol):
+    """Converts a tree, once a session for the same arguments."""
+
+    def __call__(self, tree: Path, format: str = "lmdb", recipe: Recipe | None = None) -> Path: ...
+
+
+class FieldPacks(Protocol):
+    """Writes a pack with many kinds of fields, see `tests.fieldpack`, once a session for the same suffix."""
+
+    def __call__(self, suffix: str) -> Path: ...
+
+
 @pytest.fixture(scope="session")
-def photo_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an ImageFolder tree of 15 drawn JPEGs in 3 classes. Tests must not change it."""
-    root = tmp_path_factory.mktemp("photos") / "tree"
-    draw_imagefolder(root, classes=3, per_class=5, size=(48, 64))
-    return root
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Trees:
+    """Return a function that draws ImageFolder trees. Tests must not change them."""
+
+    @functools.cache
+    def tree(*, classes: int, per_class: int, size: tuple[int, int], seed: int = 0) -> Path:
+        root = tmp_path_factory.mktemp("trees") / "tree"
+        draw_imagefolder(root, classes=classes, per_class=per_class, size=size, seed=seed)
+        return root
+
+    return tree
+
+
+@pytest.fixture(scope="session")
+def packs(tmp_path_factory: pytest.TempPathFactory) -> Packs:
+    """Return a function that converts trees to packs. Tests must not change them."""
+
+    @functools.cache
+    def pack(tree: Path, format: str = "lmdb", recipe: Recipe | None = None) -> Path:
+        path = tmp_path_factory.mktemp("packs") / f"pack{FORMATS[format].suffixes[0]}"
+        convert(imagefolder_source(tree), path, recipe=recipe or Recipe())
+        return path
+
+    return pack
+
+
+@pytest.fixture(scope="session")
+def field_packs(tmp_path_factory: pytest.TempPathFactory) -> FieldPacks:
+    """Return a function that writes packs with fields. Tests must not change them."""
+
+    @functools.cache
+    def pack(suffix: str) -> Path:
+        return packed(tmp_path_factory.mktemp("fields") / f"pack{suffix}")
+
+    return pack
+
+
+@pytest.fixture(scope="session")
+def photo_tree(trees: Trees) -> Path:
+    """Return an ImageFolder tree of 15 drawn JPEGs in 3 classes."""
+    return trees(classes=3, per_class=5, size=(48, 64))
+
+
+@pytest.fixture(scope="session")
+def photo_pack(photo_tree: Path, packs: Packs) -> Path:
+    """Return the LMDB pack of `photo_tree`."""
+    return packs(photo_tree)
+
+
+@pytest.fixture(scope="session")
+def numbered_tree(trees: Trees) -> Path:
+    """Return an ImageFolder tree of 40 drawn JPEGs, each of a class of its own: the label tells which image it is."""
+    return trees(classes=NUMBERED, per_class=1, size=(40, 48))
+
+
+@pytest.fixture(scope="session")
+def numbered_pack(numbered_tree: Path, packs: Packs) -> Path:
+    """Return the LMDB pack of `numbered_tree`."""
+    return packs(numbered_tree)
 
 
 @pytest.fixture(scope="session")

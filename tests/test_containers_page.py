@@ -15,7 +15,7 @@ from packer._formats import FORMATS
 from packer.testing.samples import draw_imagefolder
 from tests.containers.everywhere import GOLDEN, IMAGES
 from tests.containers.lmdbs import write_lmdb
-from tests.containers.test_arrays_of_images import cifar10, mnist, npy
+from tests.containers.test_arrays import cifar10, mnist, npy
 from tests.containers.test_beton import jpegs
 from tests.interop.__main__ import CONTAINERS
 from tests.making import packer_many

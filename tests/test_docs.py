@@ -54,7 +54,7 @@ def fenced(path: Path, language: str) -> list[str]:
 BLOCKS = [
     pytest.param(block, id=f"{page.stem}-{number}")
     for page in PAGES
-    if page.stem != "frameworks"  # has tests of its own, tests/frameworks
+    if page.stem not in {"frameworks", "extending"}  # have tests of their own, tests/frameworks and tests/plugins
     for number, block in enumerate(fenced(page, "python"))
 ]
 
@@ -169,7 +169,7 @@ SEGMENTED = {
 COMMANDS = [
     pytest.param(block, id=f"{page.stem}-{number}")
     for page in PAGES
-    if page.stem != "containers"  # has tests of its own
+    if page.stem not in {"containers", "extending"}  # have tests of their own
     for number, block in enumerate([*fenced(page, "sh"), *fenced(page, "bash")])
     if re.search(r"^packer ", block, re.MULTILINE) and not any(path.partition("/")[0] in block for path in SEGMENTED)
 ]
@@ -231,7 +231,8 @@ def test_the_commands_for_masks_find_every_mask(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "examples" / "train.py"], ids=lambda page: page.name)
 def test_every_name_in_packer_is_public(page: Path) -> None:
     named = set(re.findall(r"(?<![\w/.])packer\.([a-zA-Z]\w*)", page.read_text("utf-8")))
-    assert named <= {*packer.__all__, "augment", "contrib", "crops", "errors", "samplers", "testing"}
+    public = {"augment", "contrib", "crops", "errors", "plugins", "samplers", "testing"}
+    assert named <= {*packer.__all__, *public, "containers", "formats"}  # the last are groups of entry points
 
 
 def anchors(page: Path) -> set[str]:

@@ -98,9 +98,9 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def part(gpu: Any, name: str, seconds: float = 60) -> dict[str, Any]:
+def part(gpu: Any, name: str, seconds: float = 60, device: str = "cpu") -> dict[str, Any]:
     """Run a part of the program, and return its results."""
-    options = argparse.Namespace(device="cpu", photos=None)
+    options = argparse.Namespace(device=device, photos=None)
     found: dict[str, Any] = gpu.RUN[name](dict(os.environ), gpu.ROOT, seconds, options)
     return found
 
@@ -160,6 +160,26 @@ def test_missing_failing_and_slow_kernels_are_reported(gpu: Any) -> None:
     assert part(gpu, "kernels")["failed"].startswith("ended with 1: it broke; all of it is in ")
     program.write_text("import time; time.sleep(60)")
     assert part(gpu, "kernels", 1)["failed"].startswith("out of time after 1 s")
+
+
+def test_reports_of_sanitizers_fail_the_kernels(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = {"batches": [{"batch": 256, "ms": {"whole": 2.0}}], "verdict": "go on"}
+    (gpu.ROOT / "benchmarks" / "kernels.py").write_text(
+        f"import json, sys\nif '--json' in sys.argv: open(sys.argv[2], 'w').write(json.dumps({results!r}))\n"
+        "else: assert '--small' in sys.argv\n"
+    )
+    monkeypatch.setattr(gpu.shutil, "which", lambda name, path=None: None)
+    said = part(gpu, "kernels", device="cuda")["said"]
+    assert said.startswith("2.00 ms a batch of 256: go on; memcheck: not run, compute-sanitizer is not there; ")
+    assert said.endswith("PTX of compute_80: no report")
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text('#!/bin/sh\n[ "$6" != racecheck ] || { echo 1 hazard; exit 9; }\nshift 6\nexec "$@"\n')
+    tool.chmod(0o755)
+    monkeypatch.setattr(gpu.shutil, "which", lambda name, path=None: str(tool))
+    found = part(gpu, "kernels", device="cuda")
+    assert found["checks"].pop("racecheck").startswith("ended with 9: 1 hazard; ")
+    assert found["checks"] == dict.fromkeys(["PTX of compute_80", "memcheck", "synccheck"], "no report")
+    assert "racecheck: ended with 9" in found["failed"]
 
 
 def test_failing_rates_are_reported(gpu: Any) -> None:

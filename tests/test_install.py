@@ -320,15 +320,8 @@ for one in said:
 """
 
 
-@pytest.fixture(scope="module")
-def pack(photo_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pack") / "photos.lmdb"
-    packer.convert(photo_tree, path)
-    return path
-
-
-def test_decoding_without_c_warns_once_and_names_the_cure(without_c: Path, pack: Path) -> None:
-    (line,) = run(READING, without_c, pack).stdout.splitlines()
+def test_decoding_without_c_warns_once_and_names_the_cure(without_c: Path, photo_pack: Path) -> None:
+    (line,) = run(READING, without_c, photo_pack).stdout.splitlines()
     assert line.startswith("UserWarning packer's own decoder does not work here: not compiled, ")
     assert "turbojpeg decodes instead, the same pixels, " in line
     assert line.endswith(f"Install both (on Debian: gcc, python3-dev), then packer anew; or {A_WHEEL}.")
@@ -418,9 +411,9 @@ def test_opencv_and_packers_c_make_nothing_but_speed(
     assert alone == opencv == beside
 
 
-def test_a_decoder_that_is_not_installed_is_named_with_the_command_that_installs_it(pack: Path) -> None:
+def test_a_decoder_that_is_not_installed_is_named_with_the_command_that_installs_it(photo_pack: Path) -> None:
     code = HIDDEN + "import packer; packer.open_dataset(sys.argv[1], decoder='opencv')"
-    error = run(code, ROOT, pack, check=False).stderr.splitlines()[-1]
+    error = run(code, ROOT, photo_pack, check=False).stderr.splitlines()[-1]
     assert error.startswith("packer.errors.MissingDependencyError: the decoder opencv: ")
     assert error.endswith(f"(pip install '{DISTRIBUTION}[opencv]')")
 

@@ -33,7 +33,7 @@ def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **optio
 
     chosen = RandomResizedCrop(OUTPUT, flip=0.5) if crop == "train" else ResizeCenterCrop(OUTPUT, RESIZE)
     check = options.get("check", "always")
-    dataset = open_dataset(pack, crop=chosen, scaled_decode=options.get("scaled", False), check=check)
+    dataset = open_dataset(pack, crop=chosen, check=check)
     if by == "crop":
         return _Epochs(data_loader(dataset, crop, threads), dataset)
     from packer import CUDAPrefetcher
@@ -47,7 +47,7 @@ def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **optio
     }
     dataset, batch = _repeated(dataset, options.get("times", 1)), options.get("batch", BATCH)
     if by == "prefetcher":
-        return CUDAPrefetcher(Loader(dataset, batch, **of_loader), **settings)
+        return CUDAPrefetcher(Loader(dataset, batch, pin_memory=options.get("locked", False), **of_loader), **settings)
     return Loader(dataset, batch, **of_loader, **settings)
 
 

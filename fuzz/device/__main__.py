@@ -20,7 +20,7 @@ from device.batch import TABLES, Batch, batch_of
 from device.twin import SOURCES, compiler
 from packer._images.geometry import Box
 from tests.device.crops import random_box, tiled
-from tests.images.drawn import SUBSAMPLINGS
+from tests.images.samples import SUBSAMPLINGS
 
 __all__ = ["compile_driver", "main", "write_batches"]
 

@@ -38,9 +38,9 @@ from packer.errors import ClusterError, DestinationError, ImageChangedError, Ima
 
 if TYPE_CHECKING:
     from packer._conversion.convert import Summary
-    from packer._conversion.parts import Job
+    from packer._conversion.partition import Partition
     from packer._conversion.request import ConversionRequest
-    from packer._conversion.upload import UploadedConversion, UploadedJob
+    from packer._conversion.upload import UploadedConversion
     from packer._manifest import Manifest
     from packer._sources import Source
 
@@ -127,30 +127,30 @@ def explaining(src: Path) -> Iterator[None]:
 
 def make_parts(request: ConversionRequest, how: RunOptions) -> int:
     """Make the parts that the options ask for; return the exit status."""
-    from packer._conversion.run_parts import already_made, job_of
+    from packer._conversion.partition import already_made, partition_of
 
     _require_sense(request, how)
-    job = _uploaded(request, how) if is_url(request.dst) else job_of(request)
-    before = already_made(job, request)
+    partition = partition_of(request, how.scratch)
+    if is_url(request.dst):
+        _require_new_pack(request)
+    before = already_made(partition, request)
     if before is not None:
         return done_already(request.dst, before, quiet=how.quiet)
     if how.part is not None:
         try:
-            return _one(job, request, how.part, how)
+            return _one(partition, request, how.part, how)
         except DestinationError:
-            before = already_made(job, request)
+            before = already_made(partition, request)
             if before is None:  # else other tasks finished the pack meanwhile
                 raise
             return done_already(request.dst, before, quiet=how.quiet)
     if how.cluster is not None:
-        return _on_cluster(job, request, how.cluster, how)
-    return _all(job, request, quiet=how.quiet)
+        return _on_cluster(partition, request, how.cluster, how)
+    return _all(partition, request, quiet=how.quiet)
 
 
-def _uploaded(request: ConversionRequest, how: RunOptions) -> UploadedJob:
-    """Return the job of a pack at a URL; errors where no such pack can be made."""
-    from packer._conversion.run_parts import job_of
-    from packer._conversion.upload import UploadedJob
+def _require_new_pack(request: ConversionRequest) -> None:
+    """Raise an error where no pack can be made at a URL, or another one is to be replaced."""
     from packer._storage.remote.upload import require_writable
 
     require_writable(request.dst)
@@ -159,7 +159,6 @@ def _uploaded(request: ConversionRequest, how: RunOptions) -> UploadedJob:
             "--overwrite replaces no pack at a URL with --part or --cluster, whose parts would replace those that "
             "others are reading: delete that pack first, or choose another name"
         )
-    return UploadedJob(job_of(request), how.scratch)
 
 
 def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
@@ -192,19 +191,18 @@ def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
             raise click.UsageError(str(error)) from error
 
 
-def _one(job: Job | UploadedJob, request: ConversionRequest, number: int, how: RunOptions) -> int:
+def _one(partition: Partition, request: ConversionRequest, number: int, how: RunOptions) -> int:
     """Make one part, and finish the pack where it was the last."""
-    from packer._conversion.run_parts import begin, finish
+    from packer._conversion.partition import begin
 
-    with output.ProgressDisplay(f"{job.destination.name}, part {number}", quiet=how.quiet) as display:
+    with output.ProgressDisplay(f"{partition.destination.name}, part {number}", quiet=how.quiet) as display:
         display.phase(f"listing {request.src.name}")
-        source = begin(job, request, share=True, compare=False)  # every task would look at all files
+        source = begin(partition, request, share=True, compare=False)  # every task would look at all files
         display.phase(None)
-        part = job.convert(
+        part = partition.convert(
             source,
             number,
             workers=request.workers,
-            scratch=how.scratch,
             progress=lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped),
         )
     rate = part.images / max(part.seconds, 1e-9)
@@ -214,69 +212,58 @@ def _one(job: Job | UploadedJob, request: ConversionRequest, number: int, how: R
     )
     if part.note:
         click.echo(f"packer: {printable(part.note)}", err=True)
-    if not job.missing():
+    if not partition.missing():
         with contextlib.suppress(PackLockedError):  # another task ended at the same time, and finishes it
-            with output.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
+            with output.ProgressDisplay(partition.destination.name, quiet=how.quiet) as display:
                 display.phase("joining parts")
-                manifest = finish(job.destination, scratch=how.scratch)
-            say(_finished(job, manifest, notes=source.remarks()), quiet=how.quiet)
+                manifest = partition.files.finish()
+            say(_finished(partition, manifest, notes=source.remarks()), quiet=how.quiet)
     return EXIT_STATUS["skipped"] if part.skipped else EXIT_STATUS["ok"]
 
 
-def _all(job: Job | UploadedJob, request: ConversionRequest, *, quiet: bool) -> int:
+def _all(partition: Partition, request: ConversionRequest, *, quiet: bool) -> int:
     """Make all parts here, one after the other."""
-    from packer._conversion.run_parts import make_all
+    from packer._conversion.partition import make_all
 
-    with output.ProgressDisplay(job.destination.name, quiet=quiet) as display:
+    with output.ProgressDisplay(partition.destination.name, quiet=quiet) as display:
         summary = make_all(
-            job, request, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped)
+            partition, request, lambda p: display.update(p.done, p.total, read=p.bytes_read, skipped=p.skipped)
         )
     notes = [*summary.notes, *_kept(summary.kept, summary.manifest)]
-    say(_finished(job, summary.manifest, summary.seconds, notes), quiet=quiet)
+    say(_finished(partition, summary.manifest, summary.seconds, notes), quiet=quiet)
     return status_of(summary.manifest)
 
 
-def _on_cluster(job: Job | UploadedJob, request: ConversionRequest, where: str, how: RunOptions) -> int:
+def _on_cluster(partition: Partition, request: ConversionRequest, where: str, how: RunOptions) -> int:
     """Make all parts on a Dask cluster."""
     from packer._conversion.dask import convert_on, open_client
-    from packer._conversion.parts import Job, SharedSource
-    from packer._conversion.run_parts import begin, finish
-    from packer._conversion.upload import StoredList
+    from packer._conversion.partition import SharedSource, begin
 
     started = time.monotonic()
-    shared: SharedSource | StoredList
-    with output.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
+    with output.ProgressDisplay(partition.destination.name, quiet=how.quiet) as display:
         display.phase(f"listing {request.src.name}")
-        source = begin(job, request, share=True)
-    if source.origin is not None:
-        src = Path(os.path.abspath(request.src))
-        packs = source.identities()
-        shared = SharedSource(src, request.classes(), request.limit, packs, request.sample, request.where)
-    elif isinstance(job, Job):
-        shared = SharedSource(job.paths.listing)
-    else:
-        shared = job.shared_list()
+        source = begin(partition, request, share=True)
+    shared = SharedSource.of(partition, source, request)
     with open_client(where, how.jobs) as client:
         if not how.quiet:
             click.echo(f"packer: dashboard at {client.dashboard_link}", err=True)
-        with output.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
+        with output.ProgressDisplay(partition.destination.name, quiet=how.quiet) as display:
             parts = convert_on(
                 client,
-                job,
+                partition,
                 shared,
                 workers=request.workers,
-                scratch=how.scratch,
                 progress=lambda p: display.update(
                     p.done, p.total, read=p.bytes_read, skipped=p.skipped, notes=output.rates(p.rates, p.workers)
                 ),
             )
     for note in sorted({f"{part.host}: {part.note}" for part in parts if part.note}):
         click.echo(f"packer: {printable(note)}", err=True)
-    with output.ProgressDisplay(job.destination.name, quiet=how.quiet) as display:
+    with output.ProgressDisplay(partition.destination.name, quiet=how.quiet) as display:
         display.phase("joining parts")
-        manifest = finish(job.destination, scratch=how.scratch)
+        manifest = partition.files.finish()
     notes = [*source.remarks(), *_kept(sum(part.kept for part in parts), manifest)]
-    say(_finished(job, manifest, time.monotonic() - started, notes), quiet=how.quiet)
+    say(_finished(partition, manifest, time.monotonic() - started, notes), quiet=how.quiet)
     return status_of(manifest)
 
 
@@ -284,16 +271,14 @@ def _kept(number: int, manifest: Manifest) -> list[str]:
     return [output.kept(number, manifest.codec)] if number and manifest.codec != "keep" else []
 
 
-def _finished(
-    job: Job | UploadedJob, manifest: Manifest, seconds: float | None = None, notes: Iterable[str] = ()
-) -> str:
+def _finished(partition: Partition, manifest: Manifest, seconds: float | None = None, notes: Iterable[str] = ()) -> str:
     head = (
-        f"{printable(job.destination)}: {output.counted(manifest.count, 'sample')}, "
-        f"{output.labels(manifest.label_type, len(manifest.classes))}, {output.counted(job.parts, 'part')}, "
-        f"{in_units(job.size())} out"
+        f"{printable(partition.destination)}: {output.counted(manifest.count, 'sample')}, "
+        f"{output.labels(manifest.label_type, len(manifest.classes))}, {output.counted(partition.parts, 'part')}, "
+        f"{in_units(partition.files.size())} out"
     )
     took = f", {output.duration(seconds)}" if seconds is not None else ""
-    return "\n".join([head + took, *output.outcome(job.destination, manifest, notes)])
+    return "\n".join([head + took, *output.outcome(partition.destination, manifest, notes)])
 
 
 def convert_to_url(request: ConversionRequest, how: RunOptions, source: Source | None = None) -> int:
@@ -317,7 +302,7 @@ def _convert(
     request: ConversionRequest, conversion: UploadedConversion, source: Source | None, *, quiet: bool
 ) -> Summary:
     """Make the pack on this machine."""
-    from packer._conversion.run_parts import convert_in_parts
+    from packer._conversion.partition import convert_in_parts
 
     own = conversion.request
     with output.ProgressDisplay(request.dst.name, quiet=quiet) as display:
@@ -371,7 +356,7 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     # Pillow's remarks on single files go to stderr without the file's name; the summary and the report have both.
     warnings.filterwarnings("ignore", module="PIL")
     request = requested(ConversionRequest, src=src, dst=dst, **values)
-    if is_url(src) and how.splits:
+    if how.splits and is_url(src):
         raise click.UsageError("--split is for a directory: convert SRC/SPLIT, the others with --classes-from")
     if (request.labels is not None or request.coco) and how.splits:
         option = "--coco" if request.coco else "--labels"
@@ -422,6 +407,8 @@ def _convert_splits(request: ConversionRequest, how: RunOptions) -> int:
             classes = source.classes  # the first split's, for all
             before = None if split.overwrite else made_before(split.dst, source, split.recipe, split.format_row.name)
             here = before is None and not is_url(split.dst)
+            if here:
+                split.require_destination()
             summary = convert_listed(split, source, display, quiet=how.quiet) if here else None
         if before is None and is_url(split.dst):
             statuses.add(convert_to_url(split, how, source))
@@ -455,13 +442,14 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
       packer convert train.scan train.lmdb --parts 64 --part $SLURM_ARRAY_TASK_ID
     """
     from packer._conversion.request import SourceRequest, is_pack
-    from packer._conversion.workspace import check_destination
+    from packer._conversion.workspace import check_destination, check_outside
     from packer._sources import refuse_derived, write_listing
 
     request = requested(SourceRequest, src=src, **values)
     if is_pack(src):
         raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it as it is")
-    check_destination(listing, overwrite=overwrite, source=src)
+    check_destination(listing, overwrite=overwrite)
+    check_outside(listing, src)
     with output.ProgressDisplay(listing.name, quiet=quiet) as display:
         display.phase(f"listing {src.name}", "files")
         source = request.open(listing, request.classes())

@@ -48,7 +48,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
       packer merge --finish out.lmdb
     """
     from packer._conversion.merge import merge
-    from packer._conversion.run_parts import finish
+    from packer._conversion.partition import finish
 
     if finishing:
         source = click.get_current_context().get_parameter_source

@@ -19,6 +19,7 @@ import click
 from packer._conversion.options import ImageOptions, Option, OutputOptions, RunOptions, SourceOptions, options_of
 from packer._storage.remote.urls import is_url, shown, user_path
 from packer.errors import OptionError, SourceError, flag, printable
+from packer.plugins import plugin_help
 
 __all__ = [
     "READING",
@@ -138,6 +139,13 @@ class CommandOfSource(click.Command):
                 f"{left[0]}{more}: too many paths. A pattern stands in quotes, such as 'shards/*.tar'", ctx
             )
         return left
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Add what other packages read and write to the help."""
+        super().format_epilog(ctx, formatter)
+        if plugins := plugin_help():
+            with formatter.section("Plug-ins"):
+                formatter.write_dl(plugins)
 
 
 _TYPES: dict[str, Callable[[Option], Any]] = {

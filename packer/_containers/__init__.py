@@ -1,27 +1,12 @@
-"""What other tools made of images, read where it lies: a module for each kind of container.
+"""Files of other tools with images in them, read where they lie: a module for each kind of container.
 
-A module has a class, `Container`'s child, of the name in `CONTAINERS`. It recognises files and directories, by content
-first, and lists the samples in them: where the bytes of each one lie.
-
-Arrays of pixels.
-
-Parquet and Arrow, as Hugging Face writes them.
-
-LMDB files of other tools, and the tree that packs have too.
-
-TFRecord and RecordIO: records one after the other.
-
-Shards whose tables say where each sample lies.
-
-WebDataset's tars.
-
-Zip archives.
+A module has a child of `Container`, which recognises files and directories and lists the samples in them: where the
+bytes of each one lie. `registry` has a row for each.
 """
 
 from __future__ import annotations
 
 import glob
-import importlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -35,7 +20,6 @@ from packer._containers.contract import (
     PixelLayout,
     Ranges,
     Seals,
-    head_of,
     keys_said,
     natural,
 )
@@ -48,6 +32,7 @@ from packer._containers.discovery import (
     one_set,
 )
 from packer._containers.listing import ForeignFiles, Listing, list_samples
+from packer._containers.registry import CONTAINERS, container_of_file, containers_of_directory
 from packer.errors import SourceError, printable
 
 __all__ = [
@@ -70,33 +55,6 @@ __all__ = [
     "open_container",
 ]
 
-CONTAINERS: tuple[str, ...] = (
-    "packer._containers.tfrecord:TFRecord",
-    "packer._containers.recordio:RecordIO",
-    "packer._containers.webdataset:Tar",
-    "packer._containers.zip:Zip",
-    "packer._containers.parquet:ParquetImages",
-    "packer._containers.arrow:ArrowImages",
-    "packer._containers.mds:MDS",
-    "packer._containers.litdata:LitData",
-    "packer.contrib.datadings:Datadings",
-    "packer._containers.beton:Beton",
-    "packer.contrib.n5:N5",
-    "packer.contrib.bagz:Bagz",
-    "packer.contrib.pysodtoolbox:PySODToolBox",
-    "packer._containers.pickle_lmdb:PickledLMDB",
-    "packer._containers.lmdb:TextRecognition",
-    "packer._containers.lmdb:LSUN",
-    "packer._containers.lmdb:ImageLMDB",
-    "packer.contrib.caffe:Caffe",
-    "packer._containers.lmdb:UnreadLMDB",
-    "packer._containers.arrays:CIFAR",
-    "packer._containers.arrays:MNIST",
-    "packer._containers.arrays:NpyImages",
-    "packer._containers.hdf5:HDF5Arrays",
-)
-"""The containers, as ``module:class``, in the order in which they are asked."""
-
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -109,8 +67,7 @@ def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] 
         If there are several paths and one is no file, they are not of one kind, or the files of a directory are of
         several kinds or splits.
     """
-    kinds = [_container(target) for target in CONTAINERS]
-    of_each = {path: _kind_of(path, kinds) for path in paths}
+    of_each = {path: _kind_of(path) for path in paths}
     first = of_each[paths[0]][0]
     for path, (kind, _) in of_each.items() if len(paths) > 1 else ():
         if kind is None or kind is not first:
@@ -136,7 +93,7 @@ def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None)
 
 def files_to_name(directory: Path) -> str:
     """Return what to say of files of other tools in a directory that is none of their containers; empty without any."""
-    patterns = containers_near(directory, [*map(_container, CONTAINERS)])
+    patterns = containers_near(directory)
     shown = ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + (", …" if len(patterns) > 4 else "")
     return f". Files of other tools are read by their names: {shown}" if patterns else ""
 
@@ -179,21 +136,11 @@ def _without_braces(text: str) -> list[str]:
     ]
 
 
-def _container(target: str) -> type[Container]:
-    module, _, name = target.partition(":")
-    kind: type[Container] = getattr(importlib.import_module(module), name)
-    return kind
-
-
-def _kind_of(path: Path, kinds: Sequence[type[Container]]) -> tuple[type[Container] | None, list[Path]]:
+def _kind_of(path: Path) -> tuple[type[Container] | None, list[Path]]:
     """Return the container that a file or a directory is, and its files."""
     if os.path.isdir(path):
-        names = names_to_recognise(path)
-        found = [(kind, files) for kind in kinds if (files := kind.recognise_directory(path, names))]
-        of, files = one_of(path, found) or (None, list[Path]())
+        of, files = one_of(path, [*containers_of_directory(path, names_to_recognise(path))]) or (None, list[Path]())
         if len({file.parent for file in files}) == 1:  # else directories are classes
             one_set(files)
         return of, files
-    head = head_of(path)
-    kind = next((kind for kind in kinds if kind.recognise_file(path, head)), None) if os.path.isfile(path) else None
-    return kind, [path]
+    return container_of_file(path) if os.path.isfile(path) else None, [path]

@@ -1,19 +1,16 @@
-"""Images in an array of NumPy, ``X.npy``: N x H x W x 3, N x 3 x H x W or N x H x W bytes, in C's order.
+"""Images in arrays: NumPy's ``.npy``, the binary files of CIFAR, and the IDX files of MNIST.
 
-Labels are those of ``X_labels.npy`` or, beside ``x.npy`` and ``images.npy``, of ``y.npy`` and ``labels.npy``: N whole
-numbers, also as floats, N x 1, or one-hot N x C. Headers are read by a pattern, and nothing is evaluated.
+``X.npy`` has N x H x W x 3, N x 3 x H x W or N x H x W bytes, in C's order. The labels are in ``X_labels.npy`` or,
+beside ``x.npy`` and ``images.npy``, in ``y.npy`` and ``labels.npy``: N whole numbers, also as floats, N x 1, or one-hot
+N x C. Headers are read by a pattern, and nothing is evaluated.
 
-Arrays of images: how the pixels of one with a shape lie.
+CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record is its class, 1 byte (of CIFAR-100 first
+the coarse class and then the fine one), and 32 x 32 pixels: the red plane, the green and the blue, row after row. Text
+files beside have the names of the classes, a line each.
 
-CIFAR-10 and CIFAR-100 in their binary version (https://www.cs.toronto.edu/~kriz/cifar.html).
-
-A record is its class, 1 byte (of CIFAR-100 first the coarse class and then the fine one), and 32 x 32 pixels: the red
-plane, the green and the blue, row after row. The classes' names are lines of text files beside.
-
-MNIST's IDX files (http://yann.lecun.com/exdb/mnist): also those of Fashion-MNIST, KMNIST, EMNIST.
-
-Layout, big-endian: u16 0, u8 type (8: bytes), u8 axes, for each axis u32 length, and the elements. Images have three
-axes, and pixels are grey; labels have one. ``X-labels-idx1-ubyte`` has the labels of ``X-images-idx3-ubyte``.
+IDX (http://yann.lecun.com/exdb/mnist), also of Fashion-MNIST, KMNIST and EMNIST, big-endian: u16 0, u8 type (8: bytes),
+u8 axes, for each axis u32 length, and the elements. Images have three axes and grey pixels; labels have one axis.
+``X-labels-idx1-ubyte`` has the labels of ``X-images-idx3-ubyte``.
 """
 
 from __future__ import annotations
@@ -30,10 +27,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import has_label_name
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
-from packer._containers.roles import are_one_hot, are_whole
-from packer._containers.shards import Reading, reading
+from packer._containers.roles import are_one_hot, are_whole, has_label_name
+from packer._containers.shards import OpenShard, reading
 from packer._fields import Field
 from packer.errors import SourceError, printable
 
@@ -188,7 +184,7 @@ class NpyImages(Container):
                 raise SourceError(f"{file.path}: {dtype} {shape} are no class ids: {what}")
 
 
-def _images(file: Reading) -> tuple[int, PixelLayout, tuple[int, int, int]]:
+def _images(file: OpenShard) -> tuple[int, PixelLayout, tuple[int, int, int]]:
     """Return where images begin, how their pixels lie, and how many they are, their height and width."""
     begin, dtype, shape = _header(file)
     found = pixel_layout(shape) if dtype == np.uint8 else None
@@ -206,7 +202,7 @@ _HEADER = re.compile(
 )
 
 
-def _header(file: Reading) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
+def _header(file: OpenShard) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
     """Return where the elements begin, their dtype and the shape; SourceError where they do not fill the file."""
     magic, major, _ = struct.unpack("<6sBB", file.read(0, 8))
     start = 10 if major == 1 else 12
@@ -419,7 +415,7 @@ class MNIST(Container):
                     yield Entry(f"{stem}/{number:0{digits}d}.png", piece, label, {}, (height, width))
 
 
-def _shape(file: Reading, axes: int) -> tuple[int, ...]:
+def _shape(file: OpenShard, axes: int) -> tuple[int, ...]:
     """Return the lengths of the axes; SourceError where the file does not hold just so many bytes."""
     zero, type, found = struct.unpack(">HBB", file.read(0, 4))
     if zero or type != _BYTES or found != axes:

@@ -1,24 +1,17 @@
-"""Arrow files of images, as `datasets` keeps them: its cache, and what ``save_to_disk`` writes.
+"""Arrow files of images, as Hugging Face's `datasets` keeps them: its cache, and the directories of ``save_to_disk``.
 
 ``state.json`` in a directory lists its files, in order, and ``dataset_info.json`` has the features where the schema
-has none. A batch has, of each column of images, a buffer with the images one after the other, and one with where each
-begins. Where buffers are not compressed, images are read where they lie. pyarrow reads the other columns.
+has none. Images in buffers that are not compressed are read where they lie. pyarrow reads the other columns.
 
-The columns of Arrow's record batches: where images lie, and the values of others.
+Arrow's IPC format (``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow): a message is a mark, the size
+of its description, the description as a FlatBuffer (https://flatbuffers.dev), and its body. A file is a stream between
+a signature and a footer. The arrays of a record batch lie in the order of the schema, a parent before its children.
+Each has a node, its length and the count of missing values, and the buffers of its type: which values are there, where
+each begins, the values.
 
-The arrays of a batch lie in the order of the schema, a parent before its children. Each has a node, its length and how
-many values are missing, and the buffers of its type: which values are there, where each begins, the values. A column
-with a dictionary, as pandas has categories, has the numbers of its values there.
-
-Arrow's IPC format: the messages of a stream or a file, and where the buffers of each record batch lie.
-
-The layout is that of ``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow. A message is a mark, the
-size of what is said of it, that as a flatbuffer, and its body. A file is a stream between a signature and a footer.
-
-A column may have numbers of values that messages of their own have, a dictionary. In a stream, a dictionary holds for
-the batches after it, until another takes its place; a delta adds values to it. In a file it holds for all batches.
-
-FlatBuffers (https://flatbuffers.dev), read as far as Arrow's messages need it: tables, vectors, numbers, texts.
+A column may have numbers of values in a dictionary, a message of its own, as pandas has categories. In a stream, a
+dictionary holds for the batches after it, until another takes its place, and a delta adds values to it. In a file it
+holds for all batches.
 """
 
 from __future__ import annotations
@@ -46,12 +39,12 @@ from packer.errors import MissingDependencyError, PackError, SourceError, pip_in
 __all__ = [
     "FILE",
     "NOT_READ",
+    "ArrowBatch",
     "ArrowImages",
-    "Batch",
     "Batches",
     "Buffered",
     "Dictionary",
-    "Table",
+    "FlatTable",
     "batches",
     "dictionary_ids",
     "int_at",
@@ -78,7 +71,7 @@ class Buffered(NamedTuple):
     size: int
 
 
-class Batch(NamedTuple):
+class ArrowBatch(NamedTuple):
     """A record batch.
 
     Attributes
@@ -105,13 +98,13 @@ class Dictionary(NamedTuple):
 
     Attributes
     ----------
-    values : Batch
+    values : ArrowBatch
         A single array.
     before : Dictionary, optional
         The values before these, where these are a delta.
     """
 
-    values: Batch
+    values: ArrowBatch
     before: Dictionary | None
 
 
@@ -163,7 +156,7 @@ def _ids(field: _Table, deepest: int) -> Iterator[int | None]:
             yield from _ids(child, deepest - 1)
 
 
-def batches(file: PackFile) -> Iterator[Batch]:
+def batches(file: PackFile) -> Iterator[ArrowBatch]:
     """Yield the record batches in their order.
 
     Raises
@@ -258,7 +251,7 @@ def _message(file: PackFile, at: int, said: bytes) -> tuple[int, int, _Table | N
         raise _damaged(file, at, f"nothing is said of a message: {error}") from error
 
 
-def _batch(header: _Table, message: _Message) -> Batch:
+def _batch(header: _Table, message: _Message) -> ArrowBatch:
     body, size = message.body, message.size
     rows, compression = header.number(0, "<q"), header.table(3)
     nodes = [(length, nulls) for length, nulls in header.pairs(1)]
@@ -275,7 +268,7 @@ def _batch(header: _Table, message: _Message) -> Batch:
         if number not in _COMPRESSION:
             raise ValueError(f"its compression {number} is none that packer knows")
         codec = _COMPRESSION[number]
-    return Batch(rows, nodes, buffers, codec)
+    return ArrowBatch(rows, nodes, buffers, codec)
 
 
 class _Table:
@@ -381,7 +374,7 @@ class Batches:
         self._taken = 0  # bytes of the buffers of other columns, some of which may be the same
         self._nulls = 0  # bytes that arrays without a value take, of which the file has none
 
-    def images(self, batch: Batch, column: str) -> list[Piece | Packed | None]:
+    def images(self, batch: ArrowBatch, column: str) -> list[Piece | Packed | None]:
         """Return where each image of a batch lies; None where there is none."""
         with reading(self._file):
             kind, node, buffer = self._place(batch, column)
@@ -408,7 +401,7 @@ class Batches:
                     places.append(lying._replace(offset=begin, size=length))
             return places
 
-    def paths(self, batch: Batch, column: str) -> list[str | None]:
+    def paths(self, batch: ArrowBatch, column: str) -> list[str | None]:
         """Return the path of each image of a batch."""
         kind = self._schema.field(column).type
         if not names_of(kind):
@@ -429,7 +422,7 @@ class Batches:
                 node, buffer = node + nodes, buffer + buffers
         return [None] * batch.rows
 
-    def rows(self, batch: Batch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def rows(self, batch: ArrowBatch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the values of other columns, a row each."""
         with reading(self._file):
             self._taken = sum(values.taken for values in self._values.values())
@@ -461,7 +454,7 @@ class Batches:
             self._unpacked = packed.piece, data
         return self._unpacked[1]
 
-    def _place(self, batch: Batch, column: str) -> tuple[Any, int, int]:
+    def _place(self, batch: ArrowBatch, column: str) -> tuple[Any, int, int]:
         """Return the type of a column, and the numbers of its first node and its first buffer."""
         node = buffer = 0
         for field in self._schema:
@@ -471,7 +464,7 @@ class Batches:
             node, buffer = node + nodes, buffer + buffers
         raise ValueError(f"it has no column {column!r}")
 
-    def _lying(self, batch: Batch, number: int) -> tuple[Piece | Packed, int]:
+    def _lying(self, batch: ArrowBatch, number: int) -> tuple[Piece | Packed, int]:
         """Return where a buffer lies, and its size when it is unpacked."""
         offset, size = batch.buffers[number]
         if not batch.codec or not size:
@@ -484,13 +477,13 @@ class Batches:
             return inner, size - 8
         return Packed.whole(inner, batch.codec, unpacked), unpacked
 
-    def _bytes(self, batch: Batch, number: int) -> bytes:
+    def _bytes(self, batch: ArrowBatch, number: int) -> bytes:
         lying, _ = self._lying(batch, number)
         if isinstance(lying, Piece):
             return self._file.read(lying.offset, lying.size)
         return unpack(lying.codec, self._file.read(lying.piece.offset, lying.piece.size), lying.unpacked)
 
-    def _own(self, batch: Batch, number: int) -> bytes:
+    def _own(self, batch: ArrowBatch, number: int) -> bytes:
         """Return a buffer that no other array of the batch has; ValueError where they have more than there is."""
         data = self._bytes(batch, number)
         self._taken += len(data)
@@ -498,7 +491,7 @@ class Batches:
             raise ValueError(f"the buffers of its columns have more than {most:,} bytes")
         return data
 
-    def _valid(self, batch: Batch, node: int, number: int, rows: int) -> npt.NDArray[np.bool_]:
+    def _valid(self, batch: ArrowBatch, node: int, number: int, rows: int) -> npt.NDArray[np.bool_]:
         length, nulls = batch.nodes[node]
         if length != rows or rows > 8 * self._file.size:
             raise ValueError(f"an array of {length} values, and not of {rows}")
@@ -509,7 +502,7 @@ class Batches:
             raise ValueError("which values are missing does not lie in its buffer")
         return np.unpackbits(np.frombuffer(bits, np.uint8), count=rows, bitorder="little").astype(bool)
 
-    def _offsets(self, batch: Batch, number: int, dtype: str) -> npt.NDArray[np.int64]:
+    def _offsets(self, batch: ArrowBatch, number: int, dtype: str) -> npt.NDArray[np.int64]:
         data = self._bytes(batch, number)
         size = (batch.rows + 1) * np.dtype(dtype).itemsize
         if not batch.rows and not data:
@@ -518,7 +511,7 @@ class Batches:
             raise ValueError("where values begin does not lie in its buffer")
         return np.frombuffer(data[:size], dtype).astype(np.int64)
 
-    def _array(self, batch: Batch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
+    def _array(self, batch: ArrowBatch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
         """Return an array, and the numbers of the node and the buffer after its own."""
         import pyarrow as pa
 
@@ -554,7 +547,7 @@ class Batches:
         array.validate(full=True)
         return array, node, buffer
 
-    def _of_dictionary(self, batch: Batch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
+    def _of_dictionary(self, batch: ArrowBatch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
         """Return an array whose values lie in a dictionary, as `_array`."""
         import pyarrow as pa
 
@@ -578,7 +571,7 @@ class Batches:
         import pyarrow as pa
 
         known = self._values.get(number)
-        added: list[Batch] = []
+        added: list[ArrowBatch] = []
         before: Dictionary | None = dictionary
         while before is not None and (known is None or before is not known.of):
             added.append(before.values)
@@ -809,7 +802,7 @@ def _json(path: Path) -> dict[str, Any]:
     return said
 
 
-class Table:
+class FlatTable:
     """A table of a FlatBuffer: numbers and further tables by the numbers of their slots.
 
     Raises
@@ -834,12 +827,12 @@ class Table:
         at = self.where(slot)
         return int_at(self._data, layout, at) if at else default
 
-    def table(self, slot: int) -> Table:
+    def table(self, slot: int) -> FlatTable:
         """Return a table."""
         at = self.where(slot)
         if not at:
             raise ValueError("a damaged FlatBuffer")
-        return Table(self._data, at + int_at(self._data, "<I", at))
+        return FlatTable(self._data, at + int_at(self._data, "<I", at))
 
     def vector(self, slot: int, width: int) -> tuple[int, int]:
         """Return where the elements of a vector begin, and how many there are."""
@@ -852,11 +845,11 @@ class Table:
             raise ValueError("a damaged FlatBuffer")
         return at + 4, count
 
-    def tables(self, slot: int) -> Iterator[Table]:
+    def tables(self, slot: int) -> Iterator[FlatTable]:
         """Yield the tables of a vector of such."""
         start, count = self.vector(slot, 4)
         for at in range(start, start + 4 * count, 4):
-            yield Table(self._data, at + int_at(self._data, "<I", at))
+            yield FlatTable(self._data, at + int_at(self._data, "<I", at))
 
     def number_at(self, layout: str, at: int) -> int:
         """Return a number that lies somewhere in the buffer."""

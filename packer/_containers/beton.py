@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from packer._containers.contract import Container, Entry, Piece, PixelLayout
 from packer._containers.roles import LOOKED_AT, ColumnType, Roles, Value, roles_of
-from packer._containers.shards import Reading, array_type, reading
+from packer._containers.shards import OpenShard, array_type, reading
 from packer.errors import SourceError, printable
 
 __all__ = ["Beton"]
@@ -164,7 +164,7 @@ def _table(path: Path) -> _Table:
         return _with_rows(file, table, stored)
 
 
-def _with_rows(file: Reading, table: _Table, stored: Sequence[Any]) -> _Table:
+def _with_rows(file: OpenShard, table: _Table, stored: Sequence[Any]) -> _Table:
     """Return a table with the layout of its rows: where a field's is unknown, that which the images' pointers fit."""
     names = list(table.kinds)
     images = [name for name, kind in table.kinds.items() if kind == "image"]
@@ -182,7 +182,7 @@ def _with_rows(file: Reading, table: _Table, stored: Sequence[Any]) -> _Table:
     raise SourceError(f"{file.path}: its rows do not lie as expected: it is damaged, or has a field of an unknown type")
 
 
-def _fits(file: Reading, table: _Table, image: str) -> bool:
+def _fits(file: OpenShard, table: _Table, image: str) -> bool:
     """Tell whether the images of a file are where its allocations say."""
     try:
         allocations = _allocations(file, table)
@@ -197,7 +197,7 @@ def _fits(file: Reading, table: _Table, image: str) -> bool:
     return True
 
 
-def _allocations(file: Reading, table: _Table) -> npt.NDArray[Any]:
+def _allocations(file: OpenShard, table: _Table) -> npt.NDArray[Any]:
     """Return the allocations that have bytes, by where they begin; SourceError where two begin at one place."""
     found = np.frombuffer(file.read(table.allocations, file.size - table.allocations), _ALLOCATION)
     found = found[found["size"] > 0]
@@ -207,7 +207,7 @@ def _allocations(file: Reading, table: _Table) -> npt.NDArray[Any]:
     return found
 
 
-def _blocks(file: Reading, table: _Table) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+def _blocks(file: OpenShard, table: _Table) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """Yield rows, and before them the number of the first."""
     for first in range(0, table.count, _BLOCK):
         part = min(_BLOCK, table.count - first)
@@ -215,7 +215,7 @@ def _blocks(file: Reading, table: _Table) -> Iterator[tuple[int, npt.NDArray[Any
         yield first, np.frombuffer(data, table.row)
 
 
-def _rows(file: Reading, table: _Table) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(file: OpenShard, table: _Table) -> Iterator[tuple[int, dict[str, Any]]]:
     names = list(table.kinds)
     for first, block in _blocks(file, table):
         for number, row in enumerate(block.tolist(), first):
@@ -226,7 +226,7 @@ def _rows(file: Reading, table: _Table) -> Iterator[tuple[int, dict[str, Any]]]:
 class _Values:
     """What the samples of an open file point to."""
 
-    file: Reading
+    file: OpenShard
     unit: int
     table: _Table
     allocations: npt.NDArray[Any]

@@ -1,19 +1,12 @@
-"""What a container is: files of another tool in which samples lie, and where in them each sample lies.
+"""The contract of a container: files of another tool with samples in them, and where in them each sample lies.
 
 The author of a container writes one class, whose `entries` list samples in the order in which the container's own tools
 read them. Everything else is made of that list: `packer._containers.listing` collects it in columns, and a source, an
 index and a dataset are made of those.
 
-Where values lie in the files of a container, and what these files say of their own bytes.
-
-Names for images that have none, or none of an image: the suffix that the bytes ask for.
-
-What a person chose with ``--key NAME[:KIND]=KEY``: the keys of samples' images, labels and names, and of fields.
-
-What one value of a stranger's file may become, where it refers to other things.
-
-A reference takes a few bytes of a file, and stands for all that it refers to. Where lists of references refer to lists
-of references, a value doubles with every level, and a short file would fill memory and disk.
+For authors there are also `Chosen`, the user's choice by ``--key``; names for images that have none; and `Budget`, for
+files whose values refer to each other. A reference takes a few bytes and stands for all that it refers to. Where lists
+of references refer to lists of references, a value doubles with every level, and a short file would fill the memory.
 """
 
 from __future__ import annotations

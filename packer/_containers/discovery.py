@@ -1,11 +1,8 @@
-"""What a directory is to those who ask whether it is a container: images that lie in it come first.
+"""Directories that may be containers: images come first, one kind of container, one split.
 
-A directory of images may have a file of another tool beside them, as an archive of it, or numbers about it. It stays a
-directory of images, as ImageFolder takes it.
-
-Files of several splits, such as ``train-*.tar`` and ``val-*.tar``, which nobody wants as one set by accident.
-
-Class directories within an archive, as ImageFolder would list them where the archive is unpacked.
+A directory of images may have a file of another tool in it, such as an archive of the images, or numbers about them.
+It stays a directory of images, as ImageFolder takes it. Files of several splits, such as ``train-*.tar`` and
+``val-*.tar``, are refused, because nobody wants them as one set by accident.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from pathlib import Path
 
 from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.contract import Container
+from packer._containers.registry import containers_of_directory
 from packer.errors import SourceError, printable
 
 __all__ = [
@@ -135,17 +133,13 @@ def one_of(path: Path, found: Sequence[Found]) -> Found | None:
     return found[0] if found else None
 
 
-def containers_near(path: Path, kinds: Sequence[type[Container]]) -> list[str]:
+def containers_near(path: Path) -> list[str]:
     """Return patterns of the files of containers in a directory and in those in it, which a person could name."""
     found: dict[str, None] = {}
     for directory in (path, *(path / name for name in _directories(path)[:_LOOKED_AT])):
         names = [name for name in _files(directory) if not name.lower().endswith(IMAGE_SUFFIXES)]
-        for kind in kinds if names else ():
-            try:
-                files = kind.recognise_directory(directory, names)
-            except SourceError:  # such as several splits
-                files = None
-            if files and directory in files[0].parents:
+        for _, files in containers_of_directory(directory, names, strict=False) if names else ():
+            if directory in files[0].parents:
                 of_splits = [printable(directory / pattern) for pattern in splits_of(files)]
                 found.update(dict.fromkeys(of_splits or [pattern_of(files)]))
     return [*found]

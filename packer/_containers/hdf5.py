@@ -1,18 +1,12 @@
-"""HDF5 files of others: images in an array of bytes, or encoded ones as vectors of variable length.
+"""HDF5 files of other tools: images in an array of bytes, or encoded images as vectors of variable length.
 
-Such as BigGAN's (``imgs``, ``labels``) and Fuel's (``encoded_images``, ``targets``, ``filenames``). libhdf5 says where
-an array or its chunks lie, and samples are read there without it. Labels and other datasets of as many rows lie in the
-same group.
-
-Where the rows of a dataset of HDF5 lie in its file, and vectors of variable length in the file's heaps.
+BigGAN's are known (``imgs``, ``labels``), and Fuel's (``encoded_images``, ``targets``, ``filenames``). libhdf5 says
+where an array or its chunks lie, and samples are read there without it. Labels and fields are other datasets of as many
+rows in the same group. Tools keep labels in many shapes: N, N x 1, N x 1 x 1 x 1, 1 x N by MATLAB, one-hot N x C, and
+texts of fixed or of variable length. Each of these is one value an image here.
 
 A vector is u32 length, u64 address of a heap, u32 number in it. A heap is ``GCOL``, u8 1, three bytes, u64 size; and
 for each object u16 number, u16 references, four bytes, u64 size, and the bytes, padded to eight.
-
-The datasets of HDF5 that lie beside images, as columns with a value an image.
-
-Tools keep labels in many shapes: N, N x 1, N x 1 x 1 x 1, 1 x N by MATLAB, one-hot N x C, and texts of fixed or of
-variable length. Each of these is one value an image here.
 """
 
 from __future__ import annotations
@@ -28,12 +22,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import LEFT_OUT, Account, has_label_name, is_label_name
+from packer._account import LEFT_OUT, Account
 from packer._containers.arrays import WANTED, matlab_layout, may_be_one_image, pixel_layout, undecided
 from packer._containers.compression import MOST_UNPACKED
 from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, suffix_of
-from packer._containers.roles import ColumnType, Roles, Value, are_one_hot, are_whole, roles_of
-from packer._containers.shards import Reading, reading
+from packer._containers.roles import (
+    NAMES,
+    ColumnType,
+    Roles,
+    Value,
+    are_one_hot,
+    are_whole,
+    has_label_name,
+    is_label_name,
+    roles_of,
+)
+from packer._containers.shards import OpenShard, reading
 from packer._fields import DTYPES
 from packer._storage.packfile import PackFile
 from packer.errors import MissingDependencyError, PackerError, PackError, SourceError, printable
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
     import h5py
 
 __all__ = [
-    "Column",
+    "DatasetColumn",
     "HDF5Arrays",
     "Heaps",
     "column_of",
@@ -63,7 +67,7 @@ _MOST_HEAPS = 64
 _RATIO = 1032  # deflate makes bytes smaller than that by no more
 
 
-def rows_of(dataset: h5py.Dataset, file: Reading) -> Iterator[Piece | Packed]:
+def rows_of(dataset: h5py.Dataset, file: OpenShard) -> Iterator[Piece | Packed]:
     """Yield where each row of a dataset lies in the file; of vectors and texts of variable length, where `Heaps` looks.
 
     Raises
@@ -88,7 +92,7 @@ def rows_of(dataset: h5py.Dataset, file: Reading) -> Iterator[Piece | Packed]:
         yield Piece(0, begin + number * row, row)
 
 
-def _rows_of_chunks(dataset: h5py.Dataset, file: Reading, row: int) -> Iterator[Piece | Packed]:
+def _rows_of_chunks(dataset: h5py.Dataset, file: OpenShard, row: int) -> Iterator[Piece | Packed]:
     per_chunk, *whole = dataset.chunks
     if tuple(whole) != dataset.shape[1:]:
         raise ValueError(f"chunks of {dataset.chunks} have parts of a sample. {_REMEDY}")
@@ -130,7 +134,7 @@ def is_text(dataset: h5py.Dataset) -> bool:
 class Heaps:
     """The global heaps of a file, each walked once while its vectors are asked for."""
 
-    def __init__(self, file: Reading) -> None:
+    def __init__(self, file: OpenShard) -> None:
         self._file = file
         self._known: dict[int, dict[int, Piece]] = {}
 
@@ -176,7 +180,7 @@ _WIDER = {"uint32": "int64", "uint64": "int64"}  # a number that does not fit is
 
 
 @dataclass(frozen=True)
-class Column:
+class DatasetColumn:
     """A dataset that has a value for each of `count` images.
 
     Attributes
@@ -202,7 +206,7 @@ class Column:
         rows = np.moveaxis(np.asarray(taken), self.axis, 0)
         return rows if self.type.kind == "array" or self.is_one_hot else rows.reshape(len(rows), -1)[:, 0]
 
-    def values(self, dataset: h5py.Dataset, file: Reading) -> Iterator[Value]:
+    def values(self, dataset: h5py.Dataset, file: OpenShard) -> Iterator[Value]:
         """Yield the value of each image; ValueError where one cannot be read."""
         if self.type.kind == "text" and is_text(dataset):
             yield from _texts(dataset, file)
@@ -228,22 +232,22 @@ def _block(row: int) -> int:
     return max(1, min(_BLOCK, _MOST_OF_A_BLOCK // max(1, row)))
 
 
-def column_of(name: str, dataset: h5py.Dataset, count: int) -> Column:
+def column_of(name: str, dataset: h5py.Dataset, count: int) -> DatasetColumn:
     """Return what a dataset is beside `count` images; one called as labels are is looked through."""
     axis = _axis(dataset, count)
     if axis is None:
         rows = f"{dataset.shape[0]:,} rows for {count:,} images"
-        return Column(ColumnType("", why=f"is {described(dataset)}, {rows}"))
+        return DatasetColumn(ColumnType("", why=f"is {described(dataset)}, {rows}"))
     if is_elsewhere(dataset):
-        return Column(ColumnType("", why="has its data in other files"))
+        return DatasetColumn(ColumnType("", why="has its data in other files"))
     if dataset.dtype.itemsize * max(1, math.prod(dataset.chunks or ())) > _LARGEST_CHUNK:
-        return Column(ColumnType("", why=f"has chunks of {dataset.chunks}"))
+        return DatasetColumn(ColumnType("", why=f"has chunks of {dataset.chunks}"))
     if math.prod(dataset.shape) == count:
-        return _of_labels(Column(_of_one(dataset), axis), name, dataset)
-    return _of_labels(Column(_of_several(dataset), axis), name, dataset)
+        return _of_labels(DatasetColumn(_of_one(dataset), axis), name, dataset)
+    return _of_labels(DatasetColumn(_of_several(dataset), axis), name, dataset)
 
 
-def label_among(columns: Mapping[str, Column]) -> str | None:
+def label_among(columns: Mapping[str, DatasetColumn]) -> str | None:
     """Return the column of labels, by what it is called: the only one that packer takes; None where nobody can tell."""
     able = [name for name, column in columns.items() if column.type.kind in ("scalar", "text")]
     for is_name in (is_label_name, has_label_name):
@@ -297,7 +301,7 @@ def _of_several(dataset: h5py.Dataset) -> ColumnType:
     return ColumnType("array", dtype, dataset.ndim - 1)
 
 
-def _of_labels(column: Column, name: str, dataset: h5py.Dataset) -> Column:
+def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> DatasetColumn:
     """Return a column as the labels that it may be: floats that are whole, or one-hot rows."""
     if not has_label_name(name):
         return column
@@ -312,7 +316,7 @@ def _of_labels(column: Column, name: str, dataset: h5py.Dataset) -> Column:
     return column
 
 
-def _texts(dataset: h5py.Dataset, file: Reading) -> Iterator[bytes]:
+def _texts(dataset: h5py.Dataset, file: OpenShard) -> Iterator[bytes]:
     """Yield texts of variable length, each of which lies in a heap: how long it is, is known before it is read."""
     heaps = Heaps(file)
     for number, place in enumerate(rows_of(dataset, file)):
@@ -340,7 +344,6 @@ _ONE_EACH = (
     "to packer.pack"
 )
 _HEAD = 32  # bytes, by which an image is known
-_IMAGES = ("encoded_images", "imgs", "images", "image", "data", "x", "binary_data")
 
 
 @dataclass(eq=False)
@@ -353,7 +356,7 @@ class HDF5Arrays(Container):
         The group of the images.
     roles : Roles
         What the datasets become, by their names in the group; others begin with a slash.
-    columns : dict of str to Column
+    columns : dict of str to DatasetColumn
         The datasets beside the images, by the same names.
     """
 
@@ -361,7 +364,7 @@ class HDF5Arrays(Container):
 
     group: str = ""
     roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
-    columns: dict[str, Column] = field(default_factory=dict)
+    columns: dict[str, DatasetColumn] = field(default_factory=dict)
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -399,7 +402,7 @@ class HDF5Arrays(Container):
 
     def _columns_beside(
         self, datasets: Mapping[str, h5py.Dataset], image: str, keys: Mapping[str, str]
-    ) -> dict[str, Column]:
+    ) -> dict[str, DatasetColumn]:
         """Return the datasets of the images' group, and those that keys name, as columns; account for the others."""
         columns, count = {}, len(datasets[image])
         for name, one in datasets.items():
@@ -463,7 +466,7 @@ class HDF5Arrays(Container):
         with _opened(path) as h5, reading(path) as file:
             yield from self._entries(h5, file)
 
-    def _entries(self, h5: h5py.File, file: Reading) -> Iterator[Entry]:
+    def _entries(self, h5: h5py.File, file: OpenShard) -> Iterator[Entry]:
         dataset = h5[self._full(self.roles.image)]
         count, digits = len(dataset), len(str(len(dataset)))
         shape = None if self.pixels is None else _size(dataset, self.pixels)
@@ -482,7 +485,7 @@ class HDF5Arrays(Container):
                 raise SourceError(f"{file.path}: sample {number}: {printable(error)}") from error
             yield entry._replace(image=image)
 
-    def _values(self, h5: h5py.File, name: str, file: Reading) -> Iterator[Value]:
+    def _values(self, h5: h5py.File, name: str, file: OpenShard) -> Iterator[Value]:
         return self.columns[name].values(_within(h5[self._full(name)]), file)
 
     def _short(self, name: str) -> str:
@@ -551,7 +554,7 @@ def _image(datasets: Mapping[str, h5py.Dataset], where: str) -> str:
         for name, one in datasets.items()
         if _is_vlen(one) or (one.dtype == np.uint8 and len(one.shape) > 2 and _layout_of(one) is not None)
     ]
-    likely = [name for word in _IMAGES for name in found if name.rpartition("/")[2].lower() == word]
+    likely = [name for word in NAMES["hdf5"].images for name in found if name.rpartition("/")[2].lower() == word]
     if len(found) == 1 or len(likely) == 1:
         return (likely or found)[0]
     if not datasets:
@@ -600,7 +603,7 @@ def _is_packers(file: h5py.File) -> bool:
     )
 
 
-def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: Reading) -> None:
+def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: OpenShard) -> None:
     """Raise ValueError where an image is not what libhdf5 reads: its place was understood wrongly."""
     if isinstance(image, Piece) and file.read(image.offset, image.size) != np.asarray(dataset[number]).tobytes():
         raise ValueError("libhdf5 reads other bytes than lie in its place")

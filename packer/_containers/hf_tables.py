@@ -1,15 +1,11 @@
-"""The columns of tables as Hugging Face's `datasets` keeps them: which are images, label, name, and what others become.
+"""Tables of Hugging Face's `datasets`: the roles and values of columns, for containers whose samples are rows.
 
 A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema have, below
 ``huggingface``, the features of its columns: which are images, and the names of the classes of which a ClassLabel has
 the numbers, -1 where there is none.
 
-What the containers have in common whose samples are rows of a table.
-
-The values of columns as Python's, some rows at a time: as many as fit into a modest memory.
-
-A few bytes of a column may stand for many values: numbers of a long text in a dictionary, and a list of nulls or of
-empty structures, which have no bytes at all.
+Values are read some rows at a time, as many as fit into a modest memory: a few bytes of a column may stand for many
+values, such as numbers of a long text in a dictionary, or a list of nulls, which have no bytes at all.
 """
 
 from __future__ import annotations
@@ -25,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import Account, has_label_name, is_label_name
+from packer._account import Account
 from packer._containers.contract import Chosen, ChosenField, Container, Entry, Packed, Piece, field_name, suffix_of
-from packer._containers.roles import are_whole
+from packer._containers.roles import NAMES, are_whole, has_label_name, is_label_name
 from packer._fields import OF_SCALARS, Field, Stored
 from packer._fields.codec import parsed_json
 from packer.errors import OptionError, SourceError, printable
@@ -52,7 +48,7 @@ FEATURES = b"huggingface"
 """The key of a schema's metadata that has the features."""
 
 _EXIF = "datasets turns images as their EXIF orientation says, and packer as ImageFolder does not: say --exif apply"
-_LABELS, _IMAGES = ("label", "labels"), ("image", "img", "jpg", "jpeg", "png", "webp")
+_ROLES = NAMES["tables of datasets"]
 _BLOCK = 1 << 16  # labels
 _UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
 _FLOATS = {"halffloat": "float32", "float": "float32", "double": "float64"}
@@ -284,13 +280,13 @@ def _base(path: str | None) -> str:
 
 
 def _image(images: Sequence[str]) -> str:
-    return next((name for name in _IMAGES if name in images), images[0])
+    return next((name for name in _ROLES.images if name in images), images[0])
 
 
 def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None:
     """Return the column of the labels: one that is called so, or the only ClassLabel; None without one."""
     able = [name for name, kind in others.items() if str(kind) in _ABLE]
-    if known := [name for name in _LABELS if name in able]:
+    if known := [name for name in _ROLES.labels if name in able]:
         return known[0]
     classes = [name for name in others if _type_of(features.get(name)) == "ClassLabel"]
     found = classes or [name for name in able if is_label_name(name)]

@@ -1,8 +1,7 @@
-"""The samples of a container in columns, which grow on the disk and not in memory.
+"""The list of a container's samples, in columns that grow on the disk and not in memory.
 
-What occurs again: containers may have two samples of one name, which a pack has not, and list a file once.
-
-The files of a container, opened when they are needed, each compared with what it was when it was listed.
+Names that occur twice are numbered, and a file that is listed twice is refused. `ForeignFiles` opens the files when
+they are needed, and compares each with its size and time when it was listed.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """LitData's chunks (https://github.com/Lightning-AI/litData): samples whose parts have types, in ``chunk-*.bin``.
 
 ``index.json`` names the chunks in their order, the type of each part, and how parts make a sample. A chunk has a table
-of offsets (see `offsets`), and the samples. A sample has the sizes of its parts, u32 each, and the parts. Or all
-samples are a table of Arrow (see `litdataarrow`). Parts of a dict are known by their keys; those of a list or a tuple
-by their places.
+of offsets (see `packer._containers.shards`), and the samples. A sample has the sizes of its parts, u32 each, and the
+parts. Parts of a dict are known by their keys; those of a list or a tuple by their numbers.
 
-The rows of LitData's chunks that are a table of Arrow, as it writes them where pyarrow is installed.
-
-Samples that are dicts of bytes, texts and numbers then follow the table of offsets, whose samples are empty, as a file
-of Arrow's IPC format; its size, u32, and a signature end the chunk. See `append_arrow_row_footer` in
+Where pyarrow is installed, LitData writes samples that are dicts of bytes, texts and numbers as a table: a file of
+Arrow's IPC format after the table of offsets, whose samples are empty; its size, u32, and a signature end the chunk.
+See `append_arrow_row_footer` in
 https://github.com/Lightning-AI/litData/blob/main/src/litdata/streaming/item_loader.py.
 """
 
@@ -25,7 +23,7 @@ from packer._containers.arrow import Batches, batches, names_of, schema_of
 from packer._containers.compression import Packed
 from packer._containers.contract import Piece, head_of
 from packer._containers.roles import ColumnType, Value
-from packer._containers.shards import OffsetShards, Part, Reading, json_in, litdata_array, plain_dtype, samples
+from packer._containers.shards import OffsetShards, OpenShard, ShardColumn, json_in, litdata_array, plain_dtype, samples
 from packer._fields import Field
 from packer._fields.codec import parsed_json
 from packer._storage.safe_open import name_problem
@@ -33,7 +31,7 @@ from packer.errors import SourceError, printable
 
 if TYPE_CHECKING:
     from packer._containers.roles import Value
-    from packer._containers.shards import Reading
+    from packer._containers.shards import OpenShard
     from packer._storage.packfile import PackFile
 
 __all__ = ["LitData", "Section", "arrow_rows", "arrow_section"]
@@ -48,7 +46,7 @@ class Section:
 
     Parameters
     ----------
-    file : Reading
+    file : OpenShard
     begin, size : int
 
     Attributes
@@ -59,7 +57,7 @@ class Section:
     size : int
     """
 
-    def __init__(self, file: Reading, begin: int, size: int) -> None:
+    def __init__(self, file: OpenShard, begin: int, size: int) -> None:
         self.path, self.begin, self.size = file.path, begin, size
         self._file = file
 
@@ -68,7 +66,7 @@ class Section:
         return self._file.read(self.begin + offset, size)
 
 
-def arrow_section(file: Reading) -> Section | None:
+def arrow_section(file: OpenShard) -> Section | None:
     """Return the table of Arrow in a chunk; None where it has none. SourceError where the table does not lie in it."""
     if file.size < _END or file.read(file.size - 8, 8) != _SIGNATURE:
         return None
@@ -135,7 +133,7 @@ _BLOBS |= {"json": "json", "file": "bytes", "tifffile": "bytes", "tiff": "bytes"
 _DEEPEST = 50
 
 
-class _Leaf(Part):
+class _Leaf(ShardColumn):
     @property
     def is_array(self) -> bool:
         return self.base in ("numpy", "no_header_numpy")
@@ -147,7 +145,7 @@ class _Leaf(Part):
             return ColumnType("", why="holds pickles, which can run any code")
         return ColumnType(_BLOBS.get(self.base, ""), why=f"has the type {printable(self.kind)}")
 
-    def value(self, file: Reading, piece: Piece) -> Value:
+    def value(self, file: OpenShard, piece: Piece) -> Value:
         if self.is_array:
             dtype = plain_dtype(self.kind.partition(":")[2]) if self.base == "no_header_numpy" else None
             return litdata_array(file.read(piece.offset, piece.size), dtype)
@@ -188,7 +186,7 @@ class LitData(OffsetShards):
         return container
 
     def _values(
-        self, file: Reading, unit: int, wanted: Collection[str]
+        self, file: OpenShard, unit: int, wanted: Collection[str]
     ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
         section = arrow_section(file)
         if section is None or any(stop > start for _, start, stop in samples(file, self.counts[unit])):
@@ -202,7 +200,7 @@ class LitData(OffsetShards):
             raise SourceError(f"{file.path}: its table has {count} samples, and the index says {self.counts[unit]}")
 
 
-def _with_unnamed(keys: Mapping[str, str], parts: Sequence[Part]) -> Mapping[str, str]:
+def _with_unnamed(keys: Mapping[str, str], parts: Sequence[ShardColumn]) -> Mapping[str, str]:
     """Return keys; of a pair of an image and a number, without names, these are the image and its label."""
     types = {part.name: part.type().kind for part in parts}
     if not keys and list(types) == ["0", "1"] and types["0"] in ("image", "bytes") and types["1"] == "scalar":

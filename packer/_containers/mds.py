@@ -23,8 +23,8 @@ from packer._containers.roles import ColumnType, Value
 from packer._containers.shards import (
     MDSArray,
     OffsetShards,
-    Part,
-    Reading,
+    OpenShard,
+    ShardColumn,
     Unpacked,
     first_offset,
     json_in,
@@ -68,7 +68,7 @@ _CODECS = {"zstd": "zstd", "gz": "gzip", "br": "brotli"}
 _LONGEST_NUMBER = 400  # digits
 
 
-class _Column(Part):
+class _Column(ShardColumn):
     @cached_property
     def _array(self) -> MDSArray:
         return MDSArray.of(self.kind.partition(":")[2])
@@ -89,7 +89,7 @@ class _Column(Part):
             return ColumnType("", why="holds pickles, which can run any code")
         return ColumnType(_BLOBS.get(self.base, ""), why=f"has the encoding {printable(self.kind)}")
 
-    def value(self, file: Reading, piece: Piece) -> Value:
+    def value(self, file: OpenShard, piece: Piece) -> Value:
         if self.is_array:
             return self._array.decode(file.read(piece.offset, piece.size))
         if self.base not in _NUMBERS and self.base not in _TEXTS:
@@ -146,7 +146,7 @@ class MDS(OffsetShards):
         return self.files[unit].partition(".mds")[0]
 
     @contextlib.contextmanager
-    def _opened(self, unit: int) -> Iterator[Reading]:
+    def _opened(self, unit: int) -> Iterator[OpenShard]:
         packed = self.packed[unit]
         with reading(self.root / self.files[unit]) as file:
             if packed is None:
@@ -156,7 +156,7 @@ class MDS(OffsetShards):
                 data = unpack(packed[0], file.read(0, file.size), packed[1])
             except ValueError as error:
                 raise SourceError(f"{file.path}: {printable(error)}") from error
-        yield Reading(Unpacked(self.root / self.files[unit], data))
+        yield OpenShard(Unpacked(self.root / self.files[unit], data))
 
     def entries(self, unit: int) -> Iterator[Entry]:
         packed = self.packed[unit]

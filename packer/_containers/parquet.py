@@ -1,26 +1,16 @@
 """Parquet files of images, as Hugging Face's `datasets` writes them: a row each sample.
 
-Images that are not compressed are read where they lie. `parquetpages` finds them, without pyarrow,
-which reads the columns of labels and fields.
-
-Parquet files: what the footer says, and where in the pages of a column each of its byte strings lies.
+Images that are not compressed are read where they lie, found without pyarrow. pyarrow reads the columns of labels and
+fields.
 
 The layout is that of apache/parquet-format: ``parquet.thrift`` and ``Encodings.md``. A column that is no list has one
 value a row in every row group, in pages with a header each. A byte string is its length in 4 bytes, and its bytes; or
 a number in a dictionary of such, which is a page of its own. It never crosses a page. A header may have the CRC-32 of
-its page as it lies in the file.
+its page as it lies in the file. Definition levels and the numbers of values in a dictionary are lists of small numbers:
+runs of one number, and groups of eight in few bits each, which ``Encodings.md`` calls RLE/bit-packing hybrid.
 
-Parquet's lists of small numbers: runs of one number, and groups of eight in few bits each.
-
-``Encodings.md`` of apache/parquet-format calls them RLE/bit-packing hybrid. Definition levels and the numbers of
-values in a dictionary are such lists.
-
-Thrift's compact protocol, as far as Parquet needs it: structures are dicts by the numbers of their fields.
-
-The specification is ``doc/specs/thrift-compact-protocol.md`` of Apache Thrift. Only fields that are asked for are kept,
-so that what a stranger's file has besides costs no memory.
-
-Values in Thrift's compact protocol, each its type and its bytes; `thrift` reads them.
+Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift), read as
+dicts by the numbers of fields, and written. Only fields that are asked for are kept, so that the others cost no memory.
 """
 
 from __future__ import annotations
@@ -49,12 +39,12 @@ __all__ = [
     "LIST",
     "STRUCT",
     "Encoded",
-    "Leaf",
     "Parquet",
     "ParquetImages",
+    "ParquetLeaf",
+    "ParquetValue",
     "Shape",
     "ThriftError",
-    "Value",
     "binary",
     "byte_strings",
     "dictionary_size",
@@ -255,7 +245,7 @@ _PAGE: Shape = {
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ParquetLeaf:
     """A column as it lies in the file.
 
     Attributes
@@ -281,18 +271,18 @@ class Parquet(NamedTuple):
 
     Attributes
     ----------
-    leaves : list of Leaf
+    leaves : list of ParquetLeaf
     groups : list of (int, list of dict)
         The rows of every row group, and what is said of each leaf in it.
     metadata : dict of bytes to bytes
     """
 
-    leaves: list[Leaf]
+    leaves: list[ParquetLeaf]
     groups: list[tuple[int, list[dict[int, Any]]]]
     metadata: dict[bytes, bytes]
 
 
-class Value(NamedTuple):
+class ParquetValue(NamedTuple):
     """Where a byte string lies, and the first bytes of it."""
 
     place: Piece | Packed
@@ -322,9 +312,9 @@ def read_footer(file: PackFile) -> Parquet:
     return Parquet(leaves, groups, metadata)
 
 
-def _leaves(elements: Sequence[dict[int, Any]]) -> list[Leaf]:
+def _leaves(elements: Sequence[dict[int, Any]]) -> list[ParquetLeaf]:
     """Return the leaves of a schema, which lists a tree from its root on, children after their parent."""
-    leaves = list[Leaf]()
+    leaves = list[ParquetLeaf]()
     above: list[tuple[int, tuple[str, ...], int, bool]] = [
         (elements[0].get(5, 0), (), 0, False)
     ]  # with children to come
@@ -341,13 +331,13 @@ def _leaves(elements: Sequence[dict[int, Any]]) -> list[Leaf]:
         if element.get(5):
             above.append((element[5], path, levels, repeated))
         else:
-            leaves.append(Leaf(path, element.get(1, -1), levels, repeated))
+            leaves.append(ParquetLeaf(path, element.get(1, -1), levels, repeated))
     return leaves
 
 
 def byte_strings(
     file: PackFile, unit: int, parquet: Parquet, chunk: tuple[int, int], head: int = _HEAD
-) -> Iterator[Value | None]:
+) -> Iterator[ParquetValue | None]:
     """Yield the values of a column of byte strings in a row group, a row each; None where there is none.
 
     Parameters
@@ -418,9 +408,9 @@ class _Chunk:
         self._end = self._at + size
         if self._end > file.size or count != rows:
             raise _damaged(file, self._at, f"column {shown} does not lie in the file")
-        self._dictionary: list[Value] | None = None
+        self._dictionary: list[ParquetValue] | None = None
 
-    def values(self) -> Iterator[Value | None]:
+    def values(self) -> Iterator[ParquetValue | None]:
         left = self._rows
         while left:
             header, at = self._header()
@@ -453,7 +443,7 @@ class _Chunk:
                     raise _damaged(self._file, self._at, f"no header of a page: {error}") from error
         raise AssertionError
 
-    def _page(self, header: dict[int, Any], at: int, size: int, count: int) -> Iterator[Value | None]:
+    def _page(self, header: dict[int, Any], at: int, size: int, count: int) -> Iterator[ParquetValue | None]:
         try:
             if header[1] == _DATA:
                 encoding = header[5][2]
@@ -510,7 +500,7 @@ class _Chunk:
         levels = numbers_in(data, self._leaf.levels.bit_length(), count)
         return np.asarray(levels == self._leaf.levels, np.int64)
 
-    def _plain(self, section: _Section, count: int) -> Iterator[Value]:
+    def _plain(self, section: _Section, count: int) -> Iterator[ParquetValue]:
         at, window, begin = section.begin, b"", 0
         for _ in range(count):
             if not 0 <= at - begin <= len(window) - 4 - self._head:
@@ -522,12 +512,12 @@ class _Chunk:
             head = window[at - begin : at - begin + min(size, self._head)]
             if section.codec:
                 place = Packed(section.place, section.codec, len(section.data), at, size)
-                yield Value(place, head)
+                yield ParquetValue(place, head)
             else:
-                yield Value(Piece(self._unit, at, size), head)
+                yield ParquetValue(Piece(self._unit, at, size), head)
             at += size
 
-    def _looked_up(self, section: _Section, count: int) -> Iterator[Value]:
+    def _looked_up(self, section: _Section, count: int) -> Iterator[ParquetValue]:
         if self._dictionary is None:
             raise ValueError("there is no dictionary")
         data = self._read(section, section.begin, MOST_UNPACKED)
@@ -623,7 +613,9 @@ class ParquetImages(TableImages):
                     yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, place, head, further)
                     number += 1
 
-    def _images(self, file: PackFile, unit: int, parquet: Parquet, group: int, column: str) -> Iterator[Value | None]:
+    def _images(
+        self, file: PackFile, unit: int, parquet: Parquet, group: int, column: str
+    ) -> Iterator[ParquetValue | None]:
         leaf = _leaf(parquet, column, "bytes")
         if leaf is None:
             raise SourceError(f"{printable(file.path)}: has no column {printable(column)}, as the first file has")

@@ -1,49 +1,37 @@
-"""LMDB files whose values are pickles, or of ``pyarrow.serialize``: one sample each, by the keys 0, 1, 2, ...
+"""LMDB files whose values are pickles: one sample each, by the keys 0, 1, 2, ...
 
 Efficient-PyTorch and its many relatives write them (``folder2lmdb.py``): a value is ``(image, label)``, and the image
 the bytes of its file. Image2LMDB has the image alone, tensorpack an array of bytes, and others have dicts.
 ``__keys__`` has the keys in their order, ``__len__`` how many there are. Nothing is unpickled.
 
-What belongs to a sample that was stored as one value: its image, its label, and its fields.
-
-A tuple's members have their places as keys: 0, 1, 2, ... A value that is nothing but bytes is the member 0.
+A sample has members: those of a tuple have their numbers as keys, 0, 1, 2, ..., and a value that is nothing but bytes
+is the member 0.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packer._account import Account
-from packer._containers.arrow_serialize import deserialized, is_serialized
+from packer._containers.blocks import PIECE
 from packer._containers.contract import MOST_THINGS, Budget, Chosen, Entry, Piece, field_name, image_name, suffix_of
-from packer._containers.lmdb import (
-    COUNTS,
-    DATA,
-    MOST_KEY,
-    First,
-    LMDBContainer,
-    Tree,
-    Value,
-    failing,
-    shown_key,
-    text_of,
-)
-from packer._containers.roles import add_candidates, is_named, label_key
-from packer._containers.safe_pickle import PIECE, Array, Blob, is_pickle, unpickled
+from packer._containers.lmdb import COUNTS, DATA, First, LMDBContainer, LMDBValue, failing, shown_key, text_of
+from packer._containers.roles import NAMES, add_candidates
+from packer._containers.safe_pickle import Array, Blob, is_pickle, unpickled
 from packer._fields import DTYPES, Field, Stored
+from packer._storage.lmdb_tree import MOST_KEY, Tree
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, printable
 
-__all__ = ["Members", "PickledLMDB", "image_of", "members_of"]
+__all__ = ["PickleRoles", "PickledLMDB", "image_of", "members_of"]
 
-_IMAGES = ("img", "image", "jpg", "jpeg", "png")
-_LABELS = ("label", "target", "cls", "class", "y")
+_ROLES = NAMES["pickled lmdb"]
 _PLACE = "1"  # of the label in a tuple
 _MASKS = re.compile("mask|seg", re.IGNORECASE)
 _MOST_DEPTH = 50  # of what becomes JSON
@@ -52,7 +40,7 @@ _SHOWN = 100  # characters of a key, and keys, in a message
 
 
 @dataclass
-class Members:
+class PickleRoles:
     """Which members of a value are what.
 
     Attributes
@@ -78,7 +66,7 @@ class Members:
     all_taken: bool
 
     @classmethod
-    def of(cls, found: Sequence[Mapping[str, Any]], keys: Mapping[str, str], path: Path) -> Members:
+    def of(cls, found: Sequence[Mapping[str, Any]], keys: Mapping[str, str], path: Path) -> PickleRoles:
         """Choose members by what some samples have, or as a person said.
 
         Raises
@@ -100,7 +88,7 @@ class Members:
             if key not in have:
                 raise SourceError(f"{printable(path)}: its samples have no {key!r}, but {_listed(map(repr, have))}")
         images = [key for key, value in have.items() if image_of(value) is not None]
-        images.sort(key=lambda key: key not in _IMAGES)
+        images.sort(key=lambda key: key not in _ROLES.images)
         image = chosen.image or next(iter(images), None)
         if image is None:
             raise SourceError(f"{printable(path)}: its samples have no member that is an encoded image: {_said(have)}")
@@ -197,19 +185,15 @@ def _alone(value: Any) -> Any:
 
 def _label(have: Mapping[str, Any], account: Account) -> str | None:
     """Return the member that is the label, by its name; else say which members look like labels."""
-    able = [key for key, value in have.items() if _is_label(value)]
-    label = label_key(able, _LABELS) or (_PLACE if _PLACE in able else None)
-    several = [key for key, value in have.items() if is_named(key) and _is_list(value)]
+    able = {key: [0] for key, value in have.items() if _is_label(value)}
+    several = [key for key, value in have.items() if _ROLES.is_label(key) and _is_list(value)]
     account.taken("member", "a field, as samples have several values", several)
-    if label is None:
-        if not several:
-            add_candidates(account, "member", {key: [0] for key in have if key in able or is_named(key)})
-        return None
-    if label != _PLACE:
-        account.taken("member", "the label", [label])
-    others = [key for key in able if key != label and is_named(key)]
-    account.taken("member", f"a field beside {printable(label)}, which is the label", others)
-    return label
+    label = _ROLES.choose_label("member", able, account, candidates=False)
+    if label is not None or _PLACE in able:
+        return label or _PLACE
+    if not several:
+        add_candidates(account, "member", {key: [0] for key in have if key in able or _ROLES.is_label(key)})
+    return None
 
 
 def _is_list(value: Any) -> bool:
@@ -344,19 +328,19 @@ class PickledLMDB(LMDBContainer):
     """Samples in the order of ``__keys__``; else of the numbers that the keys are, or of the keys."""
 
     kind = "pickled lmdb"
-    members: Members
+    members: PickleRoles
     names: Mapping[bytes, str]
 
     @classmethod
     def is_of(cls, first: First) -> bool:
         values = [value for value in first.values if value.key not in COUNTS]
         heads = [value.head() for value in values]
-        if any(is_serialized(head) or (is_pickle(head) and head.startswith(b"\x80")) for head in heads):
+        if any(is_pickle(head) and head.startswith(b"\x80") for head in heads):
             return True
         if not heads or not is_pickle(heads[0]):
             return False
         return first.tree.find(_KEYS) is not None or any(
-            image_of(member) is not None for member in _members(values[0]).values()
+            image_of(member) is not None for member in members_of(cls.read(values[0])).values()
         )
 
     @classmethod
@@ -366,24 +350,24 @@ class PickledLMDB(LMDBContainer):
             with failing(path), PackFile(path) as file:
                 tree = Tree(file)
                 tree.require_plain()
-                order = _Order(file, tree)
+                order = _Order(file, tree, cls.read)
                 for number in sorted({0, order.count // 2, max(0, order.count - 1)}):
-                    found.append(_sample(order.value(0, number)))
-        members = Members.of(found, keys, paths[0])
+                    found.append(cls._sample(order.value(0, number)))
+        members = PickleRoles.of(found, keys, paths[0])
         container = cls.of_files(paths, fields=members.fields, label_type=members.label_type, account=members.account)
         container.members = members
         return container
 
-    def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
-        order = _Order(blank.file, tree)
+    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
+        order = _Order(blank.file, tree, self.read)
         samples = sum(1 for key, _, _ in tree.walk() if key not in COUNTS)
         self.account.left_out("key", f"{text_of(_KEYS)} does not list them", count=samples - order.count)
         self.names = _names_beside(path, order.count)
         for number in range(order.count):
             yield order.value(blank.unit, number)
 
-    def entry(self, value: Value) -> Entry:
-        members = _members(value)
+    def entry(self, value: LMDBValue) -> Entry:
+        members = members_of(self.read(value))
         found = self.members.image_in(members)
         budget = Budget(value.size)
         budget.spend(found.size if isinstance(found, Blob) else len(found))
@@ -393,17 +377,35 @@ class PickledLMDB(LMDBContainer):
         label = self.members.label_in(members, value.file, budget)
         return Entry(name, image, label, self.members.values_in(members, value.unit, value.file, budget))
 
+    @classmethod
+    def read(cls, value: LMDBValue, most: int = MOST_THINGS) -> Any:
+        """Return the content of a value, of at most so many things; ValueError where it is no pickle."""
+        head = value.head(PIECE)
+        if is_pickle(head):
+            return unpickled(value.file, value.offset, value.size, most, head)
+        raise ValueError(
+            "its value is neither a pickle nor of pyarrow.serialize"
+            + (": msgpack, which packer does not read" if head[:1] in (b"\x92", b"\x93", b"\x82", b"\x83") else "")
+        )
+
+    @classmethod
+    def _sample(cls, value: LMDBValue) -> dict[str, Any]:
+        try:
+            return members_of(cls.read(value))
+        except ValueError as error:
+            raise SourceError(f"{printable(value.file.path)}: {shown_key(value.key)}: {printable(error)}") from error
+
 
 class _Order:
-    """The samples of one file in their order.
+    """The samples of one file in their order; `read` is that of the container.
 
     Attributes
     ----------
     count : int
     """
 
-    def __init__(self, file: PackFile, tree: Tree) -> None:
-        self._file, self._tree = file, tree
+    def __init__(self, file: PackFile, tree: Tree, read: Callable[[LMDBValue, int], Any]) -> None:
+        self._file, self._tree, self._read = file, tree, read
         held = tree.find(_KEYS)
         self._keys = None if held is None else self._listed(*held)
         meta = sum(tree.find(key) is not None for key in COUNTS)
@@ -418,19 +420,19 @@ class _Order:
                 self._keys = [key for key, _, _ in tree.walk() if key not in COUNTS]
                 self.count = len(self._keys)
 
-    def value(self, unit: int, number: int) -> Value:
+    def value(self, unit: int, number: int) -> LMDBValue:
         """Return the value of a sample."""
         key = self._layout % number if self._keys is None else self._keys[number]
         found = self._tree.find(key)
         if found is None:
             raise SourceError(f"{printable(self._file.path)}: {shown_key(key)}: is not there, as sample {number}")
-        return Value(unit, self._file, key, *found)
+        return LMDBValue(unit, self._file, key, *found)
 
     def _listed(self, offset: int, size: int) -> list[bytes]:
         """Return the keys that ``__keys__`` lists."""
         most = min(_MOST_KEYS, 8 * max(self._tree.entries, 1) + 1000)
         try:
-            listed = _read(Value(0, self._file, _KEYS, offset, size), most)
+            listed = self._read(LMDBValue(0, self._file, _KEYS, offset, size), most)
         except ValueError as error:
             raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: {printable(error)}") from error
         listed = listed if isinstance(listed, (list, tuple)) else [None]
@@ -445,30 +447,6 @@ def _key(listed: Any, file: PackFile) -> bytes:
     if isinstance(listed, Blob):
         return listed.data(file) if listed.size <= MOST_KEY else b""
     return listed.encode() if isinstance(listed, str) else listed if isinstance(listed, bytes) else b""
-
-
-def _read(value: Value, most: int = MOST_THINGS) -> Any:
-    """Return what a value holds; ValueError where it is neither a pickle nor of pyarrow."""
-    head = value.head(PIECE)
-    if is_serialized(head):
-        return deserialized(value.file, value.offset, value.size, most)
-    if is_pickle(head):
-        return unpickled(value.file, value.offset, value.size, most, head)
-    raise ValueError(
-        "its value is neither a pickle nor of pyarrow.serialize"
-        + (": msgpack, which packer does not read" if head[:1] in (b"\x92", b"\x93", b"\x82", b"\x83") else "")
-    )
-
-
-def _members(value: Value) -> dict[str, Any]:
-    return members_of(_read(value))
-
-
-def _sample(value: Value) -> dict[str, Any]:
-    try:
-        return _members(value)
-    except ValueError as error:
-        raise SourceError(f"{printable(value.file.path)}: {shown_key(value.key)}: {printable(error)}") from error
 
 
 def _names_beside(path: Path, count: int) -> dict[bytes, str]:

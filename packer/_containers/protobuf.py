@@ -1,4 +1,8 @@
-"""tf.train.Example: the features of a sample as a message of Protocol Buffers, written, and read where it lies.
+"""Messages of Protocol Buffers, found where they lie in a file, and written; and one of them, tf.train.Example.
+
+A field is a varint, which has the field's number above its lowest three bits and the type in these, and then the
+content: a varint, 4 or 8 bytes, or a size and so many bytes. A varint has 7 bits a byte, the lowest first, and the
+uppermost bit of a byte says that more follow. https://protobuf.dev/programming-guides/encoding
 
 ::
 
@@ -8,16 +12,7 @@
 
 A map is a list of messages with a key in field 1 and a value in field 2, in any order. Numbers of a list stand in one
 field, packed, or in one field each.
-
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/example.proto
-
-Messages of Protocol Buffers: the fields in them, written, and found where they lie in a file.
-
-A field is a varint, which has the field's number above its lowest three bits and the type in these, and then the
-content: a varint, 4 or 8 bytes, or a size and so many bytes. A varint has 7 bits a byte, the lowest first, and the
-uppermost bit of a byte says that more follow. https://protobuf.dev/programming-guides/encoding
-
-The structure of a file, read in large blocks where samples are small, and in small ones between large samples.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._storage.packfile import PackFile
+from packer._containers.blocks import BlockReader
 from packer._table import Buffer
 
 __all__ = [
@@ -43,7 +38,6 @@ __all__ = [
     "VARINT",
     "MessageError",
     "SeveralError",
-    "Window",
     "byte_strings",
     "encode_example",
     "feature_lists",
@@ -59,56 +53,6 @@ __all__ = [
     "tagged",
     "varint",
 ]
-
-_LARGE = 1 << 16  # bytes of a sample that are skipped rather than read
-_BLOCK = 1 << 20
-_SMALL_BLOCK = 1 << 12
-
-
-class Window:
-    """Some bytes of a file in memory, which move on as its structure is read.
-
-    Attributes
-    ----------
-    file : PackFile
-    data : bytes
-        The bytes in memory.
-    begin : int
-        Where in the file they begin.
-    """
-
-    def __init__(self, file: PackFile) -> None:
-        self.file = file
-        self.data = b""
-        self.begin = 0
-        self._block = _SMALL_BLOCK
-
-    def expect(self, size: int) -> None:
-        """Say how large the sample is that is read next."""
-        self._block = _BLOCK if size < _LARGE else _SMALL_BLOCK
-
-    def at(self, offset: int, size: int) -> int:
-        """Have `size` bytes from `offset` on in memory, or those up to the file's end; return where in `data` they are.
-
-        Parameters
-        ----------
-        offset : int
-            Not after the file's end.
-        size : int
-        """
-        place = offset - self.begin
-        if place < 0 or place + size > len(self.data):
-            size = min(size, self.file.size - offset)
-            if place < 0 or place + size > len(self.data):
-                self.data = self.file.read(offset, min(max(size, self._block), self.file.size - offset))
-                self.begin, place = offset, 0
-        return place
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return bytes that lie in the file."""
-        place = self.at(offset, size)
-        return self.data[place : place + size]
-
 
 VARINT, SIZED, FOUR = 0, 2, 5
 """Types of fields."""
@@ -136,14 +80,14 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def fields(window: Window, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+def fields(window: BlockReader, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield the number of each field that has a size, and where its content lies; other fields are skipped."""
     for tag, start, stop in tagged(window, begin, end):
         if tag & 7 == SIZED:
             yield tag >> 3, start, stop
 
 
-def tagged(window: Window, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def tagged(window: BlockReader, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield number and type of each field, as they are written, and where its content lies."""
     while at < end:
         field = field_at(window, at, end)
@@ -151,7 +95,7 @@ def tagged(window: Window, at: int, end: int) -> Iterator[tuple[int, int, int]]:
         at = field[2]
 
 
-def field_at(window: Window, at: int, end: int) -> tuple[int, int, int]:
+def field_at(window: BlockReader, at: int, end: int) -> tuple[int, int, int]:
     """Return number and type of a field of a message that ends at `end`, and where the field's content lies.
 
     Raises
@@ -247,12 +191,12 @@ def _feature(value: Value) -> bytes:
     return sized(INTS, sized(1, b"".join(varint(one) for one in array.astype(np.int64).tolist())))
 
 
-def feature_lists(window: Window, begin: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
+def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
     """Yield the features of an Example while the window is where they lie; of one key the last counts.
 
     Parameters
     ----------
-    window : Window
+    window : BlockReader
         What reads the file.
     begin, end : int
         The bytes of the file that are the Example.
@@ -278,7 +222,7 @@ def feature_lists(window: Window, begin: int, end: int) -> Iterator[tuple[bytes,
             raise MessageError("it is a SequenceExample, whose lists of features are not read: write it as an Example")
 
 
-def _features(window: Window, at: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
+def _features(window: BlockReader, at: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
     """Yield the features of Features; those whose parts stand in the order of their numbers are read without a call."""
     while at < end:
         p = window.at(at, _AHEAD)
@@ -320,7 +264,7 @@ _FEATURE_LISTS = 2 << 3 | SIZED
 _LISTS = {number << 3 | SIZED: number for number in (BYTES, FLOATS, INTS)}
 
 
-def _any_feature(window: Window, begin: int, end: int) -> tuple[bytes, int, int, int]:
+def _any_feature(window: BlockReader, begin: int, end: int) -> tuple[bytes, int, int, int]:
     """Return the feature of a map's entry, whose parts stand in any order."""
     key, value = b"", None
     for part, first, last in fields(window, begin, end):
@@ -335,7 +279,7 @@ def _any_feature(window: Window, begin: int, end: int) -> tuple[bytes, int, int,
     return key, *(value or (NOTHING, end, end))
 
 
-def _list_of(window: Window, begin: int, end: int) -> tuple[int, int, int]:
+def _list_of(window: BlockReader, begin: int, end: int) -> tuple[int, int, int]:
     found = NOTHING, end, end
     for number, start, stop in fields(window, begin, end):
         if number in (BYTES, FLOATS, INTS):
@@ -345,7 +289,7 @@ def _list_of(window: Window, begin: int, end: int) -> tuple[int, int, int]:
     return found
 
 
-def one_bytes(window: Window, begin: int, end: int) -> tuple[int, int] | None:
+def one_bytes(window: BlockReader, begin: int, end: int) -> tuple[int, int] | None:
     """Return where the only value of a BytesList lies, its offset and its size; None where there is no value.
 
     Raises
@@ -366,7 +310,7 @@ def one_bytes(window: Window, begin: int, end: int) -> tuple[int, int] | None:
     return _only(byte_strings(window, begin, end), begin)
 
 
-def one_int(window: Window, begin: int, end: int) -> int | None:
+def one_int(window: BlockReader, begin: int, end: int) -> int | None:
     """Return the only value of an Int64List; None where there is no value; errors as `one_bytes`."""
     if end - begin <= _ONE_INT:
         p = window.at(begin, end - begin)
@@ -376,7 +320,7 @@ def one_int(window: Window, begin: int, end: int) -> int | None:
     return _only(ints(window, begin, end), begin)
 
 
-def one_float(window: Window, begin: int, end: int) -> float | None:
+def one_float(window: BlockReader, begin: int, end: int) -> float | None:
     """Return the only value of a FloatList; None where there is no value; errors as `one_bytes`."""
     data = floats(window, begin, end)
     return _only(struct.unpack(f"<{len(data) // 4}f", data), begin)
@@ -403,7 +347,7 @@ def _signed(value: int) -> int:
     return value if value < 1 << 63 else value - (1 << 64)
 
 
-def byte_strings(window: Window, begin: int, end: int) -> list[tuple[int, int]]:
+def byte_strings(window: BlockReader, begin: int, end: int) -> list[tuple[int, int]]:
     """Return where the values of a BytesList lie: the offset and the size of each."""
     values = []
     for number, start, stop in fields(window, begin, end):
@@ -414,7 +358,7 @@ def byte_strings(window: Window, begin: int, end: int) -> list[tuple[int, int]]:
     return values
 
 
-def ints(window: Window, begin: int, end: int) -> list[int]:
+def ints(window: BlockReader, begin: int, end: int) -> list[int]:
     """Return the values of an Int64List."""
     _require_few(begin, end)
     values: list[int] = []
@@ -430,7 +374,7 @@ def ints(window: Window, begin: int, end: int) -> list[int]:
     return values
 
 
-def floats(window: Window, begin: int, end: int) -> bytes:
+def floats(window: BlockReader, begin: int, end: int) -> bytes:
     """Return the values of a FloatList: 4 bytes each, little-endian."""
     _require_few(begin, end)
     values = [

@@ -12,11 +12,10 @@ records of identities, which follow after the images.
 Samples are listed in the order in which they lie, as MXNet's and DALI's iterators read them: the same with an index and
 without one. An index gives each record its key, in text, a line each: key, tab, where the record begins.
 
-What lies beside a file of RecordIO: ``.idx`` with the keys of records, and ``.lst`` with the paths of images.
-
-A line of an index has a key and where the record begins, with a tab between. A line of a list has a key, one or more
-labels, and a path, with tabs between; im2rec makes the file of it, and numbers directories in the order of their names.
-What does not fit the records is an error, lest images have names that belong to others.
+A list, ``.lst``, may lie beside the file too. A line of an index has a key and where the record begins, with a tab
+between. A line of a list has a key, one or more labels, and a path, with tabs between; im2rec makes the file of it, and
+numbers directories in the order of their names. What does not fit the records is an error, lest images have names that
+belong to others.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from typing import NamedTuple
 import numpy as np
 
 from packer._codecs import UNLABELED
+from packer._containers.blocks import BlockReader
 from packer._containers.contract import Container, Entry, Piece, suffix_of
-from packer._containers.protobuf import Window
 from packer._fields import Field
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem, open_regular
@@ -204,7 +203,7 @@ _LABELS = Field("labels", "array", "float32", 1)
 _KEYS = {"label": ("class", "float"), "labels": ("all",)}
 
 
-class Record(NamedTuple):
+class MXNetRecord(NamedTuple):
     """A record: where it begins, and its labels and its image.
 
     Attributes
@@ -289,7 +288,7 @@ class RecordIO(Container):
             if keys is not None:
                 keys.end()
 
-    def _entry(self, record: Record, name: str) -> Entry:
+    def _entry(self, record: MXNetRecord, name: str) -> Entry:
         label = record.labels[0]
         if self.label_type == "class":
             if not _is_class(label):
@@ -319,27 +318,26 @@ def _is_class(label: float) -> bool:
     return math.isnan(label) or label.is_integer()
 
 
-def _records(file: PackFile, unit: int) -> Iterator[Record]:
+def _records(file: PackFile, unit: int) -> Iterator[MXNetRecord]:
     """Yield the records of a file."""
-    window, offset = Window(file), 0
+    window, offset = BlockReader(file), 0
     while offset < file.size:
         kind, begin, size, end = _part(file, window, offset)
-        window.expect(size)
         if kind == _FIRST:
             data, end = _joined(file, window, offset)
             flag, labels, start = _labels(file, offset, data, 0, len(data))
-            yield Record(offset, labels, data[start:], data[start : start + _HEAD], flag)
+            yield MXNetRecord(offset, labels, data[start:], data[start : start + _HEAD], flag)
         elif kind == _WHOLE:
             p = window.at(begin, min(size, _AHEAD))
             flag, labels, start = _labels(file, offset, window.data, p, size)
             head = window.read(begin + start, min(_HEAD, size - start))
-            yield Record(offset, labels, Piece(unit, begin + start, size - start), head, flag)
+            yield MXNetRecord(offset, labels, Piece(unit, begin + start, size - start), head, flag)
         else:
             raise _damaged(file, offset, "a record does not begin with its first part")
         offset = end
 
 
-def _part(file: PackFile, window: Window, offset: int) -> tuple[int, int, int, int]:
+def _part(file: PackFile, window: BlockReader, offset: int) -> tuple[int, int, int, int]:
     """Return what the part of a record is that begins at `offset`, where its data begin, their size, and its end."""
     if file.size - offset < _HEADER.size:
         raise _cut_short(file, offset)
@@ -355,7 +353,7 @@ def _part(file: PackFile, window: Window, offset: int) -> tuple[int, int, int, i
     return kind, begin, size, end
 
 
-def _joined(file: PackFile, window: Window, offset: int) -> tuple[bytes, int]:
+def _joined(file: PackFile, window: BlockReader, offset: int) -> tuple[bytes, int]:
     """Return the data of a record in parts, and where it ends."""
     first, data = offset, bytearray()
     while True:

@@ -1,10 +1,7 @@
-"""Which of a sample's columns is the image, which the label, and which field each of the others becomes.
+"""What the columns, features, members or keys of a container's samples are: image, label, name, and fields.
 
-For containers whose columns have names and types that hold for all samples.
-
-Which key of a container's samples has the labels: by its name, and by values that repeat.
-
-Labels that tools keep in columns of other numbers: whole numbers as floats, and one number a class.
+`NAMES` is the one table of what tools and people call them. `roles_of` decides for containers whose columns have types
+that hold for all samples; the others choose by the same names.
 """
 
 from __future__ import annotations
@@ -19,141 +16,134 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import Account, has_label_name, is_label_name
+from packer._account import Account
 from packer._containers.contract import Chosen, ChosenField, Entry, Piece, field_name, image_name, suffix_of
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
 __all__ = [
+    "LABEL_SUFFIXES",
     "LOOKED_AT",
+    "NAMES",
     "ColumnType",
+    "RoleNames",
     "Roles",
     "Value",
     "add_candidates",
     "are_one_hot",
     "are_whole",
-    "is_named",
-    "label_key",
+    "has_label_name",
+    "is_label_name",
     "one_hot",
     "roles_of",
     "short_text",
     "whole",
 ]
 
-_BY_RANK = ("label", "class", "cls", "target", "category", "labels", "targets", "y")
+LABEL_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
+"""The suffixes of files that may have the labels of others' images."""
+
+_LABELS = ("label", "class", "cls", "target", "category", "labels", "targets", "y")
+"""What labels are called, in any case; of several the first counts."""
+
+
+def is_label_name(name: str) -> bool:
+    """Tell whether a key, column, member or dataset has a name of labels, in any case; of a path, by its last part."""
+    return name.rpartition("/")[2].lower() in _LABELS
+
+
+def has_label_name(name: str) -> bool:
+    """Tell whether a name is one of labels, or has such a word in it: ``train_labels``, ``class_id``, ``LabelName``."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|y", name.rpartition("/")[2])
+    return is_label_name(name) or any(is_label_name(word) for word in words)
+
+
+@dataclass(frozen=True)
+class RoleNames:
+    """What image, label and name of a sample are called in one kind of container, the likeliest first.
+
+    Attributes
+    ----------
+    images, labels, names : tuple of str
+        Labels may be called by any name that `is_label_name` knows as well, in its last part where it has dots.
+    """
+
+    images: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def is_label(self, key: str) -> bool:
+        """Tell whether a key has a name of labels."""
+        return key in self.labels or is_label_name(key.replace(".", "/"))
+
+    def label_among(self, keys: Iterable[str]) -> str | None:
+        """Return the key of the labels; None where no key has a name of labels."""
+        there = list(keys)
+        if (known := next((key for key in self.labels if key in there), None)) is not None:
+            return known
+        return min(filter(self.is_label, there), key=_rank, default=None)
+
+    def choose_label(
+        self, what: str, able: Mapping[str, Sequence[Any]], account: Account, *, candidates: bool = True
+    ) -> str | None:
+        """Return the key of the labels, and account for it; else say which keys look like labels.
+
+        Parameters
+        ----------
+        what : str
+            What keys are called: ``column``, ``feature``.
+        able : mapping
+            The keys whose values can be labels, with those of the samples that were looked at.
+        account : Account
+        candidates : bool
+            Whether keys that look like labels are added to the account where none is the label.
+        """
+        label = self.label_among(able)
+        if label is not None:
+            account.taken(what, "the label", [label])
+            others = [key for key in able if key != label and self.is_label(key)]
+            account.taken(what, f"a field beside {printable(label)}, which is the label", others)
+        elif candidates:
+            add_candidates(account, what, able)
+        return label
+
+
+_ENCODED = ("image", "img", "jpg", "jpeg", "png", "webp")
+_TAR_IMAGES = (
+    *("jpg", "jpeg", "jpe", "jfif", "webp", "png", "bmp", "tif", "tiff"),
+    *("ppm", "pgm", "pbm", "pnm", "gif", "img", "image"),
+)
+
+NAMES: Mapping[str, RoleNames] = MappingProxyType(
+    {
+        "columns": RoleNames((*_ENCODED, "x", "0"), ("label", "cls", "class", "class_id", "target", "y")),
+        "hdf5": RoleNames(("encoded_images", "imgs", "images", "image", "data", "x", "binary_data")),
+        "n5": RoleNames((), ("labels", "label", "targets", "y")),
+        "pickled lmdb": RoleNames(("img", "image", "jpg", "jpeg", "png"), ("label", "target", "cls", "class", "y")),
+        "tables of datasets": RoleNames(_ENCODED, ("label", "labels")),
+        "tfrecord": RoleNames(
+            ("image/encoded", "image", "jpg", "jpeg", "png", "webp", "image_raw"),
+            ("image/class/label", "label", "cls"),
+            ("image/filename", "file_name", "filename", "__key__", "key"),
+        ),
+        "webdataset": RoleNames(_TAR_IMAGES, ("cls", "class", "label", "lbl")),
+    }
+)
+"""By the kind of container. The first names are those of its own tools, which say what they mean by them."""
+
 _OF_OTHERS = frozenset(
     [
-        "alpha",
-        "age",
-        "angle",
-        "area",
-        "aspect",
-        "bands",
-        "bits",
-        "blur",
-        "bytes",
-        "camera",
-        "caption",
-        "captions",
-        "channel",
-        "channels",
-        "colorspace",
-        "comment",
-        "copyright",
-        "count",
-        "crc",
-        "date",
-        "day",
-        "depth",
-        "description",
-        "dimension",
-        "dimensions",
-        "dpi",
-        "duration",
-        "encoding",
-        "exif",
-        "extension",
-        "file",
-        "filename",
-        "filepath",
-        "folder",
-        "format",
-        "frame",
-        "frames",
-        "h",
-        "height",
-        "hash",
-        "id",
-        "idx",
-        "image",
-        "img",
-        "index",
-        "instance",
-        "key",
-        "lang",
-        "language",
-        "lat",
-        "latitude",
-        "length",
-        "license",
-        "lon",
-        "longitude",
-        "md5",
-        "mime",
-        "mode",
-        "month",
-        "name",
-        "num",
-        "number",
-        "offset",
-        "orientation",
-        "page",
-        "patient",
-        "path",
-        "position",
-        "prompt",
-        "quality",
-        "question",
-        "resolution",
-        "row",
-        "score",
-        "seed",
-        "seq",
-        "sequence",
-        "session",
-        "sha",
-        "sha1",
-        "sha256",
-        "shape",
-        "shard",
-        "similarity",
-        "site",
-        "size",
-        "source",
-        "split",
-        "stamp",
-        "status",
-        "subject",
-        "text",
-        "time",
-        "timestamp",
-        "title",
-        "txt",
-        "type",
-        "uid",
-        "uri",
-        "url",
-        "user",
-        "uuid",
-        "value",
-        "version",
-        "video",
-        "view",
-        "w",
-        "weight",
-        "width",
-        "x",
-        "year",
+        *("alpha", "age", "angle", "area", "aspect", "bands", "bits", "blur", "bytes", "camera", "caption"),
+        *("captions", "channel", "channels", "colorspace", "comment", "copyright", "count", "crc", "date"),
+        *("day", "depth", "description", "dimension", "dimensions", "dpi", "duration", "encoding", "exif"),
+        *("extension", "file", "filename", "filepath", "folder", "format", "frame", "frames", "h", "height"),
+        *("hash", "id", "idx", "image", "img", "index", "instance", "key", "lang", "language", "lat"),
+        *("latitude", "length", "license", "lon", "longitude", "md5", "mime", "mode", "month", "name", "num"),
+        *("number", "offset", "orientation", "page", "patient", "path", "position", "prompt", "quality"),
+        *("question", "resolution", "row", "score", "seed", "seq", "sequence", "session", "sha", "sha1"),
+        *("sha256", "shape", "shard", "similarity", "site", "size", "source", "split", "stamp", "status"),
+        *("subject", "text", "time", "timestamp", "title", "txt", "type", "uid", "uri", "url", "user", "uuid"),
+        *("value", "version", "video", "view", "w", "weight", "width", "x", "year"),
     ]
 )
 """Words in the names of keys whose values may repeat, and that are no labels."""
@@ -162,27 +152,6 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _FEWEST = 4  # values by which it is told whether they repeat
 _LARGEST = 1 << 20  # of an integer that may be the id of a class
 _LONGEST_TEXT = 64  # characters of the name of a class
-
-
-def label_key(keys: Iterable[str], known: Sequence[str] = ()) -> str | None:
-    """Return the key of the labels; None where no key has a name of labels.
-
-    Parameters
-    ----------
-    keys : iterable of str
-        Those whose values can be labels.
-    known : sequence of str
-        The names that the container's own tools use: the first of them counts, before any other name of labels.
-    """
-    there = list(keys)
-    found = [key for key in known if key in there]
-    found += sorted((key for key in there if is_named(key)), key=_rank)
-    return next(iter(found), None)
-
-
-def is_named(key: str) -> bool:
-    """Tell whether a key has a name of labels; of one with dots or slashes, by its last part."""
-    return is_label_name(key.replace(".", "/"))
 
 
 def add_candidates(
@@ -206,7 +175,7 @@ def add_candidates(
 
 
 def _rank(key: str) -> int:
-    return _BY_RANK.index(key.replace(".", "/").rpartition("/")[2].lower())
+    return _LABELS.index(key.replace(".", "/").rpartition("/")[2].lower())
 
 
 def _words(key: str) -> frozenset[str]:
@@ -222,8 +191,6 @@ def _repeat(key: str, values: Sequence[Any]) -> bool:
     return (small or short) and 2 <= len(set(values)) <= len(values) // 2
 
 
-_IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp", "x", "0")
-_LABELS = ("label", "cls", "class", "class_id", "target", "y")
 _BLOBS = ("image", "mask", "bytes", "text", "json")
 _HEAD = 32
 
@@ -406,7 +373,7 @@ def roles_of(
 
 def _image(columns: Mapping[str, ColumnType], where: str) -> str:
     images = [column for column, type in columns.items() if type.kind == "image"]
-    names = [name for image in _IMAGES for name in (image, f"{image}.bytes")]
+    names = [name for image in NAMES["columns"].images for name in (image, f"{image}.bytes")]
     likely = [name for name in names if columns.get(name, ColumnType("")).kind in ("image", "bytes")]
     found = [column for column in likely if column in images] or images or likely
     if not found:
@@ -416,18 +383,15 @@ def _image(columns: Mapping[str, ColumnType], where: str) -> str:
 
 def _label(columns: Mapping[str, ColumnType], values: Mapping[str, Sequence[Any]], account: Account) -> str | None:
     """Return the column of the labels, by its name; else say which columns look like labels."""
-    able = [column for column, type in columns.items() if _is_label(type, values.get(column, ()))]
-    label = label_key(able, _LABELS)
-    named = [column for column in columns if column in _LABELS or is_named(column)]
-    several = [column for column in named if columns[column].kind in ("array", "json")]
+    names = NAMES["columns"]
+    able = {
+        column: values.get(column, ()) for column, type in columns.items() if _is_label(type, values.get(column, ()))
+    }
+    several = [column for column in columns if names.is_label(column) and columns[column].kind in ("array", "json")]
     account.taken("column", "a field, as its values are no single labels", several)
-    if label is not None:
-        account.taken("column", "the label", [label])
-        others = [column for column in named if column in able and column != label]
-        account.taken("column", f"a field beside {printable(label)}, which is the label", others)
-    elif not several:
-        add_candidates(account, "column", {column: values.get(column, ()) for column in able})
-        for column in (column for column in named if not columns[column].kind):
+    label = names.choose_label("column", able, account, candidates=not several)
+    if label is None and not several:
+        for column in (column for column in columns if names.is_label(column) and not columns[column].kind):
             account.looks_like_labels("column", column, "", columns[column].why)
     return label
 

@@ -1,12 +1,8 @@
-"""What a pickle says, read by its opcodes: numbers, texts, bytes, tuples, lists, dicts and NumPy's arrays.
+"""Reading a pickle by its opcodes: numbers, texts, bytes, tuples, lists, dicts and NumPy's arrays.
 
-Nothing is imported and nothing is called. What a pickle asks to be called is looked up among the few things that make
-bytes and arrays; anything else is a ValueError that names it. Bytes are not read but located in the file. The opcodes
-are those of Python's `pickletools`, which describes them.
-
-What was found in a value and not read: bytes, and the elements of arrays, by where in the file they lie.
-
-A range of a file, read from its beginning to its end: what is of no interest is skipped and never read.
+Nothing is imported and nothing is called. A callable that a pickle names is looked up among the few that make bytes and
+arrays; any other is a ValueError that names it. Bytes and the elements of arrays are not read but located in the file.
+The opcodes are those of Python's `pickletools`, which describes them.
 """
 
 from __future__ import annotations
@@ -21,11 +17,12 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from packer._containers.blocks import RangeReader
 from packer._containers.contract import MOST_THINGS, Budget
 from packer._storage.packfile import PackFile
 from packer.errors import printable
 
-__all__ = ["HELD", "PIECE", "Array", "Blob", "RangeReader", "array_of", "is_pickle", "unpickled"]
+__all__ = ["HELD", "Array", "Blob", "array_of", "is_pickle", "unpickled"]
 
 _DTYPE = re.compile(r"[<>|=]?[biuf][1248]")
 
@@ -83,106 +80,6 @@ def array_of(dtype: str, shape: Any, elements: Any, fortran: bool) -> Array:
     if math.prod(shape) * int(dtype[-1]) != size:
         raise ValueError(f"an array whose elements have {size} bytes, which do not fit its shape")
     return Array(dtype, shape, elements, fortran)
-
-
-PIECE = 256
-"""Bytes that are read at once."""
-
-_MOST = 1 << 28  # of one line or text
-
-
-class RangeReader:
-    """Reads on in a range of a file.
-
-    Parameters
-    ----------
-    file : PackFile
-    offset, size : int
-        Where the range begins, and its bytes.
-    head : bytes, optional
-        Its first bytes, where they were read already.
-
-    Raises
-    ------
-    ValueError
-        From every method, where the range ends before what is wanted.
-    """
-
-    __slots__ = ("_at", "_data", "_end", "_file", "_start")
-
-    def __init__(self, file: PackFile, offset: int, size: int, head: bytes = b"") -> None:
-        self._file, self._start, self._end = file, offset, offset + size
-        self._data, self._at = head or file.read(offset, min(size, PIECE)), 0
-
-    def tell(self) -> int:
-        """Return where in the file the next byte lies."""
-        return self._start + self._at
-
-    @property
-    def left(self) -> int:
-        """How many bytes there are still."""
-        return self._end - self._start - self._at
-
-    def byte(self) -> int:
-        """Return the next byte."""
-        if self._at == len(self._data):
-            self._read_on(1)
-        self._at += 1
-        return self._data[self._at - 1]
-
-    def take(self, count: int) -> bytes:
-        """Return the next bytes."""
-        if self._at + count > len(self._data):
-            self._read_on(count)
-        self._at += count
-        return self._data[self._at - count : self._at]
-
-    def skip(self, count: int) -> None:
-        """Go on behind some bytes."""
-        if not 0 <= count <= self.left:
-            raise ValueError(f"{count} bytes are announced, and {self.left} are there")
-        self._at += count
-        if self._at > len(self._data):
-            self._start, self._data, self._at = self._start + self._at, b"", 0
-
-    def line(self) -> bytes:
-        """Return the bytes before the next end of a line, which is skipped."""
-        found = self._data.find(b"\n", self._at)
-        while found < 0:
-            held = len(self._data) - self._at
-            if held == self.left:
-                raise ValueError("a line has no end")
-            self._read_on(min(self.left, 2 * held + PIECE))
-            found = self._data.find(b"\n", self._at + held)
-        line = self._data[self._at : found]
-        self._at = found + 1
-        return line
-
-    def varint(self) -> int:
-        """Return the next number of 64 bits, 7 in a byte, as protocol buffers have them."""
-        at = self._at
-        if at < len(self._data) and self._data[at] < 0x80:
-            self._at = at + 1
-            return self._data[at]
-        number = 0
-        for shift in range(0, 70, 7):
-            byte = self.byte()
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number & 0xFFFF_FFFF_FFFF_FFFF
-        raise ValueError("a number has more than 64 bits")
-
-    def _read_on(self, count: int) -> None:
-        """Have at least so many of the next bytes."""
-        left = self.left
-        if not 0 <= count <= left:
-            raise ValueError(f"{count} bytes are announced, and {left} are there")
-        if count > _MOST:
-            raise ValueError(f"{count} bytes are too many for one value")
-        self._start += self._at
-        held = self._data[self._at :]
-        self._data = held + self._file.read(self._start + len(held), min(left, max(count, PIECE)) - len(held))
-        self._at = 0
 
 
 _DIGITS = 20  # of an integer

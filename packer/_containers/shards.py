@@ -1,15 +1,9 @@
-"""Shards that begin with how many samples they hold and where each begins, as those of MDS and LitData.
+"""Shards that begin with the count of their samples and where each begins, as those of MDS and LitData.
 
 Layout: u32 n; (n + 1) x u32, where each sample begins and where the last ends; the samples. A sample has the sizes of
-those parts that have no fixed one, u32 each, and then its parts.
-
-Reading the structure of a container's files: in large blocks where samples are small, else a few bytes at a time.
-
-Images as MDS and LitData store those of Pillow: width, height and mode, and after them the pixels as they are.
-
-Layout: u32 width, u32 height, u32 bytes of the mode, the mode, the pixels row after row.
-
-Arrays as MDS and LitData store them: with or without their dtype and their shape before the elements.
+those parts that have no fixed one, u32 each, and then its parts. Both tools store an image of Pillow as u32 width, u32
+height, u32 bytes of the mode, the mode, and the pixels row after row; and arrays with or without their dtype and shape
+before the elements.
 """
 
 from __future__ import annotations
@@ -38,8 +32,8 @@ from packer.errors import PackError, SourceError, printable
 __all__ = [
     "MDSArray",
     "OffsetShards",
-    "Part",
-    "Reading",
+    "OpenShard",
+    "ShardColumn",
     "Unpacked",
     "array_type",
     "first_offset",
@@ -76,7 +70,7 @@ class Unpacked:
         return self._data[offset : offset + size]
 
 
-class Reading:
+class OpenShard:
     """An open file of a container, mostly read from its beginning to its end.
 
     Attributes
@@ -111,14 +105,14 @@ class Reading:
 
 
 @contextlib.contextmanager
-def reading(path: str | os.PathLike[str]) -> Iterator[Reading]:
+def reading(path: str | os.PathLike[str]) -> Iterator[OpenShard]:
     """Open a file for reading; SourceError where it cannot be opened."""
     try:
         file = PackFile(path)
     except PackError as error:
         raise SourceError(str(error)) from error
     with file:
-        yield Reading(file)
+        yield OpenShard(file)
 
 
 def json_in(path: str | os.PathLike[str]) -> Any:
@@ -268,7 +262,7 @@ _SHORT = 256  # bytes of a value that may be a label
 
 
 @dataclass(frozen=True)
-class Part(abc.ABC):
+class ShardColumn(abc.ABC):
     """What each sample has under a name.
 
     Attributes
@@ -299,7 +293,7 @@ class Part(abc.ABC):
         """Return what values are; ValueError where the part's size is none of its type."""
 
     @abc.abstractmethod
-    def value(self, file: Reading, piece: Piece) -> Value:
+    def value(self, file: OpenShard, piece: Piece) -> Value:
         """Return a value that is a number or an array; of any other `piece`. ValueError where the bytes are none."""
 
 
@@ -307,7 +301,7 @@ class Part(abc.ABC):
 class OffsetShards(Container):
     """Shards of one list of parts; `_choose` says what these become."""
 
-    parts: Sequence[Part] = ()
+    parts: Sequence[ShardColumn] = ()
     counts: Sequence[int | None] = ()
     """How many samples each shard has, where the index says."""
 
@@ -321,7 +315,7 @@ class OffsetShards(Container):
         """Return what names of a shard's samples begin with."""
         return os.path.splitext(self.files[unit])[0]
 
-    def _opened(self, unit: int) -> AbstractContextManager[Reading]:
+    def _opened(self, unit: int) -> AbstractContextManager[OpenShard]:
         """Open a shard."""
         return reading(self.root / self.files[unit])
 
@@ -342,7 +336,7 @@ class OffsetShards(Container):
                 yield entry
 
     def _values(
-        self, file: Reading, unit: int, wanted: Collection[str]
+        self, file: OpenShard, unit: int, wanted: Collection[str]
     ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
         """Yield the values of each sample by the names of the parts that are wanted, or why there are none."""
         sizes = [part.size for part in self.parts]
@@ -381,7 +375,7 @@ class OffsetShards(Container):
         self.why_unlabeled = self.roles.why_unlabeled
         self.notes += self.roles.notes
 
-    def _first_values(self, file: Reading, types: Mapping[str, ColumnType]) -> dict[str, list[Any]]:
+    def _first_values(self, file: OpenShard, types: Mapping[str, ColumnType]) -> dict[str, list[Any]]:
         """Return the numbers and short texts of the first samples, by the names of their parts."""
         names = [name for name, type in types.items() if type.kind in ("scalar", "text", "bytes")]
         found: dict[str, list[Any]] = {}
@@ -395,22 +389,22 @@ class OffsetShards(Container):
         return found
 
 
-def _refused(file: Reading, number: int, error: Exception) -> SourceError:
+def _refused(file: OpenShard, number: int, error: Exception) -> SourceError:
     return SourceError(f"{file.path}: sample {number}: {printable(error)}")
 
 
-def first_offset(file: Reading) -> int:
+def first_offset(file: OpenShard) -> int:
     """Return where the table of offsets ends."""
     (count,) = _COUNT.unpack(file.read(0, 4))
     return 4 * (int(count) + 2)
 
 
-def samples(file: Reading, count: int | None = None) -> Iterator[tuple[int, int, int]]:
+def samples(file: OpenShard, count: int | None = None) -> Iterator[tuple[int, int, int]]:
     """Yield the number of each sample, where it begins, and where it ends.
 
     Parameters
     ----------
-    file : Reading
+    file : OpenShard
     count : int, optional
         How many there are as the index says.
 
@@ -435,7 +429,7 @@ def samples(file: Reading, count: int | None = None) -> Iterator[tuple[int, int,
             yield number, start, stop
 
 
-def _places(file: Reading, start: int, stop: int, known: Sequence[int | None]) -> list[tuple[int, int]]:
+def _places(file: OpenShard, start: int, stop: int, known: Sequence[int | None]) -> list[tuple[int, int]]:
     """Return where the parts of a sample begin, and their sizes; ValueError where they do not fill the sample."""
     unknown = sum(size is None for size in known)
     if 4 * unknown > stop - start:

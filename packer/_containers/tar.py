@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 from zlib import adler32
 
+from packer._containers.blocks import BlockReader
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError, printable
 
-__all__ = ["BLOCK", "Member", "Members", "Window", "begins_tar"]
+__all__ = ["BLOCK", "TarMember", "TarWalk", "begins_tar"]
 
 BLOCK = 512
 """Bytes of a header, of which members and archives are multiples."""
@@ -31,13 +32,12 @@ _WITHOUT_BYTES = (b"1", b"2", b"3", b"4", b"5", b"6")  # whatever size their hea
 _LINKS = {b"1": "a hard link", b"2": "a symbolic link"}
 _LONGEST = {b"L": 1 << 16, b"K": 1 << 16, b"x": 1 << 20, b"X": 1 << 20, b"g": 1 << 20}  # bytes
 _FARTHEST = 1 << 20  # bytes of zeros after an archive, behind which nobody looks for another: tar pads to its records
-_LARGE, _SMALL = 1 << 17, 1 << 12  # bytes that are read at once: many headers, or one and what is close to it
 _JOINED = "tars joined to one, of which other tools may read the first alone"
 _OF_A_MEMBER = re.compile(rb" (?:path|size|GNU\.sparse\.)")
 _RECORD = re.compile(rb"([1-9][0-9]{0,7}) ")
 
 
-class Member(NamedTuple):
+class TarMember(NamedTuple):
     """A regular file in a tar.
 
     Attributes
@@ -58,39 +58,18 @@ class Member(NamedTuple):
     archive: int
 
 
-class Window:
-    """The bytes of a file around those that were read last.
-
-    Parameters
-    ----------
-    file : PackFile
-    """
-
-    def __init__(self, file: PackFile) -> None:
-        self._file, self._size = file, file.size
-        self._data, self._start, self._end = b"", 0, 0
-
-    def read(self, position: int, size: int) -> bytes:
-        """Return bytes of the file; fewer where it ends."""
-        if not self._start <= position <= position + size <= self._end:
-            wanted = max(size, _LARGE if position - self._end < _LARGE // 4 else _SMALL)
-            self._data = self._file.read(position, max(0, min(wanted, self._size - position)))
-            self._start, self._end = position, position + len(self._data)
-        return self._data[position - self._start : position - self._start + size]
-
-
 def begins_tar(head: bytes) -> bool:
     """Tell whether bytes begin with a tar's header."""
     return len(head) >= BLOCK and head[0] != 0 and _is_header(head[:BLOCK], _HEADER.unpack_from(head)[2])
 
 
-class Members:
+class TarWalk:
     """Walks through the regular files in a tar.
 
     Parameters
     ----------
     file : PackFile
-    window : Window
+    window : BlockReader
         What reads the file; for whoever reads members too.
 
     Attributes
@@ -101,7 +80,7 @@ class Members:
         After the walk, why members may be missing; empty where none is.
     """
 
-    def __init__(self, file: PackFile, window: Window) -> None:
+    def __init__(self, file: PackFile, window: BlockReader) -> None:
         self._path, self._window, self._size = file.path, window, file.size
         self._name: str | None = None  # what the headers say that come before the member's own
         self._bytes: int | None = None
@@ -110,7 +89,7 @@ class Members:
         self.remarks: list[str] = []
         self.doubt = ""
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[TarMember]:
         """Yield the members, in their order.
 
         Raises
@@ -146,7 +125,7 @@ class Members:
                     self._require_whole(position, size, shown)
                 self._expects_member = False
                 if shown[-1:] != "/":  # which version 7 has after the names of directories
-                    yield Member(shown, offset, size, position, self._archive)
+                    yield TarMember(shown, offset, size, position, self._archive)
             else:
                 size = self._special(kind, position, size, header)
             position = offset + size + -size % BLOCK

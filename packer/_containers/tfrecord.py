@@ -1,20 +1,13 @@
 """TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): records, each of them an Example in most files.
 
 A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the data; and their checksum. A checksum is
-a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared. That of the data is compared by
-whoever reads the image, as the structure alone is read here. Index files of other tools are not used: they tell where
-records begin, which is read here anyway. `packer._containers.tfrecord` says what becomes of an Example's
-features.
+a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared here, that of the data when the image
+is read. Index files of other tools are not used: they tell where records begin, which is read here anyway.
 
-What the features of Examples are: those of the first samples are looked at, and of all samples read likewise.
-
-A feature whose list had one value in all samples that were looked at is one value: a scalar, a text, an image or bytes.
-One whose lists had other lengths, or whose key says that it is of objects, is an array, or a list of texts.
-
-Which features of Examples are the image, the label and the name, and which fields the others become.
-
-The keys of ImageNet's TFRecords, of TensorFlow Datasets, of TensorFlow's Object Detection API and of img2dataset are
-known.
+The first samples tell what the features are, and all samples are read likewise. A feature whose list had one value in
+all of them is one value: a scalar, a text, an image or bytes. One whose lists had other lengths, or whose key says that
+it is of objects, is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of
+TensorFlow's Object Detection API and of img2dataset are known.
 """
 
 from __future__ import annotations
@@ -33,6 +26,7 @@ import google_crc32c
 
 from packer._account import Account
 from packer._codecs import UNLABELED
+from packer._containers.blocks import BlockReader
 from packer._containers.contract import (
     Chosen,
     Container,
@@ -53,7 +47,6 @@ from packer._containers.protobuf import (
     NOTHING,
     MessageError,
     SeveralError,
-    Window,
     byte_strings,
     feature_lists,
     floats,
@@ -62,7 +55,7 @@ from packer._containers.protobuf import (
     one_float,
     one_int,
 )
-from packer._containers.roles import add_candidates, is_named, label_key, one_hot
+from packer._containers.roles import NAMES, one_hot
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem, open_regular
@@ -72,10 +65,10 @@ from packer.errors import SourceError, printable
 __all__ = [
     "TYPES",
     "Boxes",
-    "Column",
+    "FeatureColumn",
+    "FeatureRoles",
+    "FeatureValues",
     "Look",
-    "Roles",
-    "Seen",
     "TFRecord",
     "choose",
     "field_of",
@@ -85,7 +78,7 @@ __all__ = [
     "text_of",
 ]
 
-Read = Callable[[Window, int, int, int], Any]
+Read = Callable[[BlockReader, int, int, int], Any]
 
 TYPES = {NOTHING: "nothing", BYTES: "byte strings", FLOATS: "floats", INTS: "ints"}
 _OF_OBJECTS = re.compile(r"(^|/)(objects?|bbox)/")
@@ -99,7 +92,7 @@ _TEXTS = 1 << 24  # bytes of a list of texts
 
 
 @dataclass
-class Seen:
+class FeatureValues:
     """What the lists of a feature had in the samples that were looked at.
 
     Attributes
@@ -148,18 +141,18 @@ class Look:
 
     Attributes
     ----------
-    seen : dict of str to Seen
+    seen : dict of str to FeatureValues
         By key.
     """
 
     def __init__(self) -> None:
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, FeatureValues] = {}
 
-    def add(self, window: Window, begin: int, end: int) -> None:
+    def add(self, window: BlockReader, begin: int, end: int) -> None:
         """Look at the Example that lies in some bytes of a file; MessageError where there is none."""
         for encoded, type_, start, stop in feature_lists(window, begin, end):
             key = text_of(encoded, start)
-            seen = self.seen.setdefault(key, Seen(several=is_of_objects(key)))
+            seen = self.seen.setdefault(key, FeatureValues(several=is_of_objects(key)))
             if NOTHING not in (type_, seen.type) and type_ != seen.type:
                 raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[seen.type]}")
             if len(self.seen) > _MOST_KEYS:
@@ -167,7 +160,7 @@ class Look:
             seen.type = seen.type or type_
             self._add_values(seen, window, type_, start, stop)
 
-    def _add_values(self, seen: Seen, window: Window, type_: int, begin: int, end: int) -> None:
+    def _add_values(self, seen: FeatureValues, window: BlockReader, type_: int, begin: int, end: int) -> None:
         count = 1
         alone: list[int | float | str] = []
         if type_ == BYTES:
@@ -216,7 +209,7 @@ def _is_text(head: bytes, size: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Column:
+class FeatureColumn:
     """How a feature's value is read.
 
     Attributes
@@ -234,39 +227,39 @@ class Column:
     read: Read
 
     @classmethod
-    def label(cls, seen: Seen) -> Column:
+    def label(cls, seen: FeatureValues) -> FeatureColumn:
         """Return how a label is read: an int, a float, or the name of a class; of a list the place of the 1."""
         if seen.most > 1 and seen.type != BYTES:
             return cls("label", seen.type, _place_in_ints if seen.type == INTS else _place_in_floats)
         return cls("label", seen.type, {BYTES: _string, FLOATS: _float, INTS: _int}[seen.type])
 
     @classmethod
-    def whole_label(cls) -> Column:
+    def whole_label(cls) -> FeatureColumn:
         """Return how a class id is read that is a float."""
         return cls("label", FLOATS, _whole)
 
     @classmethod
-    def text(cls, slot: str) -> Column:
+    def text(cls, slot: str) -> FeatureColumn:
         """Return how a text is read, as text."""
         return cls(slot, BYTES, _string)
 
     @classmethod
-    def image(cls) -> Column:
+    def image(cls) -> FeatureColumn:
         """Return how the image is found."""
         return cls("image", BYTES, _piece)
 
     @classmethod
-    def edges(cls, slot: str) -> Column:
+    def edges(cls, slot: str) -> FeatureColumn:
         """Return how floats are read, as such."""
         return cls(slot, FLOATS, _floats)
 
     @classmethod
-    def whole(cls, slot: str) -> Column:
+    def whole(cls, slot: str) -> FeatureColumn:
         """Return how one int is read."""
         return cls(slot, INTS, _int)
 
     @classmethod
-    def field(cls, field: Field, seen: Seen) -> Column:
+    def field(cls, field: Field, seen: FeatureValues) -> FeatureColumn:
         """Return how the value of a field is read; ValueError where the feature has none of the field's kind."""
         readers = _READERS[seen.type] | (_OF_SEVERAL if seen.type == BYTES and seen.several else {})
         if field.kind not in readers:
@@ -275,14 +268,14 @@ class Column:
 
 
 def field_of(
-    key: str, seen: Seen, taken: set[str], said: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
+    key: str, seen: FeatureValues, taken: set[str], said: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
 ) -> Field:
     """Return the field that a feature becomes.
 
     Parameters
     ----------
     key : str
-    seen : Seen
+    seen : FeatureValues
     taken : set of str
         Names of other fields, to which the new one's is added.
     said : (str, str), optional
@@ -309,7 +302,7 @@ def field_of(
     return Field(name, kind, classes=tuple(classes) if kind in ("class", "labels") else ())
 
 
-def _kind_of(seen: Seen, has_classes: bool) -> str:
+def _kind_of(seen: FeatureValues, has_classes: bool) -> str:
     if seen.type == BYTES:
         if seen.text:
             return "json" if seen.several else "text"
@@ -319,27 +312,27 @@ def _kind_of(seen: Seen, has_classes: bool) -> str:
     return "array" if seen.several else "scalar"
 
 
-def _piece(window: Window, unit: int, begin: int, end: int) -> Piece | None:
+def _piece(window: BlockReader, unit: int, begin: int, end: int) -> Piece | None:
     found = one_bytes(window, begin, end)
     return None if found is None else Piece(unit, *found)
 
 
-def _list(window: Window, unit: int, begin: int, end: int) -> Piece:
+def _list(window: BlockReader, unit: int, begin: int, end: int) -> Piece:
     return Piece(unit, begin, end - begin)
 
 
-def _string(window: Window, unit: int, begin: int, end: int) -> str | None:
+def _string(window: BlockReader, unit: int, begin: int, end: int) -> str | None:
     found = one_bytes(window, begin, end)
     return None if found is None else _decoded(window, *found)
 
 
-def _strings(window: Window, unit: int, begin: int, end: int) -> Stored:
+def _strings(window: BlockReader, unit: int, begin: int, end: int) -> Stored:
     if end - begin > _TEXTS:
         raise MessageError(f"a list of texts has {end - begin:,} bytes, at byte {begin}")
     return _JSON.encode([_decoded(window, *found) for found in byte_strings(window, begin, end)])
 
 
-def _decoded(window: Window, offset: int, size: int) -> str:
+def _decoded(window: BlockReader, offset: int, size: int) -> str:
     if size > _TEXT:
         raise MessageError(f"a text has {size:,} bytes, at byte {offset}")
     try:
@@ -348,27 +341,27 @@ def _decoded(window: Window, offset: int, size: int) -> str:
         raise MessageError(f"a text is no UTF-8, at byte {offset}") from None
 
 
-def _int(window: Window, unit: int, begin: int, end: int) -> int | None:
+def _int(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
     return one_int(window, begin, end)
 
 
-def _float(window: Window, unit: int, begin: int, end: int) -> float | None:
+def _float(window: BlockReader, unit: int, begin: int, end: int) -> float | None:
     value = one_float(window, begin, end)
     return None if value is None or math.isnan(value) else value
 
 
-def _whole(window: Window, unit: int, begin: int, end: int) -> int | None:
+def _whole(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
     value = _float(window, unit, begin, end)
     if value is not None and not value.is_integer():
         raise MessageError(f"its label is {value}, and no class id, at byte {begin}")
     return None if value is None else int(value)
 
 
-def _place_in_ints(window: Window, unit: int, begin: int, end: int) -> int | None:
+def _place_in_ints(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
     return _place_of_one(ints(window, begin, end), begin)
 
 
-def _place_in_floats(window: Window, unit: int, begin: int, end: int) -> int | None:
+def _place_in_floats(window: BlockReader, unit: int, begin: int, end: int) -> int | None:
     data = floats(window, begin, end)
     return _place_of_one(struct.unpack(f"<{len(data) // 4}f", data), begin)
 
@@ -381,24 +374,24 @@ def _place_of_one(values: Sequence[float], begin: int) -> int | None:
     return place
 
 
-def _ids(window: Window, unit: int, begin: int, end: int) -> bytes:
+def _ids(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
     values = ints(window, begin, end)
     if min(values, default=0) < 0:
         raise MessageError(f"{min(values)} is no id of a class, at byte {begin}")
     return struct.pack(f"<{len(values)}q", *values)
 
 
-def _int_array(window: Window, unit: int, begin: int, end: int) -> bytes:
+def _int_array(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
     values = ints(window, begin, end)
     return struct.pack(f"<{len(values) + 1}q", len(values), *values)
 
 
-def _float_array(window: Window, unit: int, begin: int, end: int) -> bytes:
+def _float_array(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
     data = floats(window, begin, end)
     return struct.pack("<q", len(data) // 4) + data
 
 
-def _floats(window: Window, unit: int, begin: int, end: int) -> bytes:
+def _floats(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
     return floats(window, begin, end)
 
 
@@ -412,15 +405,13 @@ _READERS: Mapping[int, dict[str, Read]] = {
 _OF_SEVERAL: dict[str, Read] = {"json": _strings, "bytes": _list}
 
 
-_IMAGES = ("image/encoded", "image", "jpg", "jpeg", "png", "webp", "image_raw")
-_LABELS = ("image/class/label", "label", "cls")
+_ROLES = NAMES["tfrecord"]
 _IDS = ("class", "cls", "category")  # which name ids, also where they are floats
-_NAMES = ("image/filename", "file_name", "filename", "__key__", "key")
 _CLASS_NAMES = ("image/class/synset", "image/class/text")  # of the first of the labels
 _BOXES = "image/object/bbox"
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 _HEIGHT, _WIDTH = "image/height", "image/width"
-_SEVERAL_LABELS = ("image/object/class/label", *_LABELS)
+_SEVERAL_LABELS = ("image/object/class/label", *_ROLES.labels)
 
 Classes = Callable[[str], Sequence[str] | None]
 
@@ -457,12 +448,12 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class Roles:
+class FeatureRoles:
     """What is made of the features of each sample.
 
     Attributes
     ----------
-    columns : dict of bytes to tuple of Column
+    columns : dict of bytes to tuple of FeatureColumn
         By key.
     fields : tuple of Field
     label_type : str
@@ -476,7 +467,7 @@ class Roles:
         Why samples without a label have none.
     """
 
-    columns: Mapping[bytes, tuple[Column, ...]]
+    columns: Mapping[bytes, tuple[FeatureColumn, ...]]
     fields: tuple[Field, ...]
     label_type: str = "class"
     classes: Sequence[str] | None = None
@@ -486,12 +477,14 @@ class Roles:
     why_unlabeled: str = "they have no label"
 
 
-def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes, account: Account) -> Roles:
+def choose(
+    seen: Mapping[str, FeatureValues], keys: Mapping[str, str], classes: Classes, account: Account
+) -> FeatureRoles:
     """Choose what the features become.
 
     Parameters
     ----------
-    seen : mapping of str to Seen
+    seen : mapping of str to FeatureValues
         What the first samples have, by key.
     keys : mapping
         See `Container.open`.
@@ -512,11 +505,11 @@ def choose(seen: Mapping[str, Seen], keys: Mapping[str, str], classes: Classes, 
 
 
 class _Chooser:
-    def __init__(self, seen: Mapping[str, Seen], classes: Classes, account: Account) -> None:
+    def __init__(self, seen: Mapping[str, FeatureValues], classes: Classes, account: Account) -> None:
         self._seen, self._classes_of, self._account = seen, classes, account
         self._why_unlabeled = "they have no feature that is a label"
         self._whole = False  # whether labels are class ids, though they are floats
-        self._columns: dict[bytes, list[Column]] = {}
+        self._columns: dict[bytes, list[FeatureColumn]] = {}
         self._fields: list[Field] = []
         self._taken: set[str] = set()
         self._label: str | None = None
@@ -528,10 +521,10 @@ class _Chooser:
         """Make a field of all that is neither image nor label nor name."""
         seen = self._seen
         image = self._image()
-        self._put(image, Column.image())
-        name = next((key for key in _NAMES if key in seen and seen[key].text and not seen[key].several), None)
+        self._put(image, FeatureColumn.image())
+        name = next((key for key in _ROLES.names if key in seen and seen[key].text and not seen[key].several), None)
         if name is not None and seen[name].type == BYTES:
-            self._put(name, Column.text("name"))
+            self._put(name, FeatureColumn.text("name"))
         self._take_label([key for key in seen if key.encode() not in self._columns and not is_of_objects(key)])
         if all(self._is(f"{_BOXES}/{edge}", FLOATS) for edge in _EDGES):
             if self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS):
@@ -554,25 +547,19 @@ class _Chooser:
     def _take_label(self, keys: Sequence[str]) -> None:
         """Take the label that names tell, of features that are nothing else; else say what looks like it."""
         seen, account = self._seen, self._account
-        able = [key for key in keys if seen[key].is_label]
-        self._label = label_key(able, _LABELS)
-        named = [key for key in keys if key in _LABELS or is_named(key)]
-        several = [key for key in named if key not in able and seen[key].most > 1]
+        able = {key: seen[key].values or [0] for key in keys if seen[key].is_label}
+        several = [key for key in keys if key not in able and _ROLES.is_label(key) and seen[key].most > 1]
         account.taken("feature", "a field, as samples have several values", several)
+        self._label = _ROLES.choose_label("feature", able, account, candidates=not several)
         if self._label is not None:
             self._put(self._label, self._label_column(self._label))
-            account.taken("feature", "the label", [self._label])
-            others = [key for key in able if key in named and key != self._label]
-            account.taken("feature", f"a field beside {printable(self._label)}, which is the label", others)
         elif several:
             self._why_unlabeled = f"they have several labels, which are the field {printable(several[0])}"
-        else:
-            add_candidates(account, "feature", {key: seen[key].values or [0] for key in able})
 
-    def _label_column(self, key: str) -> Column:
+    def _label_column(self, key: str) -> FeatureColumn:
         seen = self._seen[key]
         self._whole = key.rpartition("/")[2].lower() in _IDS and seen.type == FLOATS and seen.most == 1 and seen.are_ids
-        return Column.whole_label() if self._whole else Column.label(seen)
+        return FeatureColumn.whole_label() if self._whole else FeatureColumn.label(seen)
 
     def named(self, chosen: Chosen) -> _Chooser:
         """Take what a person names."""
@@ -589,14 +576,14 @@ class _Chooser:
         self._account.left_out("feature", "--key does not name them", left, chosen=True)
         return self
 
-    def roles(self) -> Roles:
+    def roles(self) -> FeatureRoles:
         """Return what was chosen."""
-        of_label = self._seen[self._label] if self._label is not None else Seen()
-        if self._label == _LABELS[0] and of_label.type == INTS:
+        of_label = self._seen[self._label] if self._label is not None else FeatureValues()
+        if self._label == _ROLES.labels[0] and of_label.type == INTS:
             names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
             if (key := next(names, None)) is not None:
-                self._put(key, Column.text(" class"))
-        return Roles(
+                self._put(key, FeatureColumn.text(" class"))
+        return FeatureRoles(
             {key: tuple(columns) for key, columns in self._columns.items()},
             tuple(self._fields),
             "float" if of_label.type == FLOATS and of_label.most == 1 and not self._whole else "class",
@@ -611,7 +598,7 @@ class _Chooser:
         """Return the key of the image, which nobody named."""
         seen = self._seen
         images = [key for key, of_key in seen.items() if of_key.type == BYTES and of_key.image and not of_key.several]
-        chosen = next((key for key in _IMAGES if key in images), images[0] if len(images) == 1 else None)
+        chosen = next((key for key in _ROLES.images if key in images), images[0] if len(images) == 1 else None)
         if chosen is None:
             which = f"which of {', '.join(images)} is" if images else "which is, of " + ", ".join(list(seen)[:20])
             raise SourceError(
@@ -632,9 +619,9 @@ class _Chooser:
         if name in ("image", "name") and seen.type != BYTES:
             raise SourceError(f"feature {printable(key)} is no {name}: it has no bytes")
         if name == "image":
-            self._put(key, Column.image())
+            self._put(key, FeatureColumn.image())
         elif name == "name":
-            self._put(key, Column.text("name"))
+            self._put(key, FeatureColumn.text("name"))
         elif name == "label":
             self._label = key
             self._put(key, self._label_column(key))
@@ -645,7 +632,7 @@ class _Chooser:
         seen = self._seen[key]
         try:
             made = field_of(key, seen, self._taken, (name, kind), self._classes_of(key) or ())
-            self._put(key, Column.field(made, seen))
+            self._put(key, FeatureColumn.field(made, seen))
         except ValueError as error:
             raise SourceError(f"feature {printable(key)}: {error}") from error
         self._fields.append(made)
@@ -658,13 +645,13 @@ class _Chooser:
         self._taken.add(name)
         self._fields.append(self._boxes.field)
         for slot, edge in zip(slots, _EDGES, strict=True):
-            self._put(f"{group}/{edge}", Column.edges(slot))
+            self._put(f"{group}/{edge}", FeatureColumn.edges(slot))
 
     def _add_size(self) -> None:
         for key, slot in ((_HEIGHT, " height"), (_WIDTH, " width")):
-            self._put(key, Column.whole(slot))
+            self._put(key, FeatureColumn.whole(slot))
 
-    def _put(self, key: str, column: Column) -> None:
+    def _put(self, key: str, column: FeatureColumn) -> None:
         self._columns.setdefault(key.encode(), []).append(column)
 
     def _is(self, key: str, type_: int) -> bool:
@@ -697,7 +684,7 @@ class TFRecord(Container):
     kind = "tfrecord"
     sealed = True
 
-    roles: Roles | None = None
+    roles: FeatureRoles | None = None
 
     @staticmethod
     def checksum(data: Buffer) -> int:
@@ -746,7 +733,7 @@ class TFRecord(Container):
     def entries(self, unit: int) -> Iterator[Entry]:
         assert self.roles is not None
         with self.opened(unit) as file:
-            window, stem = Window(file), re.sub(r"\.tfrec(ord)?s?$", "", self.files[unit], flags=re.IGNORECASE)
+            window, stem = BlockReader(file), re.sub(r"\.tfrec(ord)?s?$", "", self.files[unit], flags=re.IGNORECASE)
             for number, (begin, end) in enumerate(_records(file, window)):
                 name = f"{stem}/{number:08d}"
                 try:
@@ -755,7 +742,7 @@ class TFRecord(Container):
                 except MessageError as error:
                     yield Entry(name, b"", problem=_problem(number, begin, error))
 
-    def _values(self, window: Window, unit: int, begin: int, end: int) -> dict[str, Any]:
+    def _values(self, window: BlockReader, unit: int, begin: int, end: int) -> dict[str, Any]:
         """Return what a record has, by the slots of the columns."""
         roles, values = self.roles, dict[str, Any]()
         assert roles is not None
@@ -774,7 +761,7 @@ class TFRecord(Container):
                     values[column.slot] = column.read(window, unit, start, stop)
         return values
 
-    def _entry(self, window: Window, values: dict[str, Any], number: str) -> Entry:
+    def _entry(self, window: BlockReader, values: dict[str, Any], number: str) -> Entry:
         assert self.roles is not None
         image = values.pop("image", None)
         if image is None:
@@ -793,7 +780,7 @@ class TFRecord(Container):
     def _look(self, unit: int, look: Look) -> None:
         """Look at the first records of a file."""
         with self.opened(unit) as file:
-            window = Window(file)
+            window = BlockReader(file)
             for number, (begin, end) in enumerate(_records(file, window)):
                 if number == _LOOKED_AT:
                     break
@@ -817,7 +804,7 @@ def _problem(number: int, begin: int, error: MessageError) -> str:
     return f"record {number}, at byte {begin - 12}: {error}{remedy}"
 
 
-def _records(file: PackFile, window: Window) -> Iterator[tuple[int, int]]:
+def _records(file: PackFile, window: BlockReader) -> Iterator[tuple[int, int]]:
     """Yield where the data of each record begin and end."""
     offset = number = 0
     while offset < file.size:
@@ -838,12 +825,11 @@ def _records(file: PackFile, window: Window) -> Iterator[tuple[int, int]]:
                 f"{printable(file.path)}: cut short: record {number}, at byte {offset}, would end at byte {end + 4} "
                 f"of {file.size}. Fetch it anew"
             )
-        window.expect(size)
         yield offset + _HEADER.size, end
         offset, number = end + 4, number + 1
 
 
-def _checksum_at(window: Window, offset: int) -> int:
+def _checksum_at(window: BlockReader, offset: int) -> int:
     place = window.at(offset, 4)
     return int.from_bytes(window.data[place : place + 4], "little")
 

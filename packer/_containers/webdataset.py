@@ -4,8 +4,6 @@
 of the file. Indexes of other tools that lie beside a tar (``.idx`` of DALI, those of Energon) are not read: whoever
 trusts none must read every header anyway, and those are all that a tar's own list of members consists of.
 
-Samples in a tar, as webdataset has them: members of one key, which follow each other.
-
 A member's key is its path up to the first dot of the file's name, and its extension, in lower case, is what comes after
 that dot: ``dir/0001.seg.png`` is ``seg.png`` of the sample ``dir/0001``. A key that comes back later, with an image, is
 another sample. See https://github.com/webdataset/webdataset, webdataset/tariterators.py.
@@ -14,17 +12,11 @@ Two things are read that webdataset takes for something else. Members of one sam
 *.jpg *.cls`` writes them. And file names may have dots: where no member of a key has a plain extension, as in
 ``img.v2.jpg`` and ``img.v2.cls``, what comes after the first dot still belongs to the key.
 
-Lists of shards in JSON: wids's index, and timm's ``_info.json``.
+Shards may be named by a list in JSON. wids (once a part of webdataset) has ``{"__kind__": "wids-shard-index-v1",
+"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 10, "filesize": 20480}, ...]}``; timm has ``{"splits":
+{"train": {"filenames": ["a.tar", ...], "shard_lengths": [10, ...]}}}``. Neither says where in a shard a sample lies.
 
-wids (once a part of webdataset) has ``{"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": [{"url":
-"a.tar", "nsamples": 10, "filesize": 20480}, ...]}``; timm has ``{"splits": {"train": {"filenames": ["a.tar", ...],
-"shard_lengths": [10, ...]}}}``. Neither says where in a shard a sample lies.
-
-What each member of a tar's samples is: the image, the label, or a field; by its extension, as webdataset has it.
-
-Values of fields in small files of their own: ASCII numbers, ``.npy``, JSON.
-
-Labels in members of tars: texts and numbers, ``.npy``, and members of JSON.
+Members are labels and fields by their extensions, as webdataset has it: ASCII numbers, texts, ``.npy``, JSON.
 """
 
 from __future__ import annotations
@@ -44,8 +36,9 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import Account, is_label_name
+from packer._account import Account
 from packer._codecs import UNLABELED
+from packer._containers.blocks import BlockReader
 from packer._containers.contract import (
     Chosen,
     ChosenField,
@@ -57,8 +50,8 @@ from packer._containers.contract import (
     is_image_name,
     suffix_of,
 )
-from packer._containers.roles import add_candidates, label_key, one_hot, whole
-from packer._containers.tar import Member, Members, Window, begins_tar
+from packer._containers.roles import NAMES, add_candidates, one_hot, whole
+from packer._containers.tar import TarMember, TarWalk, begins_tar
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer._fields.codec import parsed_json
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file
@@ -71,11 +64,11 @@ __all__ = [
     "IMAGES",
     "JSON",
     "LONGEST",
-    "Roles",
     "Sample",
     "SampleReader",
     "Tar",
     "TarLabel",
+    "TarRoles",
     "array_field",
     "class_of",
     "find_label",
@@ -87,13 +80,10 @@ __all__ = [
     "stored_value",
 ]
 
-IMAGES = (
-    *("jpg", "jpeg", "jpe", "jfif", "webp", "png", "bmp", "tif", "tiff"),
-    *("ppm", "pgm", "pbm", "pnm", "gif", "img", "image"),
-)
+IMAGES = NAMES["webdataset"].images
 """The extensions of images; of several in one sample the first of these is the image."""
 
-Sample = dict[str, Member]
+Sample = dict[str, TarMember]
 """The members of a sample by their extensions."""
 
 _META = re.compile("__[^/]*__($|/)")  # names that webdataset keeps for itself
@@ -119,8 +109,8 @@ class SampleReader:
     ----------
     path : str
         The tar, for messages.
-    members : iterable of Member
-    window : Window
+    members : iterable of TarMember
+    window : BlockReader
         What reads the tar.
     first_dot : bool
         Whether a key ends at the first dot in any case, as webdataset has it.
@@ -135,7 +125,9 @@ class SampleReader:
         After `gathered`, whether members of one sample lie apart.
     """
 
-    def __init__(self, path: str, members: Iterable[Member], window: Window, *, first_dot: bool = False) -> None:
+    def __init__(
+        self, path: str, members: Iterable[TarMember], window: BlockReader, *, first_dot: bool = False
+    ) -> None:
         self._path, self._members, self._window, self._first_dot = path, members, window, first_dot
         self.notes: list[str] = []
         self.account = Account()
@@ -204,14 +196,16 @@ class SampleReader:
             for part, of_part in split.items():
                 yield f"{key}.{part}", self._sample(f"{key}.{part}", of_part)
 
-    def _few(self, key: str, run: Iterator[tuple[str, int, str, Member]]) -> Iterator[tuple[str, int, str, Member]]:
+    def _few(
+        self, key: str, run: Iterator[tuple[str, int, str, TarMember]]
+    ) -> Iterator[tuple[str, int, str, TarMember]]:
         for number, keyed in enumerate(run):
             if number == _MOST_OF_KEY:
                 why = f"{_MOST_OF_KEY:,} members have the key {printable(key)}, which ends at the first dot of a name"
                 self._fail(keyed[-1], f"{why}. Give the files names without dots, but for the last one")
             yield keyed
 
-    def _sample(self, key: str, members: Iterable[tuple[str, Member]]) -> Sample:
+    def _sample(self, key: str, members: Iterable[tuple[str, TarMember]]) -> Sample:
         sample: Sample = {}
         for extension, member in members:
             if extension in sample or len(sample) >= _MOST:
@@ -223,7 +217,7 @@ class SampleReader:
             sample[extension] = member
         return sample
 
-    def _keyed(self) -> Iterator[tuple[str, int, str, Member]]:
+    def _keyed(self) -> Iterator[tuple[str, int, str, TarMember]]:
         """Yield of each member of a sample its key, its archive, its extension, and the member."""
         for member in self._members:
             if _ODD.search(member.name):
@@ -251,7 +245,7 @@ class SampleReader:
             self._note("names begin with / or ../, which goes")
         return "/".join(part for part in parts if part not in ("", "."))
 
-    def _leave_out(self, member: Member, base: str, why: str) -> None:
+    def _leave_out(self, member: TarMember, base: str, why: str) -> None:
         """Say of a member that belongs to no sample."""
         head = self._window.read(member.offset, min(_SAMPLE_HEAD, member.size))
         if is_system_file(base, lambda: head):
@@ -266,7 +260,7 @@ class SampleReader:
         if note not in self.notes:
             self.notes.append(note)
 
-    def _fail(self, member: Member, why: str) -> NoReturn:
+    def _fail(self, member: TarMember, why: str) -> NoReturn:
         raise SourceError(f"{printable(self._path)}: byte {member.header}: {printable(member.name)}: {why}")
 
 
@@ -274,17 +268,17 @@ def _has_image(sample: Sample) -> bool:
     return any(last_part(extension) in IMAGES for extension in sample)
 
 
-def _split(members: list[tuple[str, Member]], depth: int = 0) -> dict[str, list[tuple[str, Member]]] | None:
+def _split(members: list[tuple[str, TarMember]], depth: int = 0) -> dict[str, list[tuple[str, TarMember]]] | None:
     """Return members of one key, none of which has a plain extension, by what else belongs to their keys.
 
     None where that makes samples without an image, or of each member an image by itself, such as ``left.jpg`` and
     ``right.jpg``: these may be several images of one sample. Numbers as in ``0001.jpg`` and ``0001.v2.jpg`` are not.
     """
-    parts: dict[str, list[tuple[str, Member]]] = {}
+    parts: dict[str, list[tuple[str, TarMember]]] = {}
     for extension, member in members:
         part, _, rest = extension.partition(".")
         parts.setdefault(part, []).append((rest, member))
-    found: dict[str, list[tuple[str, Member]]] = {}
+    found: dict[str, list[tuple[str, TarMember]]] = {}
     for part, of_part in parts.items():
         if any("." not in extension for extension, _ in of_part):
             found[part] = of_part
@@ -447,7 +441,6 @@ LONGEST = 4096
 """Bytes of a label that is no member of JSON."""
 
 JSON = ("json", "jsn")
-_KNOWN = ("cls", "class", "label", "lbl")
 ALWAYS_LABELS = ("cls", "class")
 """The extensions that webdataset has for labels, also where few of the values are any."""
 
@@ -516,7 +509,7 @@ def find_label(values: Values, account: Account) -> TarLabel | None:
             refused[extension] = why
         else:
             able[extension] = label
-    key = label_key(able, _KNOWN) or next(iter(able), None)
+    key = NAMES["webdataset"].label_among(able) or next(iter(able), None)
     for extension, why in refused.items():
         account.taken("member", f"a field and no label: {printable(why)}", [f".{extension}"])
     if key is None:
@@ -572,7 +565,7 @@ def _is_named(extension: str) -> bool:
     parts = extension.split(".")
     if parts[-1] in (*_TEXTS, "npy", *JSON):
         parts = parts[:-1]
-    return bool(parts) and (parts[-1] in _KNOWN or is_label_name(parts[-1]))
+    return bool(parts) and (NAMES["webdataset"].is_label(parts[-1]))
 
 
 def _of_text(data: bytes) -> int | float | str:
@@ -663,12 +656,12 @@ _DIRECTORIES = "directory"  # what --key label says where directories are the cl
 _ARCHIVES = ("tar", "tgz", "tar.gz", "zip", "7z", "rar")
 _SMALL = 1 << 16  # bytes of members by whose values labels are known
 
-Peek = Callable[[Member], bytes]
+Peek = Callable[[TarMember], bytes]
 """Returns the bytes of a member of a sample that was looked at."""
 
 
 @dataclass
-class Roles:
+class TarRoles:
     """What members are, by their extensions.
 
     Attributes
@@ -700,7 +693,9 @@ class Roles:
         return f"they have no {self.label}" if self.label is not None else "they have no member that is a label"
 
 
-def find_roles(where: str, looked_at: Sequence[Sample], keys: Mapping[str, str], peek: Peek, account: Account) -> Roles:
+def find_roles(
+    where: str, looked_at: Sequence[Sample], keys: Mapping[str, str], peek: Peek, account: Account
+) -> TarRoles:
     """Return what the members are of samples like some that were looked at.
 
     Parameters
@@ -731,7 +726,7 @@ def find_roles(where: str, looked_at: Sequence[Sample], keys: Mapping[str, str],
             "these into a directory of its own name; then convert the directory that these lie in"
         )
     chosen = Chosen.of({name: _extension_said(name, key) for name, key in keys.items()})
-    roles = _images(where, looked_at, there) if chosen.image is None else Roles(tuple(chosen.image.split(";")))
+    roles = _images(where, looked_at, there) if chosen.image is None else TarRoles(tuple(chosen.image.split(";")))
     first = {extension: member for sample in reversed(looked_at) for extension, member in sample.items()}
 
     def peek_first(extension: str) -> bytes:
@@ -774,7 +769,7 @@ def _values(looked_at: Sequence[Sample], extensions: Iterable[str], peek: Peek) 
     }
 
 
-def _is_small(member: Member | None) -> bool:
+def _is_small(member: TarMember | None) -> bool:
     return member is not None and member.size <= (_SMALL if _last_is_json(member.name) else LONGEST)
 
 
@@ -782,7 +777,7 @@ def _last_is_json(name: str) -> bool:
     return name.lower().endswith((".json", ".jsn"))
 
 
-def _look_at_directories(roles: Roles, looked_at: Sequence[Sample], rest: Sequence[str], account: Account) -> None:
+def _look_at_directories(roles: TarRoles, looked_at: Sequence[Sample], rest: Sequence[str], account: Account) -> None:
     """Take directories for classes where samples are images alone; else say that they could be."""
     names = [member.name for sample in looked_at for extension, member in sample.items() if extension in roles.images]
     directories = {name.rpartition("/")[0] for name in names if "/" in name}
@@ -792,7 +787,7 @@ def _look_at_directories(roles: Roles, looked_at: Sequence[Sample], rest: Sequen
         account.looks_like_labels("directory", min(directories), f"--key label={_DIRECTORIES}")
 
 
-def _images(where: str, looked_at: Sequence[Sample], there: Sequence[str]) -> Roles:
+def _images(where: str, looked_at: Sequence[Sample], there: Sequence[str]) -> TarRoles:
     """Find which members are the images."""
     of_each = [found for sample in looked_at if (found := [one for one in IMAGES if one in sample])]
     if any(len(found) > 1 for found in of_each):
@@ -802,12 +797,12 @@ def _images(where: str, looked_at: Sequence[Sample], there: Sequence[str]) -> Ro
         if not common:
             raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={others[0]}")
         note = f".{common[0]} is the image, and {shown} is beside it; --key image={others[0]} says otherwise"
-        return Roles((common[0],), notes=[note])
+        return TarRoles((common[0],), notes=[note])
     if of_each:
-        return Roles(IMAGES)
+        return TarRoles(IMAGES)
     if long := [extension for extension in there if last_part(extension) in IMAGES]:
         if len(long) == 1:
-            return Roles((long[0],))
+            return TarRoles((long[0],))
         shown = ", ".join(f".{printable(one)}" for one in long[:5])
         raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={printable(long[0])}")
     shown = ", ".join(f".{printable(one)}" for one in there[:10])
@@ -815,8 +810,8 @@ def _images(where: str, looked_at: Sequence[Sample], there: Sequence[str]) -> Ro
 
 
 def _as_said(  # noqa: PLR0917
-    where: str, roles: Roles, chosen: Chosen, looked_at: Sequence[Sample], peek: Peek, account: Account
-) -> Roles:
+    where: str, roles: TarRoles, chosen: Chosen, looked_at: Sequence[Sample], peek: Peek, account: Account
+) -> TarRoles:
     """Take what somebody said, and nothing else."""
     there = list(dict.fromkeys(extension for sample in looked_at for extension in sample))
     if chosen.name is not None:
@@ -833,7 +828,7 @@ def _as_said(  # noqa: PLR0917
         if extension in roles.images:
             raise OptionError(f"--key label={extension}: .{extension} is taken for something else already")
         label = said_label(chosen.label, _values(looked_at, [extension], peek))
-    roles = Roles(roles.images, label, directories, {}, True)
+    roles = TarRoles(roles.images, label, directories, {}, True)
     of_label = None if label is None or label.member else label.extension
     first = {extension: member for sample in reversed(looked_at) for extension, member in sample.items()}
     for key, one in chosen.by_key().items():
@@ -880,7 +875,7 @@ def _kind(extension: str) -> str:
     return "mask" if kind == "image" and _MASKS.search(extension) else kind
 
 
-def _example(extensions: Sequence[str], roles: Roles) -> str:
+def _example(extensions: Sequence[str], roles: TarRoles) -> str:
     """Return what a person may say to take some members alone."""
     image = "jpg" if roles.images == IMAGES else roles.images[0]
     keys = [f"image={image}"]
@@ -911,7 +906,7 @@ class Tar(Container):
 
     Attributes
     ----------
-    roles : Roles
+    roles : TarRoles
     remarks : dict of str to (str, int)
         What there is to say of files that were listed; of each the first file, and how many files there are.
     first_dot : bool
@@ -925,7 +920,7 @@ class Tar(Container):
     kind = "webdataset"
     suffixes = (".tar", *(f".tar.{end}" for end in ("gz", "zst", "bz2", "xz", "lz4")), ".tgz", ".tzst", ".tbz2", ".txz")
 
-    roles: Roles = field(default_factory=lambda: Roles(IMAGES))
+    roles: TarRoles = field(default_factory=lambda: TarRoles(IMAGES))
     remarks: dict[str, tuple[str, int]] = field(default_factory=dict)
     first_dot: bool = False
     apart: bool = False
@@ -953,8 +948,8 @@ class Tar(Container):
 
     def entries(self, unit: int) -> Iterator[Entry]:
         with self.opened(unit) as file:
-            window = Window(file)
-            members = Members(file, window)
+            window = BlockReader(file)
+            members = TarWalk(file, window)
             reader = SampleReader(file.path, members, window, first_dot=self.first_dot)
             maker = _Entries(self, unit, window)
             for sample in reader.gathered() if self.apart else reader.following():
@@ -985,7 +980,7 @@ class Tar(Container):
         self.remarks[remark] = (first, before + count)
         self.notes.append(_note(remark, first, before + count))
 
-    def _find_roles(self, keys: Mapping[str, str]) -> Roles:
+    def _find_roles(self, keys: Mapping[str, str]) -> TarRoles:
         """Return what the members are of the first samples in the first, the middle and the last file."""
         last = len(self.files) - 1
         units = sorted({0, last // 2, last})
@@ -998,7 +993,7 @@ class Tar(Container):
                 looked_at = {unit: samples or looked_at[unit] for unit, samples in gathered.items()}
         unit_of = {id(member): unit for unit, of in looked_at.items() for sample in of for member in sample.values()}
 
-        def peek(member: Member) -> bytes:
+        def peek(member: TarMember) -> bytes:
             with self.opened(unit_of[id(member)]) as file:
                 return file.read(member.offset, member.size)
 
@@ -1008,14 +1003,14 @@ class Tar(Container):
 
     def _first(self, unit: int) -> list[Sample]:
         with self.opened(unit) as file:
-            window = Window(file)
-            return SampleReader(file.path, Members(file, window), window, first_dot=self.first_dot).first(_LOOKED_AT)
+            window = BlockReader(file)
+            return SampleReader(file.path, TarWalk(file, window), window, first_dot=self.first_dot).first(_LOOKED_AT)
 
     def _gathered(self, unit: int) -> list[Sample]:
         """Return the first samples of a file whose members lie apart; none of any other."""
         with self.opened(unit) as file:
-            window = Window(file)
-            reader = SampleReader(file.path, Members(file, window), window, first_dot=self.first_dot)
+            window = BlockReader(file)
+            reader = SampleReader(file.path, TarWalk(file, window), window, first_dot=self.first_dot)
             samples = reader.gathered()[:_LOOKED_AT]
             return samples if reader.apart else []
 
@@ -1029,7 +1024,7 @@ def _may_lie_apart(samples: Sequence[Sample]) -> bool:
 class _Entries:
     """Makes entries of the samples in a file."""
 
-    def __init__(self, container: Tar, unit: int, window: Window) -> None:
+    def __init__(self, container: Tar, unit: int, window: BlockReader) -> None:
         self._container = container
         self._path, self._unit, self._window = container.root / container.files[unit], unit, window
         self._roles = container.roles
@@ -1047,7 +1042,7 @@ class _Entries:
             return Entry(self._name(image), b"", problem=str(error))
         return Entry(self._name(image), Piece(self._unit, image.offset, image.size), label, values)
 
-    def _image(self, sample: Sample) -> Member | None:
+    def _image(self, sample: Sample) -> TarMember | None:
         images = [member for extension, member in sample.items() if extension in self._images]
         if len(images) > 1:
             self._fail(images[1], f"is another image beside {printable(images[0].name)}. {self._say()}")
@@ -1068,7 +1063,7 @@ class _Entries:
         self._container.lacks("image", key, self._unit)
         account.left_out("sample", "they have no image", [key])
 
-    def _label(self, sample: Sample, image: Member) -> int | float | str | None:
+    def _label(self, sample: Sample, image: TarMember) -> int | float | str | None:
         roles = self._roles
         if roles.directories:
             return image.name.rpartition("/")[0] or None
@@ -1097,13 +1092,13 @@ class _Entries:
                 self._fail(member, f"the first samples have no .{printable(extension)}. {self._say()}")
         return values
 
-    def _name(self, image: Member) -> str:
+    def _name(self, image: TarMember) -> str:
         name = image.name
         if name.lower().endswith((".img", ".image")):
             name += suffix_of(self._window.read(image.offset, min(_HEAD, image.size)))
         return name
 
-    def _value(self, field: Field, member: Member) -> Piece | Stored:
+    def _value(self, field: Field, member: TarMember) -> Piece | Stored:
         if field.kind in AS_THEY_ARE:
             return Piece(self._unit, member.offset, member.size)
         try:
@@ -1118,10 +1113,10 @@ class _Entries:
         image = "jpg" if self._roles.images == IMAGES else self._roles.images[0]
         return f"Name with --key what is to be taken, such as --key image={image} --key label=cls"
 
-    def _fail(self, member: Member, why: str) -> NoReturn:
+    def _fail(self, member: TarMember, why: str) -> NoReturn:
         raise SourceError(f"{printable(self._path)}: {self._error(member, why)}")
 
-    def _error(self, member: Member, why: str) -> _MemberError:
+    def _error(self, member: TarMember, why: str) -> _MemberError:
         return _MemberError(f"byte {member.header}: {printable(member.name)}: {why}")
 
 
@@ -1129,7 +1124,7 @@ class _MemberError(ValueError):
     """A member of a sample has no value of its kind."""
 
 
-def _key(member: Member) -> str:
+def _key(member: TarMember) -> str:
     name = member.name
     return name[: name.find(".", name.rfind("/") + 1)]
 

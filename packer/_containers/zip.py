@@ -12,11 +12,9 @@ none                   no labels; sorted
 
 A stored member is a range of the archive, a deflated one a compressed range.
 
-The members of a zip archive, as the directory at its end lists them, and where the data of each one begin.
-
-PKWARE's APPNOTE.TXT has the layout. In front of a member's data lies a header of its own, whose name and extra fields
-may be longer or shorter than those in the directory: only it says where the data begin. Bytes in front of the archive
-move every offset in it.
+The directory at the end of an archive lists its members. PKWARE's APPNOTE.TXT has the layout. In front of a member's
+data lies a header of its own, whose name and extra fields may be longer or shorter than those in the directory: only it
+says where the data begin. Bytes in front of the archive move every offset in it.
 
 The labels of StyleGAN's and EDM's ``dataset_tool.py``: ``dataset.json``, in an archive or among images.
 """
@@ -24,41 +22,27 @@ The labels of StyleGAN's and EDM's ``dataset_tool.py``: ``dataset.json``, in an 
 from __future__ import annotations
 
 import os
-import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from packer._account import LABEL_SUFFIXES, Account, counted, is_label_name
+from packer._account import Account, counted
 from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys, suffix_of
+from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_parts, dataset_labels, label_vector
 from packer._containers.discovery import above_classes, numbered_classes, splits_among
-from packer._fields import Field
-from packer._fields.codec import parsed_json
+from packer._containers.roles import LABEL_SUFFIXES, is_label_name
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer._table import Buffer
 from packer.errors import PackError, SourceError, option, printable
 
-__all__ = [
-    "DATASET_JSON",
-    "ENCRYPTED",
-    "VECTOR",
-    "Member",
-    "Zip",
-    "are_parts",
-    "data_of",
-    "dataset_labels",
-    "label_vector",
-    "members_of",
-]
+__all__ = ["ENCRYPTED", "Zip", "ZipMember", "data_of", "members_of"]
 
 ENCRYPTED = 1
 """The flag of a member that is encrypted."""
@@ -81,7 +65,7 @@ _LINK = 0o120000  # the kind of file, among the upper 16 bits of the attributes 
 _UNIX = 3
 
 
-class Member(NamedTuple):
+class ZipMember(NamedTuple):
     """A file in an archive.
 
     Attributes
@@ -119,7 +103,7 @@ class _Directory(NamedTuple):
     shift: int
 
 
-def members_of(file: PackFile) -> Iterator[Member]:
+def members_of(file: PackFile) -> Iterator[ZipMember]:
     """Yield the members of an archive in the order of its directory.
 
     Raises
@@ -141,7 +125,7 @@ def members_of(file: PackFile) -> Iterator[Member]:
         raise _damaged(file, directory.begin, f"{directory.members} members are announced, and {count} are listed")
 
 
-def data_of(file: PackFile, member: Member) -> int:
+def data_of(file: PackFile, member: ZipMember) -> int:
     """Return where the data of a member begin; SourceError where no member with its name is there."""
     raw = member.raw_name or member.name.encode(errors=_ODD)
     try:
@@ -193,7 +177,7 @@ def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
     raise _damaged(file, at, "the record of a large archive's end is not where it should be")
 
 
-def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Directory) -> tuple[Member, int]:
+def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Directory) -> tuple[ZipMember, int]:
     """Return the member whose record begins in a block that lies at byte `at`, and where the next one begins."""
     name_at = begin + _LISTED.size
     if name_at > len(block) or not block.startswith(b"PK\1\2", begin):
@@ -220,7 +204,7 @@ def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Direc
         raise _damaged(file, at + begin, f"{printable(name)} does not lie in the file")
     is_link = host == _UNIX and (attributes >> 16) & 0o170000 == _LINK
     size = packed if size == packed else size  # one number, of which there may be millions
-    return Member(
+    return ZipMember(
         name, method, flags, packed, size, crc32, offset, is_link, b"" if name.encode(errors=_ODD) == raw else raw
     ), end
 
@@ -258,59 +242,6 @@ def _damaged(file: PackFile, at: int, what: str) -> SourceError:
     return SourceError(f"{printable(file.path)}, byte {at}: a damaged zip archive: {what}")
 
 
-DATASET_JSON = "dataset.json"
-_OF_A_PART = re.compile(r"[0-9]{5}")
-VECTOR = Field("labels", "array", "float32", 1)
-"""The field of labels that are lists of numbers."""
-
-
-def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
-    """Return the labels of images by their paths, a whole number or a list of numbers each.
-
-    Empty where the file says that there are none; None where it speaks of no labels, so that another tool wrote it.
-
-    Parameters
-    ----------
-    data : bytes
-        The file: ``{"labels": [["00000/img.png", 6], ...]}``, or with null in place of the list.
-    where : str
-        What a message calls the file.
-
-    Raises
-    ------
-    SourceError
-        If labels are none, or it is no JSON.
-    """
-    try:
-        said = parsed_json(data.decode("utf-8-sig"))
-        if not isinstance(said, dict) or "labels" not in said:
-            return None
-        pairs = said["labels"]
-        labels = {} if pairs is None else {name.replace("\\", "/"): label for name, label in pairs}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise SourceError(f"{where}: it has no labels of StyleGAN: {printable(error)}") from error
-    for name, label in labels.items():
-        if type(label) is not int and not (isinstance(label, list) and label):
-            raise SourceError(f"{where}: the label of {printable(name)} is neither a number nor a list of numbers")
-    return labels
-
-
-def are_parts(names: Iterable[str]) -> bool:
-    """Tell whether the images lie as ``dataset_tool.py`` writes them, whose directories are parts of equal size.
-
-    Where ``dataset.json`` has null for the labels, other directories are classes.
-    """
-    return all(_OF_A_PART.fullmatch(name.rpartition("/")[0].rpartition("/")[2]) for name in names if "/" in name)
-
-
-def label_vector(label: list[Any], where: str, name: str) -> Any:
-    """Return a list of numbers as a pack holds it; SourceError where it is none."""
-    try:
-        return VECTOR.encode(np.array(label, np.float32))
-    except (ValueError, TypeError) as error:
-        raise SourceError(f"{where}: the label of {printable(name)} is no list of numbers") from error
-
-
 _STORED, _DEFLATED = 0, 8
 _CODECS = {_DEFLATED: "deflate", 93: "zstd"}
 _BEGINNING = 64  # bytes by which a member is known
@@ -325,7 +256,7 @@ _OF_OTHERS = (".npz", ".pth", ".pt")  # zip archives too
 class _Archive:
     """The images of one archive, in their order, and what is known of them by their names in it."""
 
-    images: list[Member]
+    images: list[ZipMember]
     skip: int = 0
     """How many characters the names of all images begin with that go."""
     labels: Mapping[str, Any] | None = None
@@ -404,10 +335,10 @@ def _archive(file: PackFile, notes: list[str], account: Account) -> tuple[_Archi
     return _tree(file, images, folders, notes, account)
 
 
-def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[Member], list[str], list[Member]]:
+def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[ZipMember], list[str], list[ZipMember]]:
     """Return the images of an archive, its directories, and its files of labels; say what else there is."""
-    images: dict[str, Member] = {}
-    folders, texts, archives = list[str](), list[Member](), list[str]()
+    images: dict[str, ZipMember] = {}
+    folders, texts, archives = list[str](), list[ZipMember](), list[str]()
     backslashes = False
     for member in members_of(file):
         backslashes |= b"\\" in member.raw_name
@@ -449,14 +380,14 @@ def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
         account.looks_like_labels("file", name, "", f"once the archive is unpacked, {option('labels', base)} takes it")
 
 
-def _is_of_system(file: PackFile, member: Member, base: str) -> bool:
+def _is_of_system(file: PackFile, member: ZipMember, base: str) -> bool:
     """Tell whether a member is what macOS or Windows leaves in directories, and no image whatever its name is."""
     if member.name.startswith(f"{MACOSX}/") and (not base or base.startswith("._")):
         return True
     return is_system_file(base, lambda: _head(file, member))
 
 
-def _head(file: PackFile, member: Member) -> bytes:
+def _head(file: PackFile, member: ZipMember) -> bytes:
     """Return the first bytes of a member; none of one that cannot be read."""
     if member.flags & ENCRYPTED or member.method not in (_STORED, _DEFLATED):
         return b""
@@ -467,7 +398,7 @@ def _head(file: PackFile, member: Member) -> bytes:
         return b""
 
 
-def _only(file: PackFile, texts: Sequence[Member]) -> Member | None:
+def _only(file: PackFile, texts: Sequence[ZipMember]) -> ZipMember | None:
     """Return the one file of labels that lies highest; None without any."""
     texts = sorted(texts, key=lambda member: member.name.count("/"))
     if len(texts) > 1 and texts[0].name.count("/") == texts[1].name.count("/"):
@@ -477,7 +408,7 @@ def _only(file: PackFile, texts: Sequence[Member]) -> Member | None:
 
 
 def _tree(
-    file: PackFile, images: list[Member], folders: Sequence[str], notes: list[str], account: Account
+    file: PackFile, images: list[ZipMember], folders: Sequence[str], notes: list[str], account: Account
 ) -> tuple[_Archive, set[str]]:
     """Return images as ImageFolder lists them, and the classes, of which some may have no image."""
     above = above_classes([member.name.split("/")[:-1] for member in images])
@@ -512,7 +443,7 @@ def _in_tree(name: str) -> str:
     return f"{directory.replace('/', chr(0), 1)}\0{base}" if "/" in directory else f"{directory}\0\0{base}"
 
 
-def _stylegan(file: PackFile, images: list[Member], text: Member) -> _Archive | None:
+def _stylegan(file: PackFile, images: list[ZipMember], text: ZipMember) -> _Archive | None:
     """Return images with the labels of ``dataset.json``; None where it has none, and directories are classes."""
     where = f"{printable(file.path)}, {printable(text.name)}"
     above = text.name[: -len(DATASET_JSON)]
@@ -525,10 +456,10 @@ def _stylegan(file: PackFile, images: list[Member], text: Member) -> _Archive | 
     return _Archive(sorted(images), _shared(images, above), labels)
 
 
-def _swin(file: PackFile, images: list[Member], listed: bytes, where: str, account: Account) -> _Archive:
+def _swin(file: PackFile, images: list[ZipMember], listed: bytes, where: str, account: Account) -> _Archive:
     """Return the images that a map names, in its order."""
     by_name = {member.name: member for member in images}
-    chosen, labels = list[Member](), dict[str, int]()
+    chosen, labels = list[ZipMember](), dict[str, int]()
     for number, line in enumerate(listed.decode("utf-8", "surrogateescape").splitlines(), 1):
         name, tab, label = line.rstrip().partition("\t")
         if not line.strip():
@@ -546,11 +477,11 @@ def _swin(file: PackFile, images: list[Member], listed: bytes, where: str, accou
     return _Archive(chosen, 0, labels)
 
 
-def _shared(images: Sequence[Member], above: str) -> int:
+def _shared(images: Sequence[ZipMember], above: str) -> int:
     return len(above) if all(member.name.startswith(above) for member in images) else 0
 
 
-def _image(file: PackFile, unit: int, member: Member) -> Piece | Packed:
+def _image(file: PackFile, unit: int, member: ZipMember) -> Piece | Packed:
     if member.flags & ENCRYPTED:
         raise _refused(file, member, "is encrypted: unpack the archive")
     piece = Piece(unit, data_of(file, member), member.packed)
@@ -567,11 +498,11 @@ def _image(file: PackFile, unit: int, member: Member) -> Piece | Packed:
     return Packed.whole(piece, _CODECS[member.method], member.size, member.crc32)
 
 
-def _refused(file: PackFile, member: Member, why: str) -> SourceError:
+def _refused(file: PackFile, member: ZipMember, why: str) -> SourceError:
     return SourceError(f"{printable(file.path)}: {printable(member.name)}: {why}")
 
 
-def _text_of(file: PackFile, member: Member) -> bytes:
+def _text_of(file: PackFile, member: ZipMember) -> bytes:
     """Return the bytes of a file of labels in an archive."""
     _few(file, member.name, max(member.size, member.packed))
     piece = _image(file, 0, member)

@@ -12,8 +12,8 @@ from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.index import index
 from packer._conversion.merge import merge
 from packer._conversion.options import ImageOptions, OutputOptions, values_of
+from packer._conversion.partition import convert_in_parts
 from packer._conversion.request import ConversionRequest
-from packer._conversion.run_parts import convert_in_parts
 from packer._conversion.stream import stream_source
 from packer._conversion.upload import UploadedConversion
 from packer._conversion.workspace import check_destination

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from packer._conversion.convert import ConversionProgress, Summary
+from packer._conversion.destination import part_name
 from packer._conversion.options import OF_THE_PACK, options_of, values_of
-from packer._conversion.parts import part_name
 from packer._conversion.provenance import made_before, provenance
 from packer._conversion.request import ConversionRequest, is_pack
 from packer._conversion.resume import setting_differences

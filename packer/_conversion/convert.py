@@ -1,15 +1,7 @@
-"""The conversion: prepare on many threads, write in order, commit.
+"""Convert a source to a pack: images are prepared on many threads, written in order, and committed.
 
-What the pipeline prepares, the writer takes in the order of the source. From time to time what was written is synced,
-on a thread of its own, and then recorded in the journal, from which an interrupted conversion continues.
-
-What decides the bytes of a pack, and what of that makes no sense.
-
-Room for a pack on the disk: refused at the beginning where it is too little, and said where it is used up.
-
-And room in the system's cache of files.
-
-What a format takes beside the images, where that is much: LMDB, of small images.
+The pipeline prepares samples, and the writer takes them in the order of the source. From time to time the samples are
+synced on a thread of their own, and then recorded in the journal, from which an interrupted conversion continues.
 """
 
 from __future__ import annotations
@@ -33,7 +25,14 @@ from packer._conversion.pipeline import Batch, Pipeline, threads_for
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.stream import Stream, StreamSource
-from packer._conversion.workspace import Checkpoints, Ledger, UnfinishedPack, check_destination, check_report
+from packer._conversion.workspace import (
+    Checkpoints,
+    ConversionRecord,
+    Workspace,
+    check_destination,
+    check_outside,
+    check_report,
+)
 from packer._fields import Field
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._formats.contract import Contents
@@ -46,7 +45,7 @@ from packer._storage.files import disk_size
 from packer._storage.system import available_memory, in_units
 from packer._table import column_checksums, column_types, with_offsets
 from packer._version import __version__
-from packer.errors import DestinationError, ImageError, OptionError, ResumeError, option, printable
+from packer.errors import DestinationError, OptionError, ResumeError, option, printable
 
 __all__ = [
     "BESIDE_A_SAMPLE",
@@ -59,147 +58,19 @@ __all__ = [
     "require_format",
     "require_parts",
     "require_policy",
-    "require_room",
-    "saying_how_much_is_needed",
+    "require_space",
 ]
 
-
-def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Return everything that decides the bytes of a pack but its source."""
-    versions = {"packer": __version__, **recipe.versions()}
-    return {"format": format, "options": dict(options), "recipe": recipe.settings(), "versions": versions}
-
-
-def require_format(name: str) -> Format:
-    """Return the format of that name; ValueError where there is none."""
-    if name not in FORMATS:
-        raise ValueError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
-    return FORMATS[name]
-
-
-def require_parts(format: Format) -> None:
-    """Raise OptionError where packs of a format cannot be parts."""
-    if not format.parts:
-        raise OptionError(
-            f"{option('parts')} would make a directory of packs, which no other tool knows: "
-            f"{format.suffixes[0]} has no parts. "
-            f"Leave {option('parts')} out."
-        )
-
-
-def require_policy(on_error: str) -> None:
-    """Raise ValueError where `on_error` says neither to fail nor to skip."""
-    if on_error not in ("fail", "skip"):
-        raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
-
-
-_SHARE = 8  # of the memory, in which a cached pack has room
-
-
-def require_room(source: Source, recipe: Recipe, destination: Path, done: int = 0) -> None:
-    """Refuse a disk on which the images that keep their bytes do not fit.
-
-    Sizes are known of files that were listed. What is encoded, and what a pack's samples take, is not estimated. Nor
-    are quotas, which a file system may or may not count into what is free.
-
-    Parameters
-    ----------
-    source : Source
-    recipe : Recipe
-    destination : Path
-        Where the pack will be.
-    done : int
-        How many images of the source are written already.
-
-    Raises
-    ------
-    DestinationError
-        If the disk has less room than the images take.
-    """
-    if recipe.codec != "keep" or source.stamps is None:
-        return
-    needed = int(np.maximum(source.stamps[done:, 0], 0).sum())
-    free = _free(destination.parent)
-    if free is not None and needed > free:
-        raise DestinationError(
-            f"{printable(destination)}: its images take {needed / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB "
-            f"left. Free some space, choose another disk, make the images smaller with {option('resize')}, "
-            "or, where the disk "
-            f"compresses or says too little, {option('ignore_free_space', True)}."
-        )
-
-
-@contextlib.contextmanager
-def saying_how_much_is_needed(pack: Path, ledger: Ledger, source: Source) -> Iterator[None]:
-    """Add to the error of a full disk how much the images that are left will take, as the others did."""
-    try:
-        yield
-    except DestinationError as error:
-        if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT) or not 0 < ledger.count < len(
-            source
-        ):
-            raise
-        needed = disk_size(pack) * (len(source) - ledger.count) / ledger.count
-        raise DestinationError(f"{error} About {needed / 1e6:,.1f} MB more are needed.") from error.__cause__
-
-
-def fits_cache(source: Source, recipe: Recipe) -> bool:
-    """Tell whether the system's cache shall hold a pack while it is written.
-
-    A pack of images that keep their bytes may be too large for that. The cache would take memory page by page, which
-    takes most of the time of such a conversion, and push out what other programs have in it. Where images are encoded,
-    writing takes next to no time.
-    """
-    sizes, memory = source.sizes() if recipe.codec == "keep" else None, available_memory()
-    return sizes is None or memory is None or int(sizes.sum()) <= memory // _SHARE
-
-
-def _free(directory: Path) -> int | None:
-    """Return the bytes that are free on a disk, with those that root alone may use; None where nothing tells."""
-    try:
-        if hasattr(os, "statvfs"):
-            disk = os.statvfs(directory)
-            return disk.f_bfree * disk.f_frsize if disk.f_blocks else None
-        return shutil.disk_usage(directory).free
-    except OSError:
-        return None
-
-
+_SHARE = 8  # of the memory, which a cached pack may take
 _MUCH = 0.10  # of the bytes of the images
 _WORTH_A_WORD = 1_000_000  # bytes
 BESIDE_A_SAMPLE = 60
 """Bytes of a sample beside its image in a pack without gaps: its row in the table, and its name."""
 
 
-def note_on_overhead(format: str, count: int, data: float, taken: float) -> str | None:
-    """Return what to say of a pack that takes many bytes beside its images; None where there is nothing to say.
-
-    An LMDB value of more than 2 kB fills whole pages of 4 KiB, and smaller values fill a page as far as they fit. The
-    formats that pack samples without gaps take a row of the table a sample.
-
-    Parameters
-    ----------
-    format : str
-        A key of `FORMATS`.
-    count : int
-        How many samples there are.
-    data : float
-        Bytes of the images and of the values of their fields.
-    taken : float
-        Bytes of the pack.
-    """
-    beside, least = taken - data, count * BESIDE_A_SAMPLE
-    if format != "lmdb" or data <= 0 or beside < _MUCH * data or beside - least < _WORTH_A_WORD:
-        return None
-    return (
-        f"small images: .lmdb takes {in_units(beside)} ({beside / data:.0%}) beside them, and .h5 would take "
-        f"{in_units(least)} ({least / data:.0%})"
-    )
-
-
 @dataclass(frozen=True)
 class ConversionProgress:
-    """How far a conversion is.
+    """The progress of a conversion.
 
     Attributes
     ----------
@@ -219,7 +90,7 @@ class ConversionProgress:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a conversion did.
+    """The result of a conversion.
 
     Attributes
     ----------
@@ -235,7 +106,7 @@ class Summary:
     kept : int
         How many samples are the very bytes of their files.
     notes : list of str
-        What a person should know about the source: first the images and labels that were lost.
+        Remarks on the source: first the images and labels that were lost.
     not_looked_at : dict of str to int
         How many files have suffixes that are none of an image, by suffix.
     """
@@ -267,29 +138,30 @@ def convert(
     ignore_free_space: bool = False,
     progress: Callable[[ConversionProgress], None] | None = None,
     samples: Iterable[Mapping[str, Any]] | None = None,
+    checked: bool = False,
 ) -> Summary:
     """Write a pack.
 
     Parameters
     ----------
     source : Source
-        What to convert: `packer._sources.imagefolder_source`, `csv_source` or `pack_source`.
+        The images: `packer._sources.imagefolder_source`, `csv_source` or `pack_source`.
     destination : path
         Where the pack will be. It appears there when it is complete; until then the work lies in
         ``destination + ".partial"``, from which the same call continues after an interruption.
     recipe : Recipe, optional
-        What the images become; by default they keep their bytes.
+        How the samples are made of the images; by default these keep their bytes.
     format : str, optional
         A key of `packer._formats.FORMATS`; by default the destination's suffix decides.
     options : mapping, optional
         The format's own settings, such as ``shard_size`` for pth.
     on_error : {"fail", "skip"}
-        What to do with a file that is not a readable image, or changed after it was listed: stop, or leave it out and
+        The policy for a file that is not a readable image, or changed after it was listed: stop, or leave it out and
         list it in the manifest.
     workers : int, optional
         How many threads prepare images; by default as many as `available_cpus` counts, and one more to encode.
     overwrite : bool
-        Whether to replace what is at the destination; that happens at the end, when the new pack is complete.
+        Whether to replace an existing pack at the destination; that happens at the end, when the new pack is complete.
     fresh : bool
         Whether to start over instead of continuing an interrupted conversion.
     report : path, optional
@@ -302,6 +174,8 @@ def convert(
         Called on this thread after every batch.
     samples : iterable, optional
         Samples that come one after the other in place of the source's images; see `packer._conversion.stream`.
+    checked : bool
+        Whether `check_destination` was called before the source was listed, which may have taken long.
 
     Returns
     -------
@@ -316,7 +190,7 @@ def convert(
     CorruptPackError
         With ``on_error="fail"``, for the first sample of a pack that is damaged.
     SourceError
-        If the source cannot be used, or what is in it cannot be tiled.
+        If the source cannot be used, or its samples cannot be tiled.
     DestinationError, PackLockedError, ResumeError
         If the pack cannot be written.
     """
@@ -324,7 +198,9 @@ def convert(
     destination = Path(os.path.abspath(destination))
     row = format_for(destination) if format is None else require_format(format)
     _check_arguments(on_error, workers, report)
-    check_destination(destination, overwrite=overwrite, source=source.tree)
+    if not checked:
+        check_destination(destination, overwrite=overwrite)
+    check_outside(destination, source.tree)
     source.require_undamaged()
     if on_error == "fail":
         require_whole(source)
@@ -336,46 +212,39 @@ def convert(
     if isinstance(source, StreamSource):
         settings["samples"] = source.settings()
     with (
-        UnfinishedPack(destination, settings, source, fresh=fresh) as unfinished,
-        _letting_mend(unfinished),
-        contextlib.closing(Ledger(unfinished.directory, reporting=report is not None, types=types)) as ledger,
+        Workspace(destination) as workspace,
+        ConversionRecord(workspace, settings, source, fresh=fresh, reporting=report is not None, types=types) as record,
     ):
-        continued = _take_up(unfinished, ledger, on_error)
+        continued = record.count
+        if on_error == "fail":
+            _refuse_gaps(workspace, record)
         if not ignore_free_space:
-            _require_room(unfinished, ledger.count, recipe)
+            _require_space(workspace, record, recipe)
         started = time.monotonic()
-        cached = fits_cache(unfinished.source, recipe)
+        cached = fits_cache(record.source, recipe)
         contents = Contents(source.classes, source.label_type, source.fields, made_of.codec, cached)
         with (
-            saying_how_much_is_needed(unfinished.pack, ledger, source),
-            contextlib.closing(writer_class(unfinished.pack, options, ledger.rows.build(), contents)) as writer,
+            _estimating_space(workspace.pack, record),
+            contextlib.closing(writer_class(workspace.pack, options, record.rows.build(), contents)) as writer,
         ):
-            pipeline = _pipeline(unfinished, recipe, on_error, continued, samples)
-            _write(
-                pipeline,
-                max(threads_for(workers, recipe), 1 if source.is_local else AT_ONCE),
-                writer,
-                unfinished,
-                ledger,
-                progress=progress,
-            )
-            if not len(ledger.rows) and not allow_empty:
-                raise none_readable(source.root, ledger.count, ledger.skipped)
-            manifest, data = _complete(row.name, source, made_of, ledger, writer)
-        check_readable(unfinished.pack, manifest)
+            _write(_pipeline(record, recipe, on_error, samples), writer, record, workers, progress)
+            if not len(record.rows) and not allow_empty:
+                raise none_readable(source.root, record.count, record.skipped)
+            manifest, data = _complete(row.name, source, made_of, record, writer)
+        check_readable(workspace.pack, manifest)
         if report is not None:
-            ledger.write_report(Path(report), source.report())
-        ledger.close()  # before the directory goes: a file that is open in it keeps it, on some network disks
-        bytes_out = disk_size(unfinished.pack)  # which others may rename away when it has its name
-        unfinished.commit(overwrite=overwrite)
+            record.write_report(Path(report), source.report())
+        record.close()  # before the directory goes: a file that is open in it keeps it, on some network disks
+        bytes_out = disk_size(workspace.pack)  # which others may rename away when it has its name
+        workspace.commit(overwrite=overwrite)
     return Summary(
         destination=destination,
         manifest=manifest,
-        bytes_in=ledger.bytes_in,
+        bytes_in=record.bytes_in,
         bytes_out=bytes_out,
         seconds=time.monotonic() - started,
         continued=continued,
-        kept=ledger.kept,
+        kept=record.kept,
         notes=[*source.remarks(), *filter(None, [note_on_overhead(row.name, manifest.count, data, bytes_out)])],
         not_looked_at=dict(source.others.counts),
     )
@@ -399,85 +268,73 @@ def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> t
     return writer_class
 
 
-@contextlib.contextmanager
-def _letting_mend(unfinished: UnfinishedPack) -> Iterator[None]:
-    """Note that the image that stopped the conversion may be replaced. Any other file that changes is refused."""
-    try:
-        yield
-    except ImageError as error:
-        if error.index is not None:
-            unfinished.let_mend(error.index)
-        raise
-
-
-def _take_up(unfinished: UnfinishedPack, ledger: Ledger, on_error: str) -> int:
-    """Return the number of images an earlier run did. Raise if this run cannot succeed."""
-    for entry in unfinished.entries():
-        ledger.add(entry)
-    if on_error == "fail" and ledger.skipped:
+def _refuse_gaps(workspace: Workspace, record: ConversionRecord) -> None:
+    """Raise ResumeError where an earlier run left images out, which this one refuses to."""
+    if record.skipped:
         raise ResumeError(
-            f"{printable(unfinished.directory)} holds an unfinished conversion that left files out. "
+            f"{printable(workspace.directory)} holds an unfinished conversion that left files out. "
             f"Say {option('on_error', 'skip')} as before, or {option('fresh', True)} to start over."
         )
-    return ledger.count
 
 
-def _require_room(unfinished: UnfinishedPack, done: int, recipe: Recipe) -> None:
+def _require_space(workspace: Workspace, record: ConversionRecord, recipe: Recipe) -> None:
     try:
-        require_room(unfinished.source, recipe, unfinished.destination, done=done)
+        require_space(record.source, recipe, workspace.destination, done=record.count)
     except DestinationError:
-        if not done:
-            unfinished.drop()
+        if not record.count:
+            record.close()
+            workspace.drop()
         raise
 
 
 def _pipeline(
-    unfinished: UnfinishedPack, recipe: Recipe, on_error: str, done: int, samples: Iterable[Mapping[str, Any]] | None
+    record: ConversionRecord, recipe: Recipe, on_error: str, samples: Iterable[Mapping[str, Any]] | None
 ) -> Pipeline | Stream:
-    """Return what prepares the images that are left to do."""
+    """Return the preparation of the images that are left to do."""
     if samples is None:
-        return Pipeline(unfinished.source, recipe, on_error, start=done)
-    return Stream(samples, unfinished.source, recipe, on_error, unfinished.entries())
+        return Pipeline(record.source, recipe, on_error, start=record.count)
+    return Stream(samples, record.source, recipe, on_error, record.entries())
 
 
 def _write(
     pipeline: Pipeline | Stream,
-    workers: int,
     writer: Writer,
-    unfinished: UnfinishedPack,
-    ledger: Ledger,
-    *,
+    record: ConversionRecord,
+    workers: int | None,
     progress: Callable[[ConversionProgress], None] | None,
 ) -> None:
-    """Write what the pipeline prepares, with a checkpoint from time to time."""
-    total = len(unfinished.source)
+    """Write the samples that the pipeline prepares, with a checkpoint from time to time."""
+    total, fields = len(record.source), record.source.fields
+    threads = max(threads_for(workers, pipeline.recipe), 1 if record.source.is_local else AT_ONCE)
     with (
         # Reading, decoding, resizing and encoding all release Python's lock.
-        ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool,
-        Checkpoints(writer, unfinished) as checkpoints,
-        contextlib.closing(pipeline.run(pool, ahead=2 * workers + 2)) as batches,
+        ThreadPoolExecutor(threads, thread_name_prefix="packer") as pool,
+        Checkpoints(writer, record) as checkpoints,
+        contextlib.closing(pipeline.run(pool, ahead=2 * threads + 2)) as batches,
     ):
         for batch in batches:
-            _append(batch, writer, ledger, unfinished.source.fields)
+            _append(batch, writer, record, fields)
             checkpoints.add([entry for entry, _ in batch])
             if progress is not None:
-                progress(ConversionProgress(ledger.count, total, len(ledger.skipped), pipeline.bytes_read))
+                progress(ConversionProgress(record.count, total, len(record.skipped), pipeline.bytes_read))
 
 
-def _append(batch: Batch, writer: Writer, ledger: Ledger, fields: Sequence[Field]) -> None:
+def _append(batch: Batch, writer: Writer, record: ConversionRecord, fields: Sequence[Field]) -> None:
     for entry, sample in batch:
         if sample is not None:
             placed = writer.append(sample)
             entry.offset = placed.offset
             if writer.apart:
                 entry.more = with_offsets(fields, entry.more, placed.blobs)
-        ledger.add(entry)
+        record.add(entry)
     writer.flush()
 
 
-def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, writer: Writer) -> tuple[Manifest, int]:
-    """Make a complete pack of what was written; return its manifest, and the bytes of its samples."""
-    table = ledger.rows.build()
+def _complete(
+    format: str, source: Source, made_of: Provenance, record: ConversionRecord, writer: Writer
+) -> tuple[Manifest, int]:
+    """Complete the pack with its table and manifest; return the manifest, and the bytes of the samples."""
+    table = record.rows.build()
     described, account = dict(made_of.source), made_of.account
     if described.get("sha256") == "":  # of samples that came one after the other
         names = table.sample_names()
@@ -494,8 +351,8 @@ def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, 
         settings=dict(made_of.settings),
         about=[dict(entry) for entry in source.about],
         source=described,
-        skipped=[*map(dict, made_of.skipped), *ledger.skipped],
-        findings=dict(sorted((ledger.findings + Counter(made_of.findings)).items())),
+        skipped=[*map(dict, made_of.skipped), *record.skipped],
+        findings=dict(sorted((record.findings + Counter(made_of.findings)).items())),
         versions=dict(made_of.versions),
         columns=column_checksums(table),
         layout=writer.layout(),
@@ -504,3 +361,124 @@ def _complete(format: str, source: Source, made_of: Provenance, ledger: Ledger, 
     )
     writer.commit(manifest, table)
     return manifest, int(table.extent().sum())
+
+
+def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """Return everything that decides the bytes of a pack but its source."""
+    versions = {"packer": __version__, **recipe.versions()}
+    return {"format": format, "options": dict(options), "recipe": recipe.settings(), "versions": versions}
+
+
+def require_format(name: str) -> Format:
+    """Return the format of that name; ValueError where there is none."""
+    if name not in FORMATS:
+        raise ValueError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
+    return FORMATS[name]
+
+
+def require_parts(format: Format) -> None:
+    """Raise OptionError where packs of a format cannot be parts."""
+    if not format.parts:
+        raise OptionError(
+            f"{option('parts')} would make a directory of packs, which no other tool knows: "
+            f"{format.suffixes[0]} has no parts. Leave {option('parts')} out."
+        )
+
+
+def require_policy(on_error: str) -> None:
+    """Raise ValueError where `on_error` says neither to fail nor to skip."""
+    if on_error not in ("fail", "skip"):
+        raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
+
+
+def require_space(source: Source, recipe: Recipe, destination: Path, done: int = 0) -> None:
+    """Refuse a disk on which the images that keep their bytes do not fit.
+
+    Sizes are known of files that were listed. The sizes of encoded images and of a pack's samples are not estimated.
+    Nor are quotas, which a file system may or may not subtract from its free space.
+
+    Parameters
+    ----------
+    source : Source
+    recipe : Recipe
+    destination : Path
+        Where the pack will be.
+    done : int
+        How many images of the source are written already.
+
+    Raises
+    ------
+    DestinationError
+        If the disk has less room than the images take.
+    """
+    if recipe.codec != "keep" or source.stamps is None:
+        return
+    needed = int(np.maximum(source.stamps[done:, 0], 0).sum())
+    free = _free(destination.parent)
+    if free is not None and needed > free:
+        raise DestinationError(
+            f"{printable(destination)}: its images take {needed / 1e6:,.1f} MB, and the disk has {free / 1e6:,.1f} MB "
+            f"left. Free some space, choose another disk, make the images smaller with {option('resize')}, or, where "
+            f"the disk compresses or says too little, {option('ignore_free_space', True)}."
+        )
+
+
+@contextlib.contextmanager
+def _estimating_space(pack: Path, record: ConversionRecord) -> Iterator[None]:
+    """Add to the error of a full disk how much the rest of the images will take, by the size of those written."""
+    try:
+        yield
+    except DestinationError as error:
+        full = getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        if not full or not 0 < record.count < len(record.source):
+            raise
+        needed = disk_size(pack) * (len(record.source) - record.count) / record.count
+        raise DestinationError(f"{error} About {needed / 1e6:,.1f} MB more are needed.") from error.__cause__
+
+
+def _free(directory: Path) -> int | None:
+    """Return the bytes that are free on a disk, with those that root alone may use; None where nothing tells."""
+    try:
+        if hasattr(os, "statvfs"):
+            disk = os.statvfs(directory)
+            return disk.f_bfree * disk.f_frsize if disk.f_blocks else None
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return None
+
+
+def fits_cache(source: Source, recipe: Recipe) -> bool:
+    """Tell whether the system's cache shall hold a pack while it is written.
+
+    A pack of images that keep their bytes may be too large for that. The cache would take memory page by page, which
+    takes most of the time of such a conversion, and push out the data of other programs. Where images are encoded,
+    writing takes next to no time.
+    """
+    sizes, memory = source.sizes() if recipe.codec == "keep" else None, available_memory()
+    return sizes is None or memory is None or int(sizes.sum()) <= memory // _SHARE
+
+
+def note_on_overhead(format: str, count: int, data: float, taken: float) -> str | None:
+    """Return a note on a pack that takes many bytes beside its images; None for other packs.
+
+    An LMDB value of more than 2 kB fills whole pages of 4 KiB, and smaller values fill a page as far as they fit. The
+    formats that pack samples without gaps take a row of the table a sample.
+
+    Parameters
+    ----------
+    format : str
+        A key of `FORMATS`.
+    count : int
+        How many samples there are.
+    data : float
+        Bytes of the images and of the values of their fields.
+    taken : float
+        Bytes of the pack.
+    """
+    overhead, least = taken - data, count * BESIDE_A_SAMPLE
+    if format != "lmdb" or data <= 0 or overhead < _MUCH * data or overhead - least < _WORTH_A_WORD:
+        return None
+    return (
+        f"small images: .lmdb takes {in_units(overhead)} ({overhead / data:.0%}) beside them, and .h5 would take "
+        f"{in_units(least)} ({least / data:.0%})"
+    )

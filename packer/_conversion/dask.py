@@ -1,10 +1,8 @@
 """A conversion in parts on a Dask cluster: each worker makes one part at a time, with the threads that Dask gives it.
 
-Workers find the source and leave the parts on a disk that all nodes see, or on a store; through the scheduler go
-numbers only. Which worker makes which part is decided here, for Dask's scheduler would hand n parts at once to a worker
+Workers find the source and leave the parts on a disk that all nodes see, or in a store; only numbers go through the
+scheduler. This module assigns parts to workers itself, because Dask's scheduler would hand n parts at once to a worker
 with n threads.
-
-Connecting to a Dask cluster, or starting one.
 """
 
 from __future__ import annotations
@@ -19,22 +17,20 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
 from packer._conversion.convert import ConversionProgress
-from packer._conversion.parts import Job, Part, SharedSource
-from packer._conversion.upload import StoredList, UploadedJob
+from packer._conversion.partition import Part, Partition, SharedSource
 from packer._storage.system import available_cpus, interrupts_held
 from packer.errors import ClusterError, MissingDependencyError, pip_install, printable
 
 __all__ = ["JOB_QUEUES", "ClusterProgress", "check_address", "convert_on", "import_dask", "open_client"]
 
 JOB_QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}
-"""What `dask-jobqueue` calls each of them."""
+"""Job queues, and the class of `dask-jobqueue` for each."""
 
 
 def check_address(where: str) -> None:
@@ -118,12 +114,12 @@ def import_dask(module: str) -> ModuleType:
 _ATTEMPTS = 3
 _TOPIC = "packer"
 _SECONDS_BETWEEN_REPORTS = 0.5
-_SECONDS_TO_WAIT_FOR_A_LOST_WORKER = 120.0  # which may be alive, and at work on the part that was given to another
+_SECONDS_TO_WAIT_FOR_A_LOST_WORKER = 120.0  # which may be alive, and still makes the part that another worker makes now
 
 
 @dataclass(frozen=True)
 class ClusterProgress:
-    """How far a conversion on a cluster is.
+    """The progress of a conversion on a cluster.
 
     Attributes
     ----------
@@ -147,27 +143,24 @@ class ClusterProgress:
 
 def convert_on(
     client: Any,
-    job: Job | UploadedJob,
-    source: SharedSource | StoredList,
+    partition: Partition,
+    source: SharedSource,
     *,
     workers: int | None = None,
-    scratch: Path | None = None,
     progress: Callable[[ClusterProgress], None] | None = None,
 ) -> list[Part]:
-    """Make the parts that are missing, and return them; `packer._conversion.run_parts.finish` joins them.
+    """Make the parts that are missing, and return them; `packer._conversion.partition.finish` joins them.
 
     A part whose worker is lost, or fails, is made again, elsewhere where there is another worker.
 
     Parameters
     ----------
     client : distributed.Client
-    job : Job or UploadedJob
-        A job that was begun, with `share`.
-    source : SharedSource or StoredList
+    partition : Partition
+        A conversion in parts that was begun, with `share`.
+    source : SharedSource
     workers : int, optional
         Threads of each part; by default those that Dask gives to the worker.
-    scratch : Path, optional
-        A directory on the nodes' own disks; see `Job.convert`.
     progress : callable, optional
         Called on this thread, about twice a second.
 
@@ -177,10 +170,10 @@ def convert_on(
         If parts failed three times, when all others are made; or the scheduler is lost.
     """
     images = len(source.open())
-    watch = _Watch(job, images)
+    watch = _Watch(partition, images)
     client.subscribe_topic(_TOPIC, watch.note)
     try:
-        run = _Run(client, job.missing(), lambda number: (job, source, number, workers, scratch))
+        run = _Run(client, partition.missing(), lambda number: (partition, source, number, workers))
         try:
             for _ in run.steps():
                 if progress is not None:
@@ -196,7 +189,7 @@ def convert_on(
             f"  part {number}: {printable(reasons[-1])}" for number, reasons in sorted(run.failed.items())
         )
         raise ClusterError(
-            f"{len(run.failed)} of {job.parts} parts failed {_ATTEMPTS} times, the others are made:\n{causes}\n"
+            f"{len(run.failed)} of {partition.parts} parts failed {_ATTEMPTS} times, the others are made:\n{causes}\n"
             "Mend the cause; the same command makes what is missing."
         )
     return run.parts
@@ -240,14 +233,14 @@ class _Run:
 
     def _submit(self) -> None:
         """Give each worker a part, and the next one ahead, that it need not wait for; but none ahead of the last."""
-        given = Counter(address for _, address in self._running.values())
+        busy = Counter(address for _, address in self._running.values())
         for ahead in range(2):
             for address in sorted(self.workers):
-                if given[address] == ahead and len(self._pending) > ahead * len(self.workers):
-                    self._give(address)
-                    given[address] += 1
+                if busy[address] == ahead and len(self._pending) > ahead * len(self.workers):
+                    self._assign(address)
+                    busy[address] += 1
 
-    def _give(self, address: str) -> None:
+    def _assign(self, address: str) -> None:
         number = next((number for number in self._pending if address not in self._tried[number]), self._pending[0])
         self._pending.remove(number)
         key = f"packer-part-{number}-{uuid4().hex}"
@@ -284,7 +277,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Report:
-    """How far a worker is with a part.
+    """The progress of a worker with a part.
 
     Attributes
     ----------
@@ -308,26 +301,26 @@ class _Report:
 
 @dataclass
 class _Node:
-    """What a node did in this run."""
+    """The work of a node in this run."""
 
     began: float
     images: int = 0
 
 
 class _Watch:
-    """What the workers reported: noted on a thread of the client's, and asked for on another thread."""
+    """The reports of the workers, which arrive on a thread of the client's and are read on another thread."""
 
-    def __init__(self, job: Job | UploadedJob, images: int) -> None:
+    def __init__(self, partition: Partition, images: int) -> None:
         self._images = images
-        self._before = images - sum(len(job.rows(number, images)) for number in job.missing())
+        self._before = images - sum(len(partition.rows(number, images)) for number in partition.missing())
         self._lock = threading.Lock()
         self._reports: dict[int, _Report] = {}  # the last one of each part
         self._nodes: dict[str, _Node] = {}
 
     def note(self, event: tuple[float, Any]) -> None:
         """Take a report of `_make_part`, and when it was sent."""
-        when, said = event  # to which Dask adds the worker
-        report = _Report(**{field.name: said[field.name] for field in fields(_Report)})
+        when, content = event  # to which Dask adds the worker
+        report = _Report(**{field.name: content[field.name] for field in fields(_Report)})
         with self._lock:
             before = self._reports.get(report.part)
             node = self._nodes.setdefault(report.host, _Node(when))
@@ -358,9 +351,7 @@ class _NotWantedError(Exception):
     """The client is gone, or gave the part to another worker."""
 
 
-def _make_part(
-    job: Job | UploadedJob, source: SharedSource | StoredList, number: int, workers: int | None, scratch: Path | None
-) -> Part:
+def _make_part(partition: Partition, source: SharedSource, number: int, workers: int | None) -> Part:
     """Make a part; runs on a worker, and reports from there."""
     distributed = import_dask("distributed")
     worker = distributed.get_worker()
@@ -382,11 +373,10 @@ def _make_part(
         )
 
     with _one_at_a_time:
-        return job.convert(
+        return partition.convert(
             source.open(),
             number,
             workers=workers or worker.state.nthreads,
-            scratch=scratch,
             wait=_SECONDS_TO_WAIT_FOR_A_LOST_WORKER,
             progress=report,
         )

@@ -1,9 +1,8 @@
 """Values of fields on their way into a pack: checked against their image, and changed as the image is changed.
 
-An image may be turned upright by its EXIF orientation, and resized, cut and padded by ``--resize``. What belongs to its
-pixels goes along: masks to the nearest pixel, further images as the image, boxes, keypoints and polygons by arithmetic.
-
-Segmentations on their way into a pack: turned and resized as their image is, polygons as polygons, runs as runs.
+An image may be turned upright by its EXIF orientation, and resized, cut and padded by ``--resize``. The values that
+belong to its pixels go along: masks to the nearest pixel, further images as the image, boxes, keypoints and polygons by
+arithmetic, run lengths as the mask that they encode.
 """
 
 from __future__ import annotations
@@ -31,86 +30,14 @@ from packer.errors import ImageError, option
 
 __all__ = ["moved_segmentations", "prepare_values", "require_size_of_runs"]
 
+
 Points = npt.NDArray[np.float64]
-
-_DECIMALS = 3  # of the pixels of polygons that were moved: masks are drawn on a grid of fifths
-
-
-def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) -> None:
-    """Raise ImageError where run lengths are those of a mask of another size than their image's, (height, width)."""
-    for place, one in enumerate(segmentations):
-        if isinstance(one, dict) and tuple(one["size"]) != size:
-            height, width = one["size"]
-            raise ImageError(
-                f"the run lengths of segmentation {place} are of {width} x {height} pixels, and its image has "
-                f"{size[1]} x {size[0]}: they belong to another image, or to this one at another size"
-            )
-
-
-def moved_segmentations(segmentations: Sequence[Any], change: Change) -> list[Any]:
-    """Return where segmentations of the image before a change lie after the change.
-
-    The corners of polygons are moved as those of boxes are. What lies outside of what a crop leaves stays there, and
-    masks that are drawn lack it; but what lies outside of the image is cut off where there is a border, which would
-    show it. Run lengths are those of the mask, resized to the nearest pixel.
-    """
-    return [_moved(one, change) for one in segmentations]
-
-
-def _moved(segmentation: Any, change: Change) -> Any:
-    if isinstance(segmentation, dict):
-        return _moved_runs(segmentation, change)
-    return None if segmentation is None else [_moved_polygon(shape, change) for shape in segmentation]
-
-
-def _moved_polygon(shape: Sequence[float], change: Change) -> list[float]:
-    from packer.crops._boxes import move_points, turn_points  # imports torch
-
-    corners = np.array(shape, np.float64).reshape(-1, 2)
-    if change.orientation != 1:
-        corners = turn_points(corners, change.orientation, change.size)
-    if change.box is not None:
-        corners = move_points(corners, change.box)
-        if is_padded(change.box):
-            corners = _inside_the_image(corners, change.box)
-    moved: list[float] = corners.ravel().round(_DECIMALS).tolist()
-    return moved
-
-
-def _inside_the_image(corners: Points, box: Box) -> Points:
-    """Cut a polygon, (P, 2), by the edges of what a window shows of the image."""
-    first = -box.cut_left, -box.cut_top
-    ends = first[0] + box.scaled_width, first[1] + box.scaled_height
-    for axis in (0, 1):
-        corners = _on_one_side(corners, axis, first[axis], 1)
-        corners = _on_one_side(corners, axis, ends[axis], -1)
-    return corners
-
-
-def _on_one_side(corners: Points, axis: int, edge: int, sign: int) -> Points:
-    """Cut a polygon by a straight edge, as Sutherland and Hodgman do; what is beyond it by `sign` stays."""
-    inside = sign * (corners[:, axis] - edge) >= 0
-    kept: list[Points] = []
-    for place in range(len(corners)):
-        here, before = corners[place], corners[place - 1]
-        if inside[place] != inside[place - 1]:
-            kept.append(before + (edge - before[axis]) / (here[axis] - before[axis]) * (here - before))
-        if inside[place]:
-            kept.append(here)
-    return np.array(kept, np.float64).reshape(-1, 2)
-
-
-def _moved_runs(given: dict[str, Any], change: Change) -> dict[str, Any]:
-    """Return run lengths after the change, as text or as numbers as they were given."""
-    mask = apply_orientation(mask_of(runs_of(given, *change.size), *change.size), change.orientation)
-    if change.box is not None:
-        mask = nearest(mask, change.box)
-    runs = counts_of_mask(mask)
-    counts = text_of(runs) if isinstance(given["counts"], str) else runs.tolist()
-    return {**given, "size": list(mask.shape), "counts": counts}
 
 
 _LOSSY = ("jpeg", "mpo", "webp", "avif", "jpeg2000", "jp2")
+
+
+_DECIMALS = 3  # of the pixels of polygons that were moved: masks are drawn on a grid of fifths
 
 
 def prepare_values(
@@ -153,7 +80,7 @@ def _mask(data: Buffer, change: Change, recipe: Recipe) -> Buffer:
         raise ImageError(f"a mask is never lossy, and this one is {info.kind.upper()}: save it as PNG")
     _require_size("mask", (info.height, info.width), change.size)
     if change.orientation == 1 and change.box is None:
-        decode_mask(data, max_pixels=recipe.max_pixels)  # which says what is no mask
+        decode_mask(data, max_pixels=recipe.max_pixels)  # which raises where it is none
         return data
     pixels = apply_orientation(decode_mask(data, max_pixels=recipe.max_pixels), change.orientation)
     if change.box is not None:
@@ -216,11 +143,11 @@ def _segmentation(field: Field, stored: Stored, change: Change) -> Stored:
     return field.encode(moved_segmentations(segmentations, change))
 
 
-def _require_size(what: str, found: tuple[int, int], wanted: tuple[int, int]) -> None:
-    if found != wanted:
+def _require_size(what: str, found: tuple[int, int], size: tuple[int, int]) -> None:
+    if found != size:
         advice = "" if what == "mask" else ". Images of other sizes can be stored as bytes"
         raise ImageError(
-            f"the {what} has {found[1]} x {found[0]} pixels, and its image has {wanted[1]} x {wanted[0]}{advice}"
+            f"the {what} has {found[1]} x {found[0]} pixels, and its image has {size[1]} x {size[0]}{advice}"
         )
 
 
@@ -256,3 +183,77 @@ def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
             elif original.mode == "1":
                 image = Image.fromarray(array.astype(bool))
     return encode_png(image)
+
+
+def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) -> None:
+    """Raise ImageError where run lengths are those of a mask of another size than their image's, (height, width)."""
+    for place, one in enumerate(segmentations):
+        if isinstance(one, dict) and tuple(one["size"]) != size:
+            height, width = one["size"]
+            raise ImageError(
+                f"the run lengths of segmentation {place} are of {width} x {height} pixels, and its image has "
+                f"{size[1]} x {size[0]}: they belong to another image, or to this one at another size"
+            )
+
+
+def moved_segmentations(segmentations: Sequence[Any], change: Change) -> list[Any]:
+    """Return where segmentations of the image before a change lie after the change.
+
+    The corners of polygons are moved as those of boxes are. Parts outside of a crop stay there, and masks that are
+    drawn lack them; but parts outside of the image are cut off where there is a border, which would show them. Run
+    lengths are those of the mask, resized to the nearest pixel.
+    """
+    return [_moved(one, change) for one in segmentations]
+
+
+def _moved(segmentation: Any, change: Change) -> Any:
+    if isinstance(segmentation, dict):
+        return _moved_runs(segmentation, change)
+    return None if segmentation is None else [_moved_polygon(shape, change) for shape in segmentation]
+
+
+def _moved_polygon(shape: Sequence[float], change: Change) -> list[float]:
+    from packer.crops._boxes import move_points, turn_points  # imports torch
+
+    corners = np.array(shape, np.float64).reshape(-1, 2)
+    if change.orientation != 1:
+        corners = turn_points(corners, change.orientation, change.size)
+    if change.box is not None:
+        corners = move_points(corners, change.box)
+        if is_padded(change.box):
+            corners = _inside_the_image(corners, change.box)
+    moved: list[float] = corners.ravel().round(_DECIMALS).tolist()
+    return moved
+
+
+def _inside_the_image(corners: Points, box: Box) -> Points:
+    """Cut a polygon, (P, 2), by the edges of the visible part of the image."""
+    first = -box.cut_left, -box.cut_top
+    ends = first[0] + box.scaled_width, first[1] + box.scaled_height
+    for axis in (0, 1):
+        corners = _on_one_side(corners, axis, first[axis], 1)
+        corners = _on_one_side(corners, axis, ends[axis], -1)
+    return corners
+
+
+def _on_one_side(corners: Points, axis: int, edge: int, sign: int) -> Points:
+    """Cut a polygon by a straight edge, as Sutherland and Hodgman do; the side beyond it by `sign` stays."""
+    inside = sign * (corners[:, axis] - edge) >= 0
+    kept: list[Points] = []
+    for place in range(len(corners)):
+        here, before = corners[place], corners[place - 1]
+        if inside[place] != inside[place - 1]:
+            kept.append(before + (edge - before[axis]) / (here[axis] - before[axis]) * (here - before))
+        if inside[place]:
+            kept.append(here)
+    return np.array(kept, np.float64).reshape(-1, 2)
+
+
+def _moved_runs(runs: dict[str, Any], change: Change) -> dict[str, Any]:
+    """Return run lengths after the change, as text or as numbers as they were before."""
+    mask = apply_orientation(mask_of(runs_of(runs, *change.size), *change.size), change.orientation)
+    if change.box is not None:
+        mask = nearest(mask, change.box)
+    lengths = counts_of_mask(mask)
+    counts = text_of(lengths) if isinstance(runs["counts"], str) else lengths.tolist()
+    return {**runs, "size": list(mask.shape), "counts": counts}

@@ -1,16 +1,14 @@
-"""Images prepared on many threads, given back in the order of the source, a bounded number of them ahead.
+"""Prepare images for a pack on many threads, in the order of the source, a bounded number of them ahead.
 
-One file's bytes to one sample's bytes: look at it, and where asked decode, resize and encode it.
-
-A pack's samples on their way into another pack: carried over as they are, or made anew from their pixels.
+An image is inspected and, as the recipe says, decoded, resized, encoded or tiled. A pack's sample keeps its bytes, or
+is made anew from its pixels.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from queue import SimpleQueue
@@ -37,6 +35,7 @@ from packer._sources.base import ReadBuffer, StoredSample
 from packer._sources.many_files import ManyFiles
 from packer._storage.stamps import Stamp
 from packer._storage.system import available_cpus
+from packer._storage.threads import results
 from packer._table import Buffer, Sample, are_pixels, checksum, decode_name, encode_name, field_columns
 from packer.errors import CorruptPackError, ImageError, NotTileableError, recorded
 
@@ -54,7 +53,10 @@ __all__ = [
     "tiled",
 ]
 
+
 _TINY = 32
+
+
 _SUFFIXES = {
     ".jpg": "jpeg",
     ".jpeg": "jpeg",
@@ -68,18 +70,154 @@ _SUFFIXES = {
 }
 
 
+Batch = list[tuple[Entry, Sample | None]]
+
+
+BATCH_BYTES = 2 << 20
+"""The approximate size of the files of a batch together, in bytes."""
+
+
+_MAX_BATCH = 64
+
+
+def threads_for(workers: int | None, recipe: Recipe) -> int:
+    """Return the number of threads that prepare images: `workers`, by default as many as CPUs.
+
+    Where images are encoded, the default is one more, as a thread waits now and then for a file, or for Python's lock.
+    Where they keep their bytes, the thread that writes has enough to do.
+    """
+    return workers or available_cpus() + (recipe.codec != "keep")
+
+
+class Pipeline:
+    """Prepares the images of a source on an executor, and yields them in order.
+
+    Parameters
+    ----------
+    source : Source
+    recipe : Recipe
+    on_error : {"fail", "skip"}
+        Whether an image that cannot be used ends the work, or is yielded with the reason.
+    start : int
+        The first image to prepare.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    bytes_read : int
+        Size of the images in the batches so far.
+    """
+
+    def __init__(self, source: Source, recipe: Recipe, on_error: str, *, start: int) -> None:
+        self._source = source
+        self.recipe = recipe
+        self._on_error = on_error
+        self._next = start
+        self._batch = 1  # images; adapted to the sizes of those that were read
+        self._buffers: SimpleQueue[ReadBuffer] = SimpleQueue()
+        keeps = recipe.codec == "keep" and not recipe.tiles
+        self._files = ManyFiles(source, recipe.exif, recipe.max_pixels, checked=keeps)
+        self.bytes_read = 0
+
+    def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
+        """Yield batches, with `ahead` others in work. The data of a batch are valid until the next batch is taken."""
+        for _ in range(ahead + 1):
+            self._buffers.put(ReadBuffer())
+        for batch, buffer in results(self._begun(executor), ahead):
+            self._adapt(batch)
+            yield batch
+            self._buffers.put(buffer)
+
+    def _begun(self, executor: Executor) -> Iterator[Future[tuple[Batch, ReadBuffer]]]:
+        """Begin one batch after the other."""
+        while self._next < len(self._source):
+            indices = range(self._next, min(self._next + self._batch, len(self._source)))
+            self._source.ahead(indices)
+            self._next = indices.stop
+            yield executor.submit(self._prepare, indices)
+
+    def _adapt(self, batch: Batch) -> None:
+        read = sum(entry.stamp[0] for entry, _ in batch)
+        self.bytes_read += read
+        fitting = BATCH_BYTES * len(batch) // max(read, 1)
+        self._batch = max(1, min(fitting, 2 * self._batch, _MAX_BATCH))
+
+    def _prepare(self, indices: range) -> tuple[Batch, ReadBuffer]:
+        buffer = self._buffers.get()
+        buffer.reset()
+        batch: Batch = []
+        fields, labels = self._source.fields, self._source.labels[indices.start : indices.stop].tolist()
+        names = list(self._source.names.between(indices.start, indices.stop).each_encoded())
+        files = self._files.read(indices, names, buffer)
+        for index, encoded, label, file in zip(indices, names, labels, files, strict=True):
+            name = decode_name(encoded or b"")  # of a pack's sample that has none, reading says so
+            try:
+                data, stamp, info, crc32c = file or (*self._source.read(index, buffer), None, None)
+                stored = self._source.sample_of(index)
+                if stored is None:
+                    prepared = prepare(data, name, self.recipe, info)
+                else:
+                    prepared = prepare_sample(data, name, self.recipe, stored)
+                _require_size(prepared.change.size, self._source.expected_size(index))
+                values: tuple[Stored, ...] = ()
+                if fields:
+                    stored_values = self._source.values(index, buffer)
+                    values = prepare_values(fields, stored_values, prepared.change, self.recipe)
+            except ImageError as error:
+                error.name, error.index = error.name or name, index
+                if self._on_error == "fail":
+                    if isinstance(error.__cause__, CorruptPackError):  # it is the pack that must be mended
+                        raise error.__cause__ from None
+                    raise
+                stamp = self._source.stamp(index)
+                batch.append((Entry(name, stamp=stamp, reason=recorded(error.args[0])), None))
+            else:
+                taken = crc32c if prepared.data is data else None
+                batch.append(sample_of(name, label, prepared, stamp, fields, values, taken))
+        return batch, buffer
+
+
+def _require_size(found: tuple[int, int], expected: tuple[int, int] | None) -> None:
+    """Raise ImageError where annotations have another height and width than their file."""
+    if expected is None or expected == found:
+        return
+    remedy = "Take the file that was annotated, or correct height and width"
+    if expected == found[::-1]:
+        remedy += "; where EXIF turns the file, save it upright"
+    raise ImageError(
+        f"it has {found[1]} x {found[0]} pixels, and its annotations are of {expected[1]} x {expected[0]}. {remedy}"
+    )
+
+
+def sample_of(  # noqa: PLR0917
+    name: str,
+    label: int | float,
+    prepared: Prepared,
+    stamp: Stamp,
+    fields: Sequence[Field],
+    values: tuple[Stored, ...],
+    crc32c: int | None = None,
+) -> tuple[Entry, Sample]:
+    """Return the sample of a prepared image, and its entry in the journal; the checksum may be known."""
+    data, height, width, stored_name = prepared.data, prepared.height, prepared.width, encode_name(name)
+    crc = checksum(data, label, height, width, stored_name) if crc32c is None else crc32c
+    entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
+    entry.more = field_columns(fields, values, stored_name)
+    return entry, Sample(name, label, data, height, width, values)
+
+
 class Prepared(NamedTuple):
-    """An image as a sample holds it.
+    """An image as it is stored in a sample.
 
     Attributes
     ----------
     data : bytes-like
     height, width : int
-        The size of what decoding gives, in pixels.
+        The size of the decoded image, in pixels.
     findings : tuple of str
-        What the audit found.
+        The audit's findings.
     change : Change
-        What was done to the image.
+        The change of the image's geometry.
     kept : bool
         Whether the bytes are a file's own.
     """
@@ -92,32 +230,6 @@ class Prepared(NamedTuple):
     kept: bool = False
 
 
-class _Plan(NamedTuple):
-    """What becomes of images of one type and size.
-
-    Attributes
-    ----------
-    findings : tuple of str
-    height, width : int
-        The size of what decoding gives.
-    change : Change
-    kept : bool
-        Whether the file's own bytes are stored.
-    scaled : (height, width)
-        The size that the image is resized to.
-    at_once : bool
-        Whether packer's C may decode and resize the image in one step.
-    """
-
-    findings: tuple[str, ...]
-    height: int
-    width: int
-    change: Change
-    kept: bool
-    scaled: tuple[int, int]
-    at_once: bool
-
-
 def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = None) -> Prepared:
     """Turn a file's bytes into a sample's.
 
@@ -127,7 +239,7 @@ def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = No
     name : str
     recipe : Recipe
     info : ImageInfo, optional
-        What `inspect` says of the file, where that is known.
+        The result of `inspect`, where it is known.
 
     Raises
     ------
@@ -148,9 +260,35 @@ def prepare(data: Buffer, name: str, recipe: Recipe, info: ImageInfo | None = No
     return _encoded(_decoded(data, info, plan, recipe), recipe, findings, change)
 
 
+class _Plan(NamedTuple):
+    """The plan for images of one type and size.
+
+    Attributes
+    ----------
+    findings : tuple of str
+    height, width : int
+        The size of the decoded image.
+    change : Change
+    kept : bool
+        Whether the file's own bytes are stored.
+    scaled : (height, width)
+        The size that the image is resized to.
+    at_once : bool
+        Whether packer's C may decode and resize the image in one step.
+    """
+
+    findings: tuple[str, ...]
+    height: int
+    width: int
+    change: Change
+    kept: bool
+    scaled: tuple[int, int]
+    at_once: bool
+
+
 @functools.lru_cache(maxsize=1024)
 def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
-    """Return what becomes of an image, before its pixels are looked at; most sources have many images of one size.
+    """Return the plan for an image, before its pixels are read; most sources have many images of one size.
 
     Raises
     ------
@@ -177,6 +315,17 @@ def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
     return _Plan(findings, height, width, change, kept, scaled, at_once)
 
 
+def _audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
+    findings = info.findings
+    expected = _SUFFIXES.get(suffix)
+    kind = {"mpo": "jpeg", "pgm": "ppm"}.get(info.kind, info.kind)
+    if expected is not None and kind != expected:
+        findings += (f"{info.kind.upper()} named {suffix}",)
+    if min(info.height, info.width) < _TINY:
+        findings += (f"tiny (a side below {_TINY} pixels)",)
+    return findings
+
+
 def _reduced(info: ImageInfo, findings: tuple[str, ...], recipe: Recipe) -> tuple[str, ...]:
     """Return the findings of an image that becomes 8-bit RGB; ImageError where nothing says how it does."""
     if recipe.to_8_bit is None:
@@ -184,6 +333,30 @@ def _reduced(info: ImageInfo, findings: tuple[str, ...], recipe: Recipe) -> tupl
         return findings
     others = tuple(note for note in findings if note not in (CLIPPED, DEEP, SIGNED))
     return (*others, FOUND[recipe.to_8_bit]) if info.depth.is_deep else others
+
+
+def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
+    """Tell whether the file's own bytes are stored: by request, or because they would stay as they are."""
+    if recipe.codec == "keep" or recipe.recode:
+        return recipe.codec == "keep"
+    unchanged = recipe.resize is None or not recipe.resize.changes(height, width)
+    upright = recipe.exif == "ignore" or info.orientation == 1
+    return unchanged and upright and info.plain and info.kind == recipe.codec
+
+
+def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.NDArray[np.uint8]:
+    """Return the pixels of an image, resized."""
+    scaled, decoder = plan.scaled, "auto"
+    if plan.at_once:  # without a detour of all pixels through memory
+        pixels = native.decode(data, plan.height, plan.width, scaled, scratch.decoded(*scaled))
+        if pixels is not None:
+            return pixels
+        decoder, _ = fast_decoder()  # as packer's own has left the image to others
+    if info.depth.is_deep and recipe.to_8_bit is not None:
+        pixels = decode_to_8_bit(data, recipe.to_8_bit, info.depth, exif=recipe.exif, max_pixels=recipe.max_pixels)
+    else:
+        pixels = decode(data, exif=recipe.exif, decoder=decoder, max_pixels=recipe.max_pixels, header=info.header)
+    return resize(pixels, *scaled, "bilinear" if recipe.resize is None else recipe.resize.interpolation)
 
 
 def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
@@ -195,21 +368,6 @@ def encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> Prepared:
     return _encoded(pixels, recipe, (), Change((height, width), 1, recipe.resize))
 
 
-def _decoded(data: Buffer, info: ImageInfo, plan: _Plan, recipe: Recipe) -> npt.NDArray[np.uint8]:
-    """Return the pixels of an image, resized."""
-    scaled, decoder = plan.scaled, "auto"
-    if plan.at_once:  # without a detour of all pixels through memory
-        pixels = native.decode(data, plan.height, plan.width, scaled, scratch.decoded(*scaled, 0))
-        if pixels is not None:
-            return pixels
-        decoder, _ = fast_decoder()  # as packer's own has left the image to others
-    if info.depth.is_deep and recipe.to_8_bit is not None:
-        pixels = decode_to_8_bit(data, recipe.to_8_bit, info.depth, exif=recipe.exif, max_pixels=recipe.max_pixels)
-    else:
-        pixels = decode(data, exif=recipe.exif, decoder=decoder, max_pixels=recipe.max_pixels, header=info.header)
-    return resize(pixels, *scaled, "bilinear" if recipe.resize is None else recipe.resize.interpolation)
-
-
 def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str, ...], change: Change) -> Prepared:
     if recipe.resize is not None:
         pixels = recipe.resize.frame(pixels)
@@ -217,17 +375,8 @@ def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str,
     return Prepared(data, pixels.shape[0], pixels.shape[1], findings + noted, change)
 
 
-def _kept(info: ImageInfo, height: int, width: int, recipe: Recipe) -> bool:
-    """Tell whether the file's own bytes are stored: asked for, or already what would be made of them."""
-    if recipe.codec == "keep" or recipe.recode:
-        return recipe.codec == "keep"
-    unchanged = recipe.resize is None or not recipe.resize.changes(height, width)
-    upright = recipe.exif == "ignore" or info.orientation == 1
-    return unchanged and upright and info.plain and info.kind == recipe.codec
-
-
 def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple[str, ...]]:
-    """Return encoded pixels, and what there is to say about them."""
+    """Return encoded pixels and the findings on them."""
     try:
         if recipe.tiles or (recipe.tiles is None and recipe.codec == "jpeg"):
             return encode_tiled(pixels, recipe.quality), (TILED,)
@@ -256,17 +405,6 @@ def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -
     except ImageError:
         return data, "not tiled: its pixels cannot be compared"
     return made, TILED
-
-
-def _audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
-    findings = info.findings
-    expected = _SUFFIXES.get(suffix)
-    kind = {"mpo": "jpeg", "pgm": "ppm"}.get(info.kind, info.kind)
-    if expected is not None and kind != expected:
-        findings += (f"{info.kind.upper()} named {suffix}",)
-    if min(info.height, info.width) < _TINY:
-        findings += (f"tiny (a side below {_TINY} pixels)",)
-    return findings
 
 
 def carries(recipe: Recipe, codec: str, exif: str) -> bool:
@@ -302,137 +440,3 @@ def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample
         return prepare(data, name, recipe)
     # Any turning was done before, and the name's suffix says nothing any more.
     return prepare(data, "", replace(recipe, exif="ignore"))
-
-
-Batch = list[tuple[Entry, Sample | None]]
-
-BATCH_BYTES = 2 << 20
-"""As many files are a batch as have about this size together."""
-_MAX_BATCH = 64
-
-
-def threads_for(workers: int | None, recipe: Recipe) -> int:
-    """Return on how many threads images are prepared: as many as were asked for, by default as many as CPUs.
-
-    Where images are encoded, it is one more, as one of them waits now and then: for a file, or for Python's lock. Where
-    they keep their bytes, the thread that writes has enough to do.
-    """
-    return workers or available_cpus() + (recipe.codec != "keep")
-
-
-class Pipeline:
-    """Prepares the images of a source on an executor and gives them back in order.
-
-    Parameters
-    ----------
-    source : Source
-    recipe : Recipe
-    on_error : {"fail", "skip"}
-        Whether an image that cannot be used ends the work, or is given back with the reason.
-    start : int
-        The first image to prepare.
-
-    Attributes
-    ----------
-    bytes_read : int
-        Size of the images that were given back.
-    """
-
-    def __init__(self, source: Source, recipe: Recipe, on_error: str, *, start: int) -> None:
-        self._source = source
-        self._recipe = recipe
-        self._on_error = on_error
-        self._next = start
-        self._batch = 1  # images; adapted to the sizes of those that were read
-        self._buffers: SimpleQueue[ReadBuffer] = SimpleQueue()
-        keeps = recipe.codec == "keep" and not recipe.tiles
-        self._files = ManyFiles(source, recipe.exif, recipe.max_pixels, checked=keeps)
-        self.bytes_read = 0
-
-    def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, with `ahead` others in work. A batch's data are valid until the next batch is asked for."""
-        for _ in range(ahead + 1):
-            self._buffers.put(ReadBuffer())
-        pending: deque[Future[tuple[Batch, ReadBuffer]]] = deque()
-        try:
-            while True:
-                while len(pending) < ahead and self._next < len(self._source):
-                    indices = range(self._next, min(self._next + self._batch, len(self._source)))
-                    self._source.ahead(indices)
-                    pending.append(executor.submit(self._prepare, indices))
-                    self._next = indices.stop
-                if not pending:
-                    return
-                batch, buffer = pending.popleft().result()
-                self._adapt(batch)
-                yield batch
-                self._buffers.put(buffer)
-        finally:
-            for future in pending:
-                future.cancel()
-
-    def _adapt(self, batch: Batch) -> None:
-        read = sum(entry.stamp[0] for entry, _ in batch)
-        self.bytes_read += read
-        fitting = BATCH_BYTES * len(batch) // max(read, 1)
-        self._batch = max(1, min(fitting, 2 * self._batch, _MAX_BATCH))
-
-    def _prepare(self, indices: range) -> tuple[Batch, ReadBuffer]:
-        buffer = self._buffers.get()
-        buffer.reset()
-        batch: Batch = []
-        fields, labels = self._source.fields, self._source.labels[indices.start : indices.stop].tolist()
-        names = list(self._source.names.between(indices.start, indices.stop).each_encoded())
-        files = self._files.read(indices, names, buffer)
-        for index, encoded, label, file in zip(indices, names, labels, files, strict=True):
-            name = decode_name(encoded or b"")  # of a pack's sample that has none, reading says so
-            try:
-                data, stamp, info, crc32c = file or (*self._source.read(index, buffer), None, None)
-                stored = self._source.sample_of(index)
-                if stored is None:
-                    prepared = prepare(data, name, self._recipe, info)
-                else:
-                    prepared = prepare_sample(data, name, self._recipe, stored)
-                _require_size(prepared.change.size, self._source.expected_size(index))
-                values = prepare_values(fields, self._source.values(index, buffer), prepared.change, self._recipe)
-            except ImageError as error:
-                error.name, error.index = error.name or name, index
-                if self._on_error == "fail":
-                    if isinstance(error.__cause__, CorruptPackError):  # it is the pack that must be mended
-                        raise error.__cause__ from None
-                    raise
-                stamp = self._source.stamp(index)
-                batch.append((Entry(name, stamp=stamp, reason=recorded(error.args[0])), None))
-            else:
-                taken = crc32c if prepared.data is data else None
-                batch.append(sample_of(name, label, prepared, stamp, fields, values, taken))
-        return batch, buffer
-
-
-def _require_size(found: tuple[int, int], said: tuple[int, int] | None) -> None:
-    """Raise ImageError where annotations say another height and width of a file than it has."""
-    if said is None or said == found:
-        return
-    remedy = "Take the file that was annotated, or correct height and width"
-    if said == found[::-1]:
-        remedy += "; where EXIF turns the file, save it upright"
-    raise ImageError(
-        f"it has {found[1]} x {found[0]} pixels, and its annotations are of {said[1]} x {said[0]}. {remedy}"
-    )
-
-
-def sample_of(  # noqa: PLR0917
-    name: str,
-    label: int | float,
-    prepared: Prepared,
-    stamp: Stamp,
-    fields: Sequence[Field],
-    values: tuple[Stored, ...],
-    crc32c: int | None = None,
-) -> tuple[Entry, Sample]:
-    """Return a sample, and its entry in the journal, of what was prepared for it; its checksum may be known."""
-    data, height, width, stored_name = prepared.data, prepared.height, prepared.width, encode_name(name)
-    crc = checksum(data, label, height, width, stored_name) if crc32c is None else crc32c
-    entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
-    entry.more = field_columns(fields, values, stored_name)
-    return entry, Sample(name, label, data, height, width, values)

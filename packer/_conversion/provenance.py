@@ -1,4 +1,4 @@
-"""What a pack was made of: what its manifest says of that, and whether a conversion was done before."""
+"""The origin of a pack's samples, for its manifest, and whether the same conversion was done before."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from packer.errors import ImageError, NotAPackError, PackNotFoundError, SourceEr
 
 __all__ = ["Provenance", "made_before", "provenance"]
 
+
 _READERS, _AT_ONCE = 8, 256  # threads, and files
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a manifest says of what a pack was made of, and how.
+    """The origin of a pack's samples and their settings, as the manifest has them.
 
-    Samples that are carried over from another pack keep what that pack says: what made their bytes, made them before.
+    Samples that are carried over from another pack keep the provenance of that pack, in which their bytes were made.
 
     Attributes
     ----------
@@ -43,11 +44,11 @@ class Provenance:
     versions : mapping
         Versions of the libraries that make, or made, the bytes.
     findings : mapping
-        What the audit of samples that are carried over counted before.
+        The earlier audit's counts of samples that are carried over.
     skipped : sequence of dict
         Images that were left out before.
     account : Account, optional
-        What became of everything that the source showed, and its packs before; None where it was not recorded.
+        The fate of everything in the source, and in its packs before; None where it was not recorded.
     """
 
     codec: str
@@ -60,7 +61,7 @@ class Provenance:
 
 
 def provenance(source: Source, recipe: Recipe) -> Provenance:
-    """Return what the pack that `recipe` makes of `source` is made of.
+    """Return the provenance of the pack that `recipe` makes of `source`.
 
     Raises
     ------
@@ -89,7 +90,7 @@ def provenance(source: Source, recipe: Recipe) -> Provenance:
 
 
 def made_before(destination: Path, source: Source, recipe: Recipe, format: str, parts: int = 0) -> Manifest | None:
-    """Return the manifest of the pack at `destination` where it is what this conversion would make; None where not.
+    """Return the manifest of the pack at `destination` where this conversion would make the same pack; else None.
 
     Parameters
     ----------
@@ -111,10 +112,10 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
         with open_pack(destination) as reader:
             manifest = reader.manifest
             made = manifest.format, len(manifest.parts), manifest.classes, manifest.label_type
-            said = manifest.codec, _with_defaults(manifest.settings), manifest.source
+            before = manifest.codec, _with_defaults(manifest.settings), manifest.source
             would = provenance(source, recipe)
             same = made == (format, parts, source.classes, source.label_type)
-            same = same and said == (would.codec, _with_defaults(would.settings), would.source)
+            same = same and before == (would.codec, _with_defaults(would.settings), would.source)
             return manifest if same and _are_as_packed(reader, source) else None
     except (NotAPackError, PackNotFoundError):
         return None

@@ -1,7 +1,4 @@
-"""Everything that decides what the bytes of a file become.
-
-What a conversion does to the pixels of an image, for all that belongs to the image.
-"""
+"""The recipe of a conversion, which decides the bytes of its samples, and the change of an image's geometry."""
 
 from __future__ import annotations
 
@@ -37,14 +34,14 @@ _LIBRARIES = {
     "pillow": ("pillow", "PIL"),
     "torch": ("torch", "torch"),
 }
-"""What the manifest calls a library, and the module that knows its version: OpenCV comes in four distributions."""
+"""The name of a library in the manifest, and the module with its version: OpenCV comes in four distributions."""
 
 _ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and name != "raw")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides what a file's bytes become.
+    """Everything that decides how a file's bytes become those of a sample.
 
     Attributes
     ----------
@@ -126,7 +123,7 @@ class Recipe:
             raise ValueError(f"these are not the settings of a conversion: {error}") from error
 
     def load(self) -> None:
-        """Import what the work needs, so that its first image costs what the others cost."""
+        """Import the libraries that are needed, so that the first image takes no longer than the others."""
         if self.codec != "keep" or self.audit == "decode":
             fast_decoder()
         if self.resize is not None:
@@ -148,7 +145,7 @@ class Recipe:
 
 
 def _version_of(module: str) -> str:
-    """Return what a library says its version is; torch is not imported for that, as it takes seconds to come and go."""
+    """Return the version of a library; torch is not imported for that, which takes seconds."""
     found = importlib.util.find_spec(module)
     if module == "torch" and module not in sys.modules and found is not None and found.origin is not None:
         with contextlib.suppress(OSError, KeyError):  # of a torch that keeps it elsewhere
@@ -157,7 +154,7 @@ def _version_of(module: str) -> str:
 
 
 class Change(NamedTuple):
-    """What becomes of an image.
+    """The change of an image, by which all that belongs to its pixels is changed too.
 
     Attributes
     ----------
@@ -168,7 +165,7 @@ class Change(NamedTuple):
     resize : ResizeSpec, optional
         How the upright image is resized; None where it is not.
     exif : {"ignore", "apply"}
-        What becomes of the EXIF orientations of further images.
+        The policy for the EXIF orientations of further images.
     """
 
     size: tuple[int, int]
@@ -184,7 +181,7 @@ class Change(NamedTuple):
 
     @property
     def box(self) -> Box | None:
-        """What resizing does to the upright image, as a record of `CROP`; None where it changes nothing."""
+        """The resizing of the upright image, as a record of `CROP`; None where it changes nothing."""
         if self.resize is None or not self.resize.changes(*self.upright):
             return None
         return self.resize.box(*self.upright)

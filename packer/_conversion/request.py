@@ -620,7 +620,10 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         *,
         allow_empty: bool = False,
     ) -> Summary:
-        """Write the images that `open` listed, or `samples`, to one pack; see `packer._conversion.convert.convert`."""
+        """Write the images that `open` listed, or `samples`, to one pack; see `packer._conversion.convert.convert`.
+
+        Call `require_destination` before, and before listing the images.
+        """
         return convert(
             source,
             self.dst,
@@ -636,6 +639,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
             allow_empty=allow_empty,
             progress=progress,
             samples=samples,
+            checked=True,
         )
 
     def _refuse_without_effect(self, recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""How source and settings of a conversion differ from those that it began with, in lines that name what differs."""
+"""The differences between a conversion and the unfinished one that it continues: settings and source, a line each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from packer.errors import ResumeError, SourceError, option, printable
 __all__ = ["compare_source", "setting_differences", "started_differently"]
 
 _Difference = tuple[tuple[str, ...], Any, Any]
-"""Where a setting stands, what it was, and what it is."""
+"""The path of a setting, its value before, and its value now."""
 
 _LIBRARIES = "versions"
 _SHOWN = 5
@@ -32,7 +32,7 @@ _NO_OPTIONS = {"format": "the format", "src": "SRC"}
 
 
 def started_differently(directory: Path, differences: Sequence[str]) -> ResumeError:
-    """Return the error for an unfinished conversion in `directory` that was started in another way."""
+    """Return the error for an unfinished conversion in `directory` that had other settings or another source."""
     return ResumeError(
         f"{printable(directory)} holds an unfinished conversion that was started differently:\n  "
         + "\n  ".join(differences)
@@ -41,10 +41,10 @@ def started_differently(directory: Path, differences: Sequence[str]) -> ResumeEr
 
 
 def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return a line for each setting that is not what it was; options come first.
+    """Return a line for each setting that has changed; options come first.
 
-    Both are JSON objects, or become ones. A setting is called by the option that sets it. What follows from an option
-    is no line of its own: the codec of `--resize`, and the libraries that are used only with it.
+    Both are JSON objects, or become ones. A setting is named by the option that sets it. Consequences of an option
+    get no line of their own: the codec of `--resize`, and the libraries that are used only with it.
     """
     found = list(_differences((), before, json.loads(json.dumps(now))))
     settings = [one for one in found if one[0][0] != _LIBRARIES and not _follows(one, found)]
@@ -94,14 +94,14 @@ def _value(value: Any) -> str:
 def compare_source(
     listing: Path, before: Mapping[str, Any], source: Source, *, done: Iterable[Stamp] = (), files: bool = True
 ) -> tuple[Source, list[str]]:
-    """Compare a source with what it was when a conversion of it began.
+    """Compare a source with the one that a conversion began with.
 
     Parameters
     ----------
     listing : Path
         The list that was written then.
     before : mapping
-        Under ``source`` and ``packs`` what `Source.describe` and `Source.identities` returned then.
+        Under ``source`` and ``packs`` the results of `Source.describe` and `Source.identities` then.
     source : Source
     done : iterable of Stamp
         Stamps of the files that were already processed, from the first file on.
@@ -111,9 +111,9 @@ def compare_source(
     Returns
     -------
     source : Source
-        With the stamps that its files had then.
+        The source, with the stamps that its files had then.
     differences : list of str
-        A line for each way in which it is not what it was.
+        A line for each difference.
     """
     same = source.describe() == before["source"]
     recorded = _recorded(listing, every_image=files or not same)
@@ -209,7 +209,7 @@ def _file_differences(before: Stamps, now: Stamps, done: Iterable[Stamp], source
 
 
 def _changed(before: Stamps, now: Stamps, done: Iterable[Stamp]) -> Iterator[tuple[int, Stamp]]:
-    """Yield the index of every file that changed, and what it was."""
+    """Yield the index of every file that changed, and its stamp before."""
     first = 0
     for index, then in enumerate(done):
         first = index + 1

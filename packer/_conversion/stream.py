@@ -1,9 +1,8 @@
-"""Samples that a program gives, one after the other, on their way into a pack: `packer.pack`.
+"""Samples of a program, one after the other, on their way into a pack: `packer.pack`.
 
-Nobody knows how many there will be, and they come once. So a pack that was interrupted continues by count: the samples
-that it has already are drawn again, compared with what was noted of them, and passed over.
-
-One sample as a program gives it: a dict with an image, a label, a name, and values of fields.
+A sample is a dict with an image, a label, a name, and values of fields. How many there are is not known, and they come
+once. So an interrupted pack continues by count: the samples that it has already are drawn again, compared with their
+entries in the journal, and passed over.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -38,17 +36,181 @@ from packer._sources.base import ReadBuffer
 from packer._sources.labels import class_ids
 from packer._storage.safe_open import cause_of, name_problem
 from packer._storage.stamps import ABOUT_THE_FILE
+from packer._storage.threads import results
 from packer._table import Buffer, Names
 from packer.errors import ImageError, ResumeError, SourceError, option, printable, recorded
 
-__all__ = ["GivenSample", "Stream", "StreamSource", "stream_source"]
+__all__ = ["Stream", "StreamSample", "StreamSource", "stream_source"]
+
 
 _OWN = ("image", "label", "name")
+
+
 _SUFFIXES = {"jpeg": ".jpg", "mpo": ".jpg", "tiff": ".tif"}
 
 
-class GivenSample:
-    """One sample as a program gave it."""
+_BATCH = 8  # samples
+
+
+def stream_source(
+    destination: Path, fields: Mapping[str, str | Field] | None, classes: Sequence[str] | None, label_type: str
+) -> StreamSource:
+    """Return the source of a stream of samples; ValueError where the declarations make no sense."""
+    if label_type not in LABEL_TYPES:
+        raise ValueError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {label_type!r}")
+    if classes and label_type != "class":
+        raise ValueError(f"label_type={label_type!r} is of labels without classes")
+    labels = np.empty(0, LABEL_TYPES[label_type])
+    return StreamSource(
+        "samples",
+        destination,
+        Names.of([]),
+        labels,
+        list(classes or ()),
+        stamps=np.empty((0, 2), np.int64),
+        label_type=label_type,
+        fields=tuple(_declared_fields(fields)),
+    )
+
+
+def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field]:
+    """Yield the fields that a program declares by name: each a Field, a kind, or the dtype of a scalar.
+
+    ``array:float32:2`` is an array of float32 with two axes; one axis is the default.
+    """
+    for name, declaration in (fields or {}).items():
+        if isinstance(declaration, Field):
+            if declaration.name != name:
+                raise ValueError(f"the field {declaration.name!r} is declared as {name!r}")
+            yield declaration
+            continue
+        kind, *more = declaration.split(":")
+        if kind == "array" and 1 <= len(more) <= 2 and more[-1].isdecimal() == (len(more) == 2):
+            yield Field(name, "array", more[0], int(more[1]) if len(more) == 2 else 1)
+        elif kind in OF_SCALARS and not more:
+            yield Field(name, "scalar", kind)
+        elif kind in KINDS and kind not in ("scalar", "array") and not more:
+            yield Field(name, kind)
+        else:
+            known = ", ".join([*OF_SCALARS, *(one for one in KINDS if one not in ("scalar", "array"))])
+            raise ValueError(
+                f"field {name!r}: {declaration!r} is no kind: kinds are {known}, and array:DTYPE[:AXES], such as "
+                "'array:float32:2'"
+            )
+
+
+class StreamSource(Source):
+    """The source of a stream of samples: their classes, fields and type of labels, known before the first of them."""
+
+    def describe(self) -> dict[str, str]:
+        """Return the kind, and no digest: that is one of the table, when the table is complete."""
+        return {"kind": self.kind, "sha256": ""}
+
+    @property
+    def is_listed(self) -> bool:
+        return False
+
+    def stamped(self) -> Source:
+        """Return the source: there are no files."""
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """Return the declarations of the stream, as JSON values."""
+        fields = {field.name: json.dumps(field.to_json()) for field in self.fields}
+        return {"fields": fields, "classes": self.classes, "label_type": self.label_type}
+
+
+class Stream:
+    """Prepares the samples of an iterable on an executor, and yields them in order.
+
+    Parameters
+    ----------
+    samples : iterable of mappings
+        See `packer.pack`.
+    source : Source
+        Its fields, classes and type of labels.
+    recipe : Recipe
+    on_error : {"fail", "skip"}
+        Whether a sample that cannot be used ends the work, or is yielded with the reason.
+    done : iterable of Entry
+        The entries of the first samples, from an earlier run.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    bytes_read : int
+        Size of the images in the batches so far.
+    """
+
+    def __init__(
+        self, samples: Iterable[Mapping[str, Any]], source: Source, recipe: Recipe, on_error: str, done: Iterable[Entry]
+    ) -> None:
+        self._samples = enumerate(samples)
+        self._source = source
+        self.recipe = recipe
+        self._on_error = on_error
+        self._ids = class_ids(source.classes)
+        self._names: set[int] = set()  # hashes
+        self._entries = done
+        self.bytes_read = 0
+
+    def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
+        """Yield batches, with `ahead` others in work."""
+        self._pass_over()
+        batches = iter(lambda: self._drawn(_BATCH), [])
+        for batch in results((executor.submit(self._prepare, samples) for samples in batches), ahead):
+            for entry, _ in batch:
+                self._require_new(entry.name)
+                self.bytes_read += entry.stamp[0]
+            yield batch
+
+    def _drawn(self, count: int) -> list[tuple[int, Mapping[str, Any]]]:
+        return list(islice(self._samples, count))
+
+    def _pass_over(self) -> None:
+        """Draw the samples that are in the pack; ResumeError where they are others than those."""
+        for entry in self._entries:
+            drawn = self._drawn(1)
+            if not drawn:
+                raise ResumeError(
+                    f"fewer samples come than an earlier run packed. Say {option('fresh', True)} to start over."
+                )
+            (index, sample), *_ = drawn
+            own = StreamSample(index, sample, self._source, self._ids)
+            if own.stamp() != tuple(entry.stamp):
+                raise ResumeError(
+                    f"sample {index} ({printable(entry.name)}) is another one than an earlier run packed. Samples must "
+                    f"come in the same order in each run. Say {option('fresh', True)} to start over."
+                )
+            self._require_new(entry.name)
+
+    def _require_new(self, name: str) -> None:
+        number = hash(name)
+        if number in self._names:
+            raise SourceError(f"{printable(name)}: two samples have this name")
+        self._names.add(number)
+
+    def _prepare(self, some: Sequence[tuple[int, Mapping[str, Any]]]) -> Batch:
+        batch: Batch = []
+        for index, sample in some:
+            own = StreamSample(index, sample, self._source, self._ids)
+            try:
+                prepared = prepare(own.image, own.name(), self.recipe)
+                fields = self._source.fields
+                values = prepare_values(fields, own.values, prepared.change, self.recipe)
+                made = sample_of(own.name(), own.label(), prepared, own.stamp(), fields, values)
+            except ImageError as error:
+                error.name = error.name or own.shown()
+                if self._on_error == "fail":
+                    raise
+                batch.append((Entry(own.shown(), stamp=own.stamp(), reason=recorded(error.args[0])), None))
+            else:
+                batch.append(made)
+        return batch
+
+
+class StreamSample:
+    """One sample of a stream: a dict with an image, a label, a name and values of fields."""
 
     def __init__(self, index: int, sample: Mapping[str, Any], source: Source, ids: Mapping[str, int]) -> None:
         if not isinstance(sample, Mapping):
@@ -70,7 +232,7 @@ class GivenSample:
         return _encoded_image(self._sample.get("image"), "image")
 
     def name(self) -> str:
-        """Return the sample's name: that given, or its number with the suffix of the image's type."""
+        """Return the sample's own name, or its number with the suffix of the image's type."""
         name = self._sample.get("name")
         if name is None:
             kind = inspect(self.image).kind
@@ -149,7 +311,7 @@ class GivenSample:
         return tuple(stored)
 
     def stamp(self) -> tuple[int, int]:
-        """Return the size of the image and a checksum of all that was given, by which a sample is known again."""
+        """Return the size of the image and a checksum of the whole sample, by which it is known again."""
         try:
             data = bytes(self.image)
             crc = google_crc32c.value(data)
@@ -173,7 +335,7 @@ def _encoded_image(value: Any, what: str) -> Buffer:
         An array is (height, width) uint8, uint16 or bool, or (height, width, 3 or 4) uint8. Whole numbers of another
         dtype, (height, width), become uint8 or uint16 where all of them are of its range.
     what : str
-        What the image is called, for messages.
+        The name of the value, for messages.
 
     Raises
     ------
@@ -223,171 +385,3 @@ def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:
             f"Give others in place of those outside, such as 255 for -1, or declare a field array:{array.dtype}:2"
         )
     return Image.fromarray(array.astype(np.uint8 if high <= np.iinfo(np.uint8).max else np.uint16))
-
-
-_BATCH = 8  # samples
-
-
-class StreamSource(Source):
-    """The source of samples that a program gives: what is known before the first of them."""
-
-    def describe(self) -> dict[str, str]:
-        """Return the kind, and no digest: that is one of the table, when the table is complete."""
-        return {"kind": self.kind, "sha256": ""}
-
-    @property
-    def is_listed(self) -> bool:
-        return False
-
-    def stamped(self) -> Source:
-        """Return the source: there are no files."""
-        return self
-
-    def settings(self) -> dict[str, Any]:
-        """Return what is declared of the samples, as JSON values."""
-        fields = {field.name: json.dumps(field.to_json()) for field in self.fields}
-        return {"fields": fields, "classes": self.classes, "label_type": self.label_type}
-
-
-class Stream:
-    """Prepares the samples of an iterable on an executor, and gives them back in order.
-
-    Parameters
-    ----------
-    samples : iterable of mappings
-        See `packer.pack`.
-    source : Source
-        Its fields, classes and type of labels.
-    recipe : Recipe
-    on_error : {"fail", "skip"}
-        Whether a sample that cannot be used ends the work, or is given back with the reason.
-    done : iterable of Entry
-        What an earlier run did of the first samples.
-
-    Attributes
-    ----------
-    bytes_read : int
-        Size of the images that were given back.
-    """
-
-    def __init__(
-        self, samples: Iterable[Mapping[str, Any]], source: Source, recipe: Recipe, on_error: str, done: Iterable[Entry]
-    ) -> None:
-        self._samples = enumerate(samples)
-        self._source = source
-        self._recipe = recipe
-        self._on_error = on_error
-        self._ids = class_ids(source.classes)
-        self._names: set[int] = set()  # hashes
-        self._done = done
-        self.bytes_read = 0
-
-    def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, with `ahead` others in work."""
-        self._pass_over()
-        pending: deque[Future[Batch]] = deque()
-        try:
-            while True:
-                while len(pending) < ahead and (some := self._drawn(_BATCH)):
-                    pending.append(executor.submit(self._prepare, some))
-                if not pending:
-                    return
-                batch = pending.popleft().result()
-                for entry, _ in batch:
-                    self._require_new(entry.name)
-                    self.bytes_read += entry.stamp[0]
-                yield batch
-        finally:
-            for future in pending:
-                future.cancel()
-
-    def _drawn(self, count: int) -> list[tuple[int, Mapping[str, Any]]]:
-        return list(islice(self._samples, count))
-
-    def _pass_over(self) -> None:
-        """Draw the samples that are in the pack; ResumeError where they are others than those."""
-        for entry in self._done:
-            drawn = self._drawn(1)
-            if not drawn:
-                raise ResumeError(
-                    f"fewer samples come than an earlier run packed. Say {option('fresh', True)} to start over."
-                )
-            (index, sample), *_ = drawn
-            given = GivenSample(index, sample, self._source, self._ids)
-            if given.stamp() != tuple(entry.stamp):
-                raise ResumeError(
-                    f"sample {index} ({printable(entry.name)}) is another one than an earlier run packed. Samples must "
-                    f"come in the same order in each run. Say {option('fresh', True)} to start over."
-                )
-            self._require_new(entry.name)
-
-    def _require_new(self, name: str) -> None:
-        number = hash(name)
-        if number in self._names:
-            raise SourceError(f"{printable(name)}: two samples have this name")
-        self._names.add(number)
-
-    def _prepare(self, some: Sequence[tuple[int, Mapping[str, Any]]]) -> Batch:
-        batch: Batch = []
-        for index, sample in some:
-            given = GivenSample(index, sample, self._source, self._ids)
-            try:
-                prepared = prepare(given.image, given.name(), self._recipe)
-                fields = self._source.fields
-                values = prepare_values(fields, given.values, prepared.change, self._recipe)
-                made = sample_of(given.name(), given.label(), prepared, given.stamp(), fields, values)
-            except ImageError as error:
-                error.name = error.name or given.shown()
-                if self._on_error == "fail":
-                    raise
-                batch.append((Entry(given.shown(), stamp=given.stamp(), reason=recorded(error.args[0])), None))
-            else:
-                batch.append(made)
-        return batch
-
-
-def _declared(fields: Mapping[str, str | Field] | None) -> Iterator[Field]:
-    """Yield the fields that a program declares by name: each a Field, a kind, or the dtype of a scalar.
-
-    ``array:float32:2`` is an array of float32 with two axes; one axis is the default.
-    """
-    for name, said in (fields or {}).items():
-        if isinstance(said, Field):
-            if said.name != name:
-                raise ValueError(f"the field {said.name!r} is declared as {name!r}")
-            yield said
-            continue
-        kind, *more = said.split(":")
-        if kind == "array" and 1 <= len(more) <= 2 and more[-1].isdecimal() == (len(more) == 2):
-            yield Field(name, "array", more[0], int(more[1]) if len(more) == 2 else 1)
-        elif kind in OF_SCALARS and not more:
-            yield Field(name, "scalar", kind)
-        elif kind in KINDS and kind not in ("scalar", "array") and not more:
-            yield Field(name, kind)
-        else:
-            known = ", ".join([*OF_SCALARS, *(one for one in KINDS if one not in ("scalar", "array"))])
-            raise ValueError(
-                f"field {name!r}: {said!r} is no kind: kinds are {known}, and array:DTYPE[:AXES], such as "
-                "'array:float32:2'"
-            )
-
-
-def stream_source(
-    destination: Path, fields: Mapping[str, str | Field] | None, classes: Sequence[str] | None, label_type: str
-) -> StreamSource:
-    """Return the source of samples that a program gives; ValueError where what is declared makes no sense."""
-    if label_type not in LABEL_TYPES:
-        raise ValueError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {label_type!r}")
-    if classes and label_type != "class":
-        raise ValueError(f"label_type={label_type!r} is of labels without classes")
-    labels = np.empty(0, LABEL_TYPES[label_type])
-    return StreamSource(
-        "samples",
-        destination,
-        Names.of([]),
-        labels,
-        list(classes or ()),
-        stamps=np.empty((0, 2), np.int64),
-        label_type=label_type,
-        fields=tuple(_declared(fields)),
-    )

@@ -1,33 +1,18 @@
-"""The directory beside a destination in which its pack is made: its files, its lock, and how the pack gets its name.
+"""The directory beside a destination in which its pack is made: files, lock, and record of progress.
 
 Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` with
 
-``pack``            what becomes the pack, a file or a directory
+``pack``            the unfinished pack, a file or a directory
 ``source.list``     the source as it was when the conversion began: its list, the size and the time of every file
-``journal.jsonl``   what is done of a conversion in one piece; see `packer._conversion.workspace`
-``reserve``         room for the last line of the journal
-``parts.json``      what a conversion in parts is; see `packer._conversion.parts`
-``replaced``        what stood at the destination, for the moment between taking that away and renaming ``pack``
+``journal.jsonl``   the entries of a conversion in one piece whose samples are on the disk; see `Journal`
+``reserve``         space for the journal's last line, given up where the disk is full
+``parts.json``      the settings of a conversion in parts; see `packer._conversion.destination`
+``replaced``        the old pack, for the moment between taking it away and renaming ``pack``
 ``lock``            held by the process that writes, or that begins or finishes a conversion in parts
 
 and unnamed files for data that grow with the pack. They vanish when the process ends.
 
 The destination itself appears by renaming ``pack``, complete and synced.
-
-An unfinished pack that is written in one piece: what is written of it, and how much of that is durable.
-
-What becomes of the images is recorded in the journal, a line a checkpoint, after their samples' bytes were synced. A
-reserve is given up where the disk is full, so that there is room for the journal's last line.
-
-The journal of a conversion: what became of the images so far, in the order of the source.
-
-A line holds the CRC-32C of what follows, and then JSON: the first line says what is being converted and how, each other
-one is a checkpoint. A line is written when the bytes of its samples are on the disk. A last line that was not written
-whole is passed over.
-
-Checkpoints of a conversion: from time to time what was written is synced, and then recorded in the journal.
-
-The account of a conversion: what became of the images, as far as the pack, the report and the summary tell of it.
 """
 
 from __future__ import annotations
@@ -68,57 +53,33 @@ from packer._storage.remote import urls
 from packer._storage.safe_open import NO_LINK, open_regular
 from packer._storage.stamps import Stamp
 from packer._table import COLUMNS, encode_name
-from packer.errors import DestinationError, NotAPackError, PackerError, PackLockedError, ResumeError, option, printable
+from packer.errors import (
+    DestinationError,
+    ImageError,
+    NotAPackError,
+    PackerError,
+    PackLockedError,
+    ResumeError,
+    option,
+    printable,
+)
 
 __all__ = [
     "Checkpoints",
+    "ConversionRecord",
     "Entry",
     "Journal",
-    "Ledger",
-    "UnfinishedPack",
     "Workspace",
     "WorkspacePaths",
     "check_destination",
+    "check_outside",
     "check_place",
     "check_report",
 ]
 
 
-def check_destination(destination: Path, *, overwrite: bool, source: Path | None = None) -> None:
-    """Raise DestinationError where a pack cannot be written, would lie in the `source` directory, or exists."""
-    check_place(destination, source)
-    if os.path.lexists(destination):
-        shown = printable(destination)
-        if not overwrite:
-            raise DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
-        if os.path.isdir(destination) and os.listdir(destination):
-            try:
-                recognise(destination)
-            except NotAPackError:
-                raise DestinationError(f"{shown}: a directory that is not a pack will not be replaced by one") from None
-
-
-def check_place(destination: Path, source: Path | None = None) -> None:
-    """Raise DestinationError where no pack can be written beside a path, or would lie in the `source` directory."""
-    if urls.is_url(destination):
-        raise DestinationError(
-            f"{urls.shown(destination)}: is written by `packer convert` alone, without {option('split')}, "
-            "--part and --cluster. "
-            "Make the pack on a disk, and then convert that to the URL."
-        )
-    shown = printable(destination)
-    parent = destination.parent
-    if source is not None and Path(os.path.realpath(parent)).is_relative_to(os.path.realpath(source)):
-        raise DestinationError(
-            f"{shown}: lies inside of {printable(source)}, and would become a part of it. Choose another place."
-        )
-    require_directory(parent, destination)
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise DestinationError(f"{shown}: the directory {printable(parent)} is not writable")
-
-
 class WorkspacePaths:
-    """Where the files of an unfinished pack lie; the module's docstring says what they are.
+    """The paths of the files of an unfinished pack, which the module's docstring describes.
 
     Parameters
     ----------
@@ -142,7 +103,7 @@ class WorkspacePaths:
         self.lock = self.directory / "lock"
 
     def require_no_links(self) -> None:
-        """Refuse a directory that is a link, or has links in it, for they would lead elsewhere what is written there.
+        """Refuse a directory that is a link, or has links in it, for files would be written elsewhere through them.
 
         The pack that `replaced` names was taken away as it stood there, and may be a link.
 
@@ -186,38 +147,28 @@ class Workspace(WorkspacePaths):
 
     def __init__(self, destination: Path, *, wait: float = 0) -> None:
         super().__init__(destination)
-        with contextlib.ExitStack() as held:  # what fails below lets go of what was opened above it
+        with contextlib.ExitStack() as held:  # an error below closes everything that was opened above it
             lock = held.enter_context(self._take_lock(time.monotonic() + wait))
             held.callback(self._remove_if_empty, lock)  # once, and before the lock goes
             self.require_no_links()
             self._put_back()
             self._held = held.pop_all()
 
-    def require_kind(self, *, in_parts: bool, fresh: bool) -> None:
-        """Refuse the directory of a conversion of the other kind; with `fresh`, forget that conversion.
+    def require_kind(self, *, in_parts: bool) -> None:
+        """Raise ResumeError where the directory holds a conversion in parts, and one in one piece is asked for.
 
-        Raises
-        ------
-        ResumeError
-            If the directory holds a conversion in parts and one in one piece is asked for, or the other way round.
+        Or the other way round.
         """
-        other = self.journal if in_parts else self.job
-        if not os.path.exists(other):
-            return
-        if not fresh:
-            kind, advice = (
-                ("without parts", f"Leave {option('parts')} out")
-                if in_parts
-                else ("in parts", f"Say {option('parts')}")
-            )
+        if os.path.exists(self.journal if in_parts else self.job):
+            parts = option("parts")
+            kind, advice = ("without parts", f"Leave {parts} out") if in_parts else ("in parts", f"Say {parts}")
             raise ResumeError(
                 f"{printable(self.directory)} holds an unfinished conversion {kind}. "
                 f"{advice} as before, or say {option('fresh', True)} to start over."
             )
-        remove(other)
 
     def commit(self, *, overwrite: bool) -> None:
-        """Give the complete and synced pack its name, replacing what stands there if `overwrite` says so."""
+        """Give the complete and synced pack its name, in place of another pack where `overwrite` is true."""
         # A part of a pack may be renamed away, with the directory that it lies in, as soon as it has its name.
         with writing_to(self.destination), synced_directory(self.destination.parent):
             if os.path.lexists(self.destination):
@@ -233,14 +184,13 @@ class Workspace(WorkspacePaths):
 
     def drop(self) -> None:
         """Remove the directory with all that is in it, and let go of the lock."""
-        self._release_files()
         shutil.rmtree(self.directory, ignore_errors=True)  # still locked: nobody may begin in it meanwhile
         self.close()
-        if os.name == "nt":  # what is open cannot be removed there
+        if os.name == "nt":  # open files cannot be removed there
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Let go of the lock; what was recorded stays for the next run. A directory without anything goes as well."""
+        """Let go of the lock; the record stays for the next run. A directory without anything goes as well."""
         self._held.close()
 
     def __enter__(self) -> Workspace:
@@ -255,11 +205,8 @@ class Workspace(WorkspacePaths):
             if os.listdir(self.directory) == [self.lock.name] and is_at(lock, self.lock):
                 shutil.rmtree(self.directory, ignore_errors=True)  # still locked, as in `drop`
 
-    def _release_files(self) -> None:
-        """Close what else is open in the directory."""
-
     def _put_back(self) -> None:
-        """Undo what a process left that died between taking the old pack away and putting the new one there."""
+        """Put back the old pack of a process that died between taking it away and renaming the new one."""
         if os.path.lexists(self.replaced):
             if os.path.lexists(self.destination):
                 remove(self.replaced)
@@ -298,9 +245,171 @@ class Workspace(WorkspacePaths):
         return lock
 
 
+_RESERVE = 512 << 10  # bytes; a checkpoint of 2,000 samples takes some 200 kB
+
+
+class ConversionRecord:
+    """The record of a conversion's progress: an entry for each image of the source that is done, in the source's order.
+
+    Entries are counted, and added to the table, when their samples are written. They enter the journal when the bytes
+    of the samples are on the disk, and an interrupted conversion continues after the last of those. The data that grow
+    with the number of images lie in unnamed files.
+
+    Parameters
+    ----------
+    workspace : Workspace
+    settings : mapping
+        Everything that decides the bytes of the pack, as JSON values.
+    source : Source
+        The images.
+    fresh : bool
+        Whether to drop the work of an earlier run.
+    reporting : bool
+        Whether a report will be written.
+    types : mapping, optional
+        The columns of the table and their dtypes.
+
+    Attributes
+    ----------
+    source : Source
+        The images, which are read only where they are as they were when the conversion began.
+    rows : TableBuilder
+        The rows of the images that became samples.
+    count : int
+        How many images have an entry.
+    bytes_in : int
+        Size in bytes of the files that became samples.
+    kept : int
+        How many samples are the very bytes of their files.
+    skipped : list of dict
+        ``{"name", "reason"}`` of every image that was left out.
+    findings : Counter
+        How often the audit found what.
+
+    Raises
+    ------
+    ResumeError
+        If an earlier run had other settings or another source.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        settings: Mapping[str, Any],
+        source: Source,
+        *,
+        fresh: bool = False,
+        reporting: bool = False,
+        types: Mapping[str, str] = COLUMNS,
+    ) -> None:
+        self._workspace = workspace
+        self._names_are_durable = False
+        self.count = self.bytes_in = self.kept = 0
+        self.skipped: list[dict[str, str]] = []
+        self.findings: Counter[str] = Counter()
+        if fresh:
+            remove(workspace.job)
+        else:
+            workspace.require_kind(in_parts=False)
+        with contextlib.ExitStack() as opened:
+            self._journal = opened.enter_context(contextlib.closing(Journal(workspace.journal)))
+            if self._journal.checkpoints and os.path.exists(workspace.pack) and not fresh:
+                self.source = self._require_same(settings, source)
+                self._journal.resume()
+            else:  # nothing is lost by starting over
+                self.source = self._begin(settings, source)
+            with contextlib.suppress(OSError):
+                workspace.reserve.write_bytes(os.urandom(_RESERVE))  # which no file system makes less of
+            self.rows = opened.enter_context(contextlib.closing(TableBuilder(workspace.directory, types)))
+            self._report = opened.enter_context(contextlib.closing(Spool(workspace.directory))) if reporting else None
+            for entry in self.entries():
+                self.add(entry)
+            self._opened = opened.pop_all()
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield the entries in the journal, of this run and of earlier ones, in the order of the source."""
+        return self._journal.entries()
+
+    def add(self, entry: Entry) -> None:
+        """Count the entry of the next image of the source."""
+        self.count += 1
+        if entry.reason:
+            self.skipped.append({"name": entry.name, "reason": entry.reason})
+            self._note({"name": entry.name, "skipped": entry.reason})
+            return
+        entry.add_to(self.rows)
+        self.bytes_in += entry.stamp[0]
+        self.kept += entry.kept
+        if entry.findings:
+            self.findings.update(entry.findings)
+            noted = [finding for finding in entry.findings if finding != TILED]
+            if noted:
+                self._note({"name": entry.name, "findings": noted})
+
+    def save(self, entries: Sequence[Entry]) -> None:
+        """Write the next entries to the journal; the bytes of their samples are durable already."""
+        if not self._names_are_durable:
+            sync_directory(self._workspace.directory)
+            self._names_are_durable = True
+        self._journal.append(entries)
+
+    def release_reserve(self) -> None:
+        """Give up the reserve, so that the last entries of a conversion that fails have space in the journal."""
+        with contextlib.suppress(OSError):
+            self._workspace.reserve.unlink()
+
+    def write_report(self, path: Path, more: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Write a JSON line for every image with a finding and every one that was left out, and then `more` lines."""
+        assert self._report is not None
+        for line in more:
+            self._note(line)
+        with writing_to(path), open(path, "wb") as file:
+            file.write(self._report.array("u1").data)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._opened.close()
+
+    def __enter__(self) -> ConversionRecord:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *rest: object) -> None:
+        """Close the files. An image that stopped the conversion may be replaced before the conversion continues."""
+        self.close()
+        if isinstance(error, ImageError) and error.index is not None:
+            with contextlib.suppress(PackerError):  # then a replacement is refused, as of any other image that changed
+                let_mend(self._workspace.listing, self.source, error.index)
+
+    def _begin(self, settings: Mapping[str, Any], source: Source) -> Source:
+        """Start over; return the source with the sizes and times of its files."""
+        remove(self._workspace.pack)
+        stamped = source.stamped()
+        write_listing(stamped, self._workspace.listing)  # before the journal: there are no entries without it
+        described = {"source": source.describe(), "packs": source.identities()}
+        self._journal.begin({"settings": dict(settings), **described})
+        sync_directory(self._workspace.directory.parent)  # the directory's own name
+        return stamped
+
+    def _require_same(self, settings: Mapping[str, Any], source: Source) -> Source:
+        """Return the source with its files' first stamps; ResumeError where anything is not as it was then."""
+        before = self._journal.header
+        differences = setting_differences(before["settings"], settings)
+        if not source.is_listed and not differences:
+            return source
+        done = (entry.stamp for entry in self.entries())
+        source, changes = compare_source(self._workspace.listing, before, source, done=done, files=not differences)
+        if differences or changes:
+            raise started_differently(self._workspace.directory, [*differences, *changes])
+        return source
+
+    def _note(self, line: Mapping[str, Any]) -> None:
+        if self._report is not None:
+            self._report.append(json.dumps(line).encode("ascii") + b"\n")
+
+
 @dataclass(slots=True)
 class Entry:
-    """What became of one image of the source: a row of the table, or, with a `reason`, nothing.
+    """The record of one image of the source: its row of the table or, with a `reason`, that it was left out.
 
     Attributes
     ----------
@@ -309,7 +418,7 @@ class Entry:
     stamp : Stamp
         Size and time of the file when it was read, or left out.
     findings : tuple of str
-        What the audit found.
+        The audit's findings.
     kept : bool
         Whether the sample is the very bytes of the file.
     more : tuple of int and float
@@ -387,7 +496,7 @@ class Journal:
             self._valid = end
 
     def entries(self) -> Iterator[Entry]:
-        """Yield what was recorded so far, in the order of the source."""
+        """Yield the entries, in the order of the source."""
         for text, _ in itertools.islice(self._lines(), 1, None):
             yield from map(Entry.from_json, json.loads(text)["entries"])
 
@@ -400,8 +509,8 @@ class Journal:
         """Go on after the last whole line."""
         self._open(self._valid)
 
-    def record(self, entries: Sequence[Entry]) -> None:
-        """Write down what became of the next images, and return once that is on the disk."""
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Write the next entries as one line, and return once the line is on the disk."""
         self._write({"entries": [entry.to_json() for entry in entries]})
 
     def close(self) -> None:
@@ -440,113 +549,23 @@ class Journal:
             os.fsync(self._file.fileno())
 
 
-_RESERVE = 512 << 10  # bytes; a checkpoint of 2,000 samples takes some 200 kB
-
-
-class UnfinishedPack(Workspace):
-    """The unfinished pack of a destination: what is written of it, and its journal.
-
-    Parameters
-    ----------
-    destination : Path
-        Where the pack will be.
-    settings : mapping
-        Everything that decides the bytes of the pack, as JSON values.
-    source : Source
-        The images.
-    fresh : bool
-        Whether to drop what an earlier run left behind.
-
-    Attributes
-    ----------
-    source : Source
-        The images, which are read only where they are as they were when the conversion began.
-
-    Raises
-    ------
-    PackLockedError
-        If another process is writing this pack.
-    ResumeError
-        If an earlier run had other settings or another source.
-    """
-
-    def __init__(self, destination: Path, settings: Mapping[str, Any], source: Source, *, fresh: bool = False) -> None:
-        super().__init__(destination)
-        self._names_are_durable = False
-        with self._held:
-            self.require_kind(in_parts=False, fresh=fresh)
-            self._journal = Journal(self.journal)
-            self._held.callback(self._journal.close)
-            if self._journal.checkpoints and os.path.exists(self.pack) and not fresh:
-                self.source = self._require_same(self._journal.header, settings, source)
-                self._journal.resume()
-            else:  # nothing is lost by starting over
-                remove(self.pack)
-                self.source = source.stamped()
-                write_listing(self.source, self.listing)  # before the journal: there are no entries without it
-                described = {"source": source.describe(), "packs": source.identities()}
-                self._journal.begin({"settings": dict(settings), **described})
-                sync_directory(destination.parent)  # the directory's own name
-            with contextlib.suppress(OSError):
-                self.reserve.write_bytes(os.urandom(_RESERVE))  # which no file system makes less of
-            self._held = self._held.pop_all()
-
-    def __enter__(self) -> UnfinishedPack:
-        return self
-
-    def entries(self) -> Iterator[Entry]:
-        """Yield what was made durable so far, by this run or an earlier one, in the order of the source."""
-        return self._journal.entries()
-
-    def record(self, entries: Sequence[Entry]) -> None:
-        """Write down what became of the next images of the source; their bytes are durable already."""
-        if not self._names_are_durable:
-            sync_directory(self.directory)
-            self._names_are_durable = True
-        self._journal.record(entries)
-
-    def make_room(self) -> None:
-        """Give up what was reserved for recording, before the last entries of a conversion that fails."""
-        with contextlib.suppress(OSError):
-            self.reserve.unlink()
-
-    def let_mend(self, index: int) -> None:
-        """Accept any replacement of image `index`, which stopped the conversion, when the conversion continues."""
-        with contextlib.suppress(PackerError):  # then a replacement is refused, as of any other image that changed
-            let_mend(self.listing, self.source, index)
-
-    def _release_files(self) -> None:
-        self._journal.close()
-
-    def _require_same(self, before: Mapping[str, Any], settings: Mapping[str, Any], source: Source) -> Source:
-        """Return the source with its files' first stamps; ResumeError where anything is not as it was then."""
-        differences = setting_differences(before["settings"], settings)
-        if not source.is_listed and not differences:
-            return source
-        done = (entry.stamp for entry in self.entries())
-        source, changes = compare_source(self.listing, before, source, done=done, files=not differences)
-        if differences or changes:
-            raise started_differently(self.directory, [*differences, *changes])
-        return source
-
-
 _CHECKPOINT_SAMPLES = 1000
 _CHECKPOINT_SECONDS = 10.0
 
 
 class Checkpoints:
-    """Makes what was written durable, and then records it, on a thread of its own while the writer goes on.
+    """Checkpoints of a conversion: samples are synced, and then their entries saved, while the writer goes on.
 
     Parameters
     ----------
     writer : Writer
-    unfinished : UnfinishedPack
-        The pack that `writer` writes.
+    record : ConversionRecord
+        The record of the pack that `writer` writes.
     """
 
-    def __init__(self, writer: Writer, unfinished: UnfinishedPack) -> None:
+    def __init__(self, writer: Writer, record: ConversionRecord) -> None:
         self._writer = writer
-        self._unfinished = unfinished
+        self._record = record
         self._pending: list[Entry] = []
         self._last = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="packer-sync")
@@ -570,24 +589,60 @@ class Checkpoints:
 
     def _checkpoint(self, entries: list[Entry]) -> None:
         self._writer.sync()
-        self._unfinished.record(entries)
+        self._record.save(entries)
 
     def __enter__(self) -> Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Wait for the running checkpoint. After an error, record what was written so far by a last one."""
+        """Wait for the running checkpoint. After an error, save the entries so far by a last one."""
         with self._thread:
             if kind is None:
                 if self._running is not None:
                     self._running.result()
             elif self._pending and (self._running is None or self._running.exception() is None):
-                self._unfinished.make_room()
+                self._record.release_reserve()
                 self._begin()
 
 
+def check_destination(destination: Path, *, overwrite: bool) -> None:
+    """Raise DestinationError where a pack cannot be written, or something exists that is not to be replaced."""
+    check_place(destination)
+    if os.path.lexists(destination):
+        shown = printable(destination)
+        if not overwrite:
+            raise DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
+        if os.path.isdir(destination) and os.listdir(destination):
+            try:
+                recognise(destination)
+            except NotAPackError:
+                raise DestinationError(f"{shown}: a directory that is not a pack will not be replaced by one") from None
+
+
+def check_place(destination: Path) -> None:
+    """Raise DestinationError where no pack can be written beside a path."""
+    if urls.is_url(destination):
+        raise DestinationError(
+            f"{urls.shown(destination)}: is written by `packer convert` alone, without {option('split')}, "
+            "--part and --cluster. Make the pack on a disk, and then convert that to the URL."
+        )
+    shown, parent = printable(destination), destination.parent
+    require_directory(parent, destination)
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise DestinationError(f"{shown}: the directory {printable(parent)} is not writable")
+
+
+def check_outside(destination: Path, source: Path | None) -> None:
+    """Raise DestinationError where a pack would lie in the directory `source`, of which it would become a part."""
+    if source is not None and Path(os.path.realpath(destination.parent)).is_relative_to(os.path.realpath(source)):
+        raise DestinationError(
+            f"{printable(destination)}: lies inside of {printable(source)}, and would become a part of it. "
+            "Choose another place."
+        )
+
+
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError where a report cannot be written, or would replace what to `keep` or no report."""
+    """Raise DestinationError where a report cannot be written, or would replace a file to `keep` or no report."""
     require_output(report, "report", (b"{",))
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:
@@ -595,75 +650,3 @@ def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> N
         if same or (os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(other))):
             what = printable(other) if same else f"a file of {printable(other)}"
             raise DestinationError(f"{shown}: the report would replace {what}. Choose another name.")
-
-
-class Ledger:
-    """Keeps account of what became of the images; what grows with their number lies in files.
-
-    Parameters
-    ----------
-    directory : Path
-        Where the files lie; they have no names.
-    reporting : bool
-        Whether a report will be written.
-    types : mapping, optional
-        The columns of the table and their dtypes.
-
-    Attributes
-    ----------
-    rows : TableBuilder
-        The rows of the images that became samples.
-    count : int
-        How many images are accounted for.
-    bytes_in : int
-        Size in bytes of the files that became samples.
-    kept : int
-        How many samples are the very bytes of their files.
-    skipped : list of dict
-        ``{"name", "reason"}`` of every image that was left out.
-    findings : Counter
-        How often the audit found what.
-    """
-
-    def __init__(self, directory: Path, *, reporting: bool, types: Mapping[str, str] = COLUMNS) -> None:
-        self.rows = TableBuilder(directory, types)
-        self.count = 0
-        self.bytes_in = 0
-        self.kept = 0
-        self.skipped: list[dict[str, str]] = []
-        self.findings: Counter[str] = Counter()
-        self._report = Spool(directory) if reporting else None
-
-    def add(self, entry: Entry) -> None:
-        """Account for the next image of the source."""
-        self.count += 1
-        if entry.reason:
-            self.skipped.append({"name": entry.name, "reason": entry.reason})
-            self._note({"name": entry.name, "skipped": entry.reason})
-            return
-        entry.add_to(self.rows)
-        self.bytes_in += entry.stamp[0]
-        self.kept += entry.kept
-        if entry.findings:
-            self.findings.update(entry.findings)
-            noted = [finding for finding in entry.findings if finding != TILED]
-            if noted:
-                self._note({"name": entry.name, "findings": noted})
-
-    def write_report(self, path: Path, more: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Write a JSON line for every image with a finding and every one that was left out, and then `more` lines."""
-        assert self._report is not None
-        for line in more:
-            self._note(line)
-        with writing_to(path), open(path, "wb") as file:
-            file.write(self._report.array("u1").data)
-
-    def close(self) -> None:
-        """Close the files."""
-        self.rows.close()
-        if self._report is not None:
-            self._report.close()
-
-    def _note(self, line: Mapping[str, Any]) -> None:
-        if self._report is not None:
-            self._report.append(json.dumps(line).encode("ascii") + b"\n")

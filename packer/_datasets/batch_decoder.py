@@ -39,7 +39,7 @@ Prepared = Callable[[slice, Any], Callable[[slice], None]]
 _TOGETHER = 32  # images whose files are held open at a time, and which C decodes in one call unless they are very large
 
 _BETWEEN_VIEWS = 0xD1B54A32D192ED03
-"""What lies between the seeds of an image's views: not so that another seed, or another dataset in a row, has them."""
+"""The distance between the seeds of an image's views, which neither other seeds nor other datasets in a row have."""
 
 
 class BatchDecoder:
@@ -50,8 +50,6 @@ class BatchDecoder:
     reader : packer.Reader
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
         As for `packer._images.decode.decode`.
-    scaled : bool
-        Whether the decoder may halve an image whose crop is at least twice as large as wanted.
     mode : {"RGB", "L", "unchanged"}
         As for `packer._images.modes.decode_as`.
 
@@ -61,14 +59,14 @@ class BatchDecoder:
         Decodes single images.
     """
 
-    def __init__(self, reader: Reader, decoder: str = "auto", scaled: bool = False, mode: str = "RGB") -> None:
+    def __init__(self, reader: Reader, decoder: str = "auto", mode: str = "RGB") -> None:
         self.reader, self.mode = reader, mode
-        self.one = SampleDecoder(reader, decoder, scaled, mode)
+        self.one = SampleDecoder(reader, decoder, mode)
 
     @functools.cached_property
     def _locating(self) -> Locating:
         checked = self.reader.check == "always"
-        return Locating(self.reader.table, raw=self.one.raw, checked=checked, scaled=self.one.scaled)
+        return Locating(self.reader.table, raw=self.one.raw, checked=checked)
 
     def choose_crops(  # noqa: PLR0917
         self,
@@ -103,7 +101,7 @@ class BatchDecoder:
         shorter = np.minimum(heights, widths)
         if shorter.min(initial=1) < 1:  # a stranger's table; a crop divides by it
             place = int(shorter.argmin())
-            raise self.one.impossible_size(int(positions[place]), int(heights[place]), int(widths[place]))
+            raise self.one.impossible_size(table.row(int(positions[place])))
         if self.one.raw:
             for wrong in np.flatnonzero(~are_pixels(table.size[positions], heights, widths))[:1]:
                 row = table.row(int(positions[wrong]))
@@ -364,7 +362,7 @@ class NativeTasks:
 
 
 OTHERS = "images are decoded into tensors of other sizes, or another number, than the crops say"
-"""What is wrong with such tensors."""
+"""The message about such tensors."""
 
 
 def memory_of(crops: Crops) -> tuple[Any, Any]:

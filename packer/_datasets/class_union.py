@@ -38,7 +38,7 @@ def unite_classes(datasets: Sequence[ImageDataset], classes: str) -> None:
 
 
 def united_ids(classes: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], list[dict[int, int]]]:
-    """Return classes that are united by name, with their ids; and for each of those given, which ids become which.
+    """Return classes that are united by name, with their ids; and for each argument, which ids become which.
 
     The first classes keep their ids. A class that others have beyond them keeps its id where no other class has it, and
     otherwise gets one above all.
@@ -61,17 +61,17 @@ def united_ids(classes: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], li
 def _require_same(one: ImageDataset, other: ImageDataset) -> None:
     if one.classes == other.classes:
         return
-    said = []
+    differences = []
     for here, there in ((one, other), (other, one)):
         only = [name for name in here.classes if name not in set(there.classes)]
         if only:
             more = f" and {len(only) - 5} more" if len(only) > 5 else ""
-            said.append(f"only {printable(here.root)} has {', '.join(map(printable, only[:5]))}{more}")
-    if not said:
+            differences.append(f"only {printable(here.root)} has {', '.join(map(printable, only[:5]))}{more}")
+    if not differences:
         pairs = zip(one.classes, other.classes, strict=True)
         place, names = next((place, names) for place, names in enumerate(pairs) if names[0] != names[1])
-        said = [f"class {place} is {' here and '.join(map(printable, names))} there"]
+        differences = [f"class {place} is {' here and '.join(map(printable, names))} there"]
     raise ValueError(
-        f"{printable(one.root)} and {printable(other.root)} differ in their classes: {'; '.join(said)}. Say "
+        f"{printable(one.root)} and {printable(other.root)} differ in their classes: {'; '.join(differences)}. Say "
         "classes='union' to unite them"
     )

@@ -1,4 +1,4 @@
-"""Several packs as one dataset, and the dataset that a Loader reads of what it is given."""
+"""Several packs as one dataset, and the conversion of a user's dataset to one that a Loader reads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from packer.samplers._random import earlier
 __all__ = ["ConcatBatches", "ConcatImageDataset", "UnreadableError", "readable"]
 
 _FAR_APART = 0x9E3779B97F4A7C15
-"""What lies between the seeds of datasets in a row, so that no two of those that people give coincide."""
+"""The distance between the seeds of datasets in a row, so that no two of those that people choose coincide."""
 
 
 class Share(NamedTuple):
@@ -134,15 +134,16 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
             place = operator.index(index)
         except TypeError:
             raise TypeError(f"an index is an integer, not {index!r}") from None
-        return self.__getitems__([place])[0]
+        (share,) = self._shares(places_in([place], len(self)))
+        dataset = self.datasets[share.number]
+        return dataset._item(int(share.indices[0]) % len(dataset), self._own_seed(share.number))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
 
         def items(share: Share) -> list[Any]:
             dataset = self.datasets[share.number]
-            seed = None if dataset.seed is None else self._seed_of(share.number, dataset.seed)
-            return ImageBatches(dataset).own_items(share.indices % len(dataset), seed)
+            return ImageBatches(dataset).own_items(share.indices % len(dataset), self._own_seed(share.number))
 
         return self._in_order(places_in(indices, len(self)), items)
 
@@ -264,7 +265,7 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def transform(self) -> Transform:
-        """What is applied to each image; another transform may be set between two passes."""
+        """The transform of each image; another transform may be set between two passes."""
         return self.datasets[0].transform
 
     @transform.setter
@@ -273,7 +274,7 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def target_transform(self) -> Transform:
-        """What is applied to each label; another transform may be set between two passes."""
+        """The transform of each label; another transform may be set between two passes."""
         return self.datasets[0].target_transform
 
     @target_transform.setter
@@ -282,12 +283,12 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def transforms(self) -> Any:
-        """What is applied to image and label together."""
+        """The transform of image and label together."""
         return self.datasets[0].transforms
 
     @property
     def crop(self) -> Crop | None:
-        """Which part of each image is wanted; another crop may be set between two passes."""
+        """The part of each image that is decoded; another crop may be set between two passes."""
         return self.datasets[0].crop
 
     @crop.setter
@@ -296,7 +297,7 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def augment(self) -> Augmentation | None:
-        """What is done to the pixels of each crop; another augmentation may be set between two passes."""
+        """The operations on the pixels of each crop; another augmentation may be set between two passes."""
         return self.datasets[0].augment
 
     @augment.setter
@@ -305,7 +306,7 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def views(self) -> tuple[View, ...] | None:
-        """What is made of each image, where that are several images; others may be set between two passes."""
+        """The images that are made of each, where these are several; others may be set between two passes."""
         return self.datasets[0].views
 
     @views.setter
@@ -337,12 +338,17 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         own = self.datasets[number].seed if self.seed is None else None
         return (seed if own is None else own) + number * _FAR_APART
 
+    def _own_seed(self, number: int) -> int | None:
+        """Return the seed of a dataset's crops where no Loader has one; None to draw them from torch's generator."""
+        own = self.datasets[number].seed
+        return None if own is None else self._seed_of(number, own)
+
     def _shares(self, indices: Sequence[int] | Ints) -> list[Share]:
         """Return the shares of the datasets that have some of the samples."""
-        turns, wanted = np.divmod(np.asarray(indices), max(len(self), 1))
+        turns, places = np.divmod(np.asarray(indices), max(len(self), 1))
         if self._earlier is not None:
-            turns = turns * len(self) + self._earlier[wanted]
-        row = self._in_row(wanted)
+            turns = turns * len(self) + self._earlier[places]
+        row = self._in_row(places)
         numbers = np.searchsorted(self._ends, row, side="right")
         shares = []
         for number in np.unique(numbers).tolist():

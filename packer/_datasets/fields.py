@@ -1,11 +1,4 @@
-"""Values of the fields of a pack's samples, under the crops of their images: masks, boxes, numbers, texts.
-
-What an item of a dataset has, where it is a dict: which fields, in which order, and what becomes of each.
-
-The forms in which a person gets the values of fields: tensors, torchvision's tv_tensors, arrays, PIL images.
-
-The target of a detector, from the fields of an image with annotations: torchvision's.
-"""
+"""Fields of samples: the keys of an item, their values under the crop of the image, and the forms these come in."""
 
 from __future__ import annotations
 
@@ -56,10 +49,10 @@ __all__ = [
 ]
 
 OWN = ("image", "label", "name", "index")
-"""What every sample has."""
+"""The keys that every sample has."""
 
 VISIBILITY = "_visibility"
-"""What stands after the name of keypoints in the name of their visibilities."""
+"""The end of the name of visibilities, after that of their keypoints."""
 
 _POSITIONS = ("boxes", "keypoints")
 _BY_CROP = ("image", "mask", *_POSITIONS)
@@ -70,7 +63,7 @@ _FILLABLE = "a value of the field, or a number around and in the place of a mask
 
 @dataclass(frozen=True)
 class Parts:
-    """What an item has.
+    """The keys of an item, and the settings of their values.
 
     Attributes
     ----------

@@ -142,16 +142,16 @@ class ImageBatches(TorchDataset):
 
     def own_items(self, indices: Sequence[int] | Ints, seed: int | None) -> list[Any]:
         """Return items with the crops that a seed and the dataset's epoch say, or drawn from torch's generator."""
-        dataset, pipeline, wanted = self.dataset, self.dataset._pipeline, places_in(indices, len(self))
-        rows = dataset._view.rows_in_turns(wanted)
+        dataset, pipeline, places = self.dataset, self.dataset._pipeline, places_in(indices, len(self))
+        rows = dataset._view.rows_in_turns(places)
         if seed is not None and pipeline.randoms:
             dataset._epochs.read(rows)
         try:
-            return self._made(rows, rows, dataset._view.labels_of(wanted), dataset._epochs.epoch, seed, pipeline)
+            return self._made(rows, rows, dataset._view.labels_of(places), dataset._epochs.epoch, seed, pipeline)
         except BAD:
             if dataset._replaced is None:
                 raise
-        return self.replaced_items(wanted, seed)
+        return self.replaced_items(places, seed)
 
     def replaced_items(self, indices: Ints, seed: int | None) -> list[Any]:
         """Return items of samples of which one cannot be read, with others in the places of such; see `own_items`."""

@@ -150,8 +150,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         Which library decodes ordinary JPEGs. With ``"auto"`` packer's own decoder comes first, which is faster. The
         choice changes the speed; the pixels are Pillow's with each.
     scaled_decode : bool
-        Whether the decoder may halve an image whose crop is at least twice as large as wanted. Faster; the pixels
-        differ a little from those of a whole decoding.
+        Has no effect, and goes in the next release: decoding a part of an image is faster than decoding all of it at
+        half its size.
     threads : int
         How many threads decode a batch that a DataLoader asks for.
     cache : {"ram"}, optional
@@ -263,7 +263,12 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         require_used(fields, target, mode, per_box, fill, min_visible)
         settings = settings.with_transform("transform", transform).with_transform("target_transform", target_transform)
         settings = settings.with_crop(crop)
-        self._library, self._scaled = decoder, scaled_decode
+        self._library = decoder
+        if scaled_decode:
+            warn(
+                "scaled_decode=True has no effect: packer decodes the part of an image that a crop needs, which takes "
+                "less time than decoding all of it at half its size. Leave it out: the next release refuses it"
+            )
         self.seed = None if seed is None else seed_of(seed)
         self.threads = threads
         self._pool, self._replaced = Pool(), replaced_from(on_error, max_bad)
@@ -311,19 +316,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             place = operator.index(index)
         except TypeError:
             raise TypeError(f"an index is an integer, not {index!r}") from None
-        pipeline = self._pipeline
-        if not pipeline.takes_one:
-            return ImageBatches(self).own_items([place], self.seed)[0]
-        number = self._view.row_of(place)
-        random = None if self.seed is None or not pipeline.randoms else self._random(number, pipeline.randoms)
-        try:
-            row = self.reader._row(number)
-            label = self._view.label_of(place, row.label)
-            return pipeline.sample(self.reader, self._decoder.one, row, label, random)
-        except BAD:
-            if self._replaced is None:
-                raise
-        return ImageBatches(self).replaced_items(np.array([place % len(self)]), self.seed)[0]
+        return self._item(place, self.seed)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return a batch of items, in the order asked for; DataLoader calls this."""
@@ -482,7 +475,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def output(self) -> str:
-        """The form of an image, which was said when the dataset was opened, or follows from the transform."""
+        """The form of an image: that of `output`, or the one that the transform takes."""
         return self._pipeline.output
 
     @property
@@ -492,8 +485,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def scaled_decode(self) -> bool:
-        """Whether the decoder may halve images, as the dataset was opened."""
-        return self._scaled
+        """Always False; see the parameter."""
+        return False
 
     @property
     def randoms(self) -> int:
@@ -588,7 +581,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
 
     @cached_property
     def _decoder(self) -> BatchDecoder:
-        return BatchDecoder(self.reader, self._library, self._scaled, self._settings.mode)
+        return BatchDecoder(self.reader, self._library, self._settings.mode)
 
     @cached_property
     def _fields(self) -> FieldDecoder | None:
@@ -602,12 +595,27 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
             return {}
         return {name: tensor_dtype(fields.dtype_of(name)) for name in parts.masks}
 
-    def _random(self, number: int, count: int) -> npt.NDArray[np.float64]:
-        """Return the random numbers by which the crop of a row is chosen in this epoch, where there is a seed."""
-        assert self.seed is not None
+    def _item(self, place: int, seed: int | None) -> Any:
+        """Return an item with the crop that a seed and the dataset's epoch say, or drawn from torch's generator."""
+        pipeline = self._pipeline
+        if not pipeline.takes_one:
+            return ImageBatches(self).own_items([place], seed)[0]
+        number = self._view.row_of(place)
+        random = None if seed is None or not pipeline.randoms else self._random(number, seed, pipeline.randoms)
+        try:
+            row = self.reader._row(number)
+            label = self._view.label_of(place, row.label)
+            return pipeline.sample(self.reader, self._decoder.one, row, label, random)
+        except BAD:
+            if self._replaced is None:
+                raise
+        return ImageBatches(self).replaced_items(np.array([place % len(self)]), seed)[0]
+
+    def _random(self, number: int, seed: int, count: int) -> npt.NDArray[np.float64]:
+        """Return the random numbers by which the crop of a row is chosen in this epoch."""
         rows = np.array([number])
         self._epochs.read(rows)
-        numbers: npt.NDArray[np.float64] = uniforms(self.seed, self._epochs.epoch, rows, count)[0]
+        numbers: npt.NDArray[np.float64] = uniforms(seed, self._epochs.epoch, rows, count)[0]
         return numbers
 
     def _alike(self) -> ImageDataset:
@@ -651,7 +659,7 @@ def as_vision(kind: type) -> type:
 
 
 def own_class(kind: type) -> type:
-    """Return the class that `as_vision` was given: the one that pickle finds by its name."""
+    """Return the class before `as_vision`: the one that pickle finds by its name."""
     return kind.__dict__.get("_own_class", kind)  # type: ignore[no-any-return]
 
 
@@ -717,7 +725,7 @@ class Epochs:
 
     @property
     def moves(self) -> int:
-        """How often an epoch was said."""
+        """How often an epoch was set."""
         return int(self._numbers[_MOVES])
 
     def move_on(self, epoch: int) -> None:
@@ -773,14 +781,14 @@ def remark(manifest: Manifest, mode: str) -> str | None:
             f"{_images(clipped)} 16 bits or floats a pixel, stored as 8-bit RGB, white or black. Convert the files "
             "again, with --to-8-bit type or --to-8-bit file"
         )
-    said = []
+    remarks = []
     if clipped:
-        said.append(f"{_images(clipped)} 16 bits or floats a pixel, which turn white or black as 8-bit RGB")
+        remarks.append(f"{_images(clipped)} 16 bits or floats a pixel, which turn white or black as 8-bit RGB")
     if bands:
-        said.append(f"{_images(bands)} more bands (channels) than are shown")
-    if not said:
+        remarks.append(f"{_images(bands)} more bands (channels) than are shown")
+    if not remarks:
         return None
-    return f"{'; '.join(said)}, as with ImageFolder. mode='unchanged' gives the numbers as they are stored"
+    return f"{'; '.join(remarks)}, as with ImageFolder. mode='unchanged' gives the numbers as they are stored"
 
 
 def _with_more_bands(findings: Mapping[str, int]) -> int:

@@ -266,7 +266,7 @@ class Pool:
 
 
 BAD = CorruptPackError, ImageError
-"""What is raised of a sample that cannot be read, and of no other reason."""
+"""The errors of a sample that cannot be read, and of nothing else."""
 
 _TURN = 1 << 20  # of a sample that takes another's place: see `in_turns`
 

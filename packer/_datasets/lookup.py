@@ -17,7 +17,7 @@ _LEVELS = 256
 
 
 class Lookup:
-    """What conversions make of each level of each colour.
+    """A table of the numbers that conversions make of each level of each colour.
 
     Parameters
     ----------

@@ -33,6 +33,7 @@ __all__ = [
     "fresh",
     "images_in",
     "layout_of",
+    "leak",
     "page_lock",
     "pinned",
     "require_same_process",
@@ -79,11 +80,11 @@ def _is_view(name: str) -> bool:
 
 
 class Layout(NamedTuple):
-    """Which pixels lie in the memory of a batch: part after part."""
+    """The parts of the memory of a batch, one after the other, and the numbers that its images become."""
 
     parts: tuple[Part, ...]
     numbers: NumberFormat | Lookup | None = None
-    """What the images become, if anything: right when they are decoded, unless they are parts of their own first."""
+    """The numbers in place of levels, if any: written when images are decoded, or from parts that hold the levels."""
 
     @property
     def with_images(self) -> bool:
@@ -118,7 +119,7 @@ class Layout(NamedTuple):
 
     @property
     def decoded_numbers(self) -> NumberFormat | Lookup | None:
-        """What the images become when they are decoded; None where they are levels then."""
+        """The numbers that images become when they are decoded; None where they are levels then."""
         beside = any(part.name.endswith(_AS_NUMBERS) for part in self.parts)
         return None if beside else self.numbers
 
@@ -309,6 +310,14 @@ def _unlock(process: int, cudart: Any, address: int, memory: Any) -> None:
     """Undo `page_lock` while `memory` is still there; not in a fork, where CUDA cannot be used."""
     if os.getpid() == process:
         cudart.cudaHostUnregister(address)
+
+
+def leak(*values: object) -> None:
+    """Never free these objects, not even when Python ends: for objects of a device in a fork.
+
+    CUDA cannot be used in a fork, and PyTorch aborts a process that destroys an event there.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(values))
 
 
 def require_same_process(process: int) -> None:

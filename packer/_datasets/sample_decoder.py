@@ -38,8 +38,6 @@ class SampleDecoder:
     reader : packer.Reader
     decoder : {"auto", "turbojpeg", "pyturbojpeg", "opencv", "pillow"}
         As for `packer._images.decode.decode`.
-    scaled : bool
-        Whether the decoder may halve an image whose rectangle is at least twice as large as wanted.
     mode : {"RGB", "L", "unchanged"}
         The mode of the arrays.
 
@@ -51,15 +49,15 @@ class SampleDecoder:
         Whether the pack has pixels in place of encoded images.
     """
 
-    def __init__(self, reader: Reader, decoder: str = "auto", scaled: bool = False, mode: str = "RGB") -> None:
-        self.reader, self.mode, self.scaled = reader, mode, scaled
+    def __init__(self, reader: Reader, decoder: str = "auto", mode: str = "RGB") -> None:
+        self.reader, self.mode = reader, mode
         self._library, self._exif = decoder, reader.manifest.exif
         self.raw = reader.manifest.codec == "raw"
         self._rectangles = RectangleDecoder(self._exif, decoder)
         known = reader.manifest.codec in ("keep", "jpeg", "png")
         self.in_c = native.PREFERRED if self.raw else self._rectangles.native and known
         self._whole_in_c = self.in_c and not self.raw and native.WHOLE_JPEGS and mode == "RGB"
-        self._cuts_in_c = self.in_c and not scaled and mode == "RGB"  # an image that is halved goes to others
+        self._cuts_in_c = self.in_c and mode == "RGB"
 
     def choose(
         self, crop: Crop, augment: Augmentation | None, row: Row, random: npt.NDArray[np.float64] | None
@@ -79,7 +77,8 @@ class SampleDecoder:
             If the image is too small for the crop, or its result for `augment`, or the result has too many pixels or
             needs far too much memory on the way.
         """
-        self._require_size(row)
+        if row.height < 1 or row.width < 1:
+            raise self.impossible_size(row)
         if self.raw and not are_pixels(row.size, row.height, row.width):
             raise self.other_size(row, row.size)
         own = rest = operations = None
@@ -167,19 +166,15 @@ class SampleDecoder:
         name, path = printable(self.reader._name_in_error(index)), printable(self.reader.path)
         return ImageError(error.reason, f"{path}, sample {index % len(self.reader)} ({name})")
 
-    def impossible_size(self, index: int, height: int, width: int) -> CorruptPackError:
-        """Return the error of a row of the table that says a size which no image has."""
-        reason = f"its row in the table says {width} x {height} pixels"
-        return CorruptPackError(reason, self.reader.path, index % len(self.reader), self.reader._name_in_error(index))
+    def impossible_size(self, row: Row) -> CorruptPackError:
+        """Return the error of a row of the table, perhaps a stranger's, with a size that no image has."""
+        reason = f"its row in the table says {row.width} x {row.height} pixels"
+        return CorruptPackError(reason, self.reader.path, row.number, self.reader._name_in_error(row.number))
 
     def other_size(self, row: Row, size: int) -> CorruptPackError:
         """Return the error of pixels of another number than a row of the table says."""
         reason = f"{size} bytes are not {row.width} x {row.height} pixels"
         return CorruptPackError(reason, self.reader.path, row.number, self.reader._name_in_error(row.number))
-
-    def _require_size(self, row: Row) -> None:
-        if row.height < 1 or row.width < 1:  # a stranger's table
-            raise self.impossible_size(row.number, row.height, row.width)
 
     def _cut_in_mode(self, row: Row, data: Buffer, box: Box) -> Pixels:
         """Decode, crop and resize an image to another mode than RGB."""
@@ -198,8 +193,7 @@ class SampleDecoder:
                 pixels = self._raw_pixels(row, data)
                 resize_into(pixels[top : top + height, left : left + width], box, out)
             else:
-                refused = self.in_c and not self.scaled  # of those that may be halved, C was not offered all
-                self._rectangles.decode_into(data, (row.height, row.width), box, out, self.scaled, refused=refused)
+                self._rectangles.decode_into(data, (row.height, row.width), box, out, refused=self.in_c)
         except ImageError as error:
             raise self.named(row.number, error) from error
 
@@ -208,7 +202,8 @@ class SampleDecoder:
         return np.array(Image.fromarray(pixels).convert("L"))[..., None] if self.mode == "L" else np.array(pixels)
 
     def _raw_pixels(self, row: Row, data: Buffer) -> Pixels:
-        self._require_size(row)
+        if row.height < 1 or row.width < 1:
+            raise self.impossible_size(row)
         if not are_pixels(len(data), row.height, row.width):
             raise self.other_size(row, len(data))
         return np.frombuffer(data, np.uint8).reshape(row.height, row.width, 3)

@@ -1,14 +1,14 @@
-"""Formats: how packs lie on disk; one module each, and one row each in `FORMATS`."""
+"""The formats of packs: a module each, and a row each in `FORMATS`; and opening a pack of any of them."""
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import os
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Collection
 
 from packer._formats.contract import Writer
-from packer._formats.reader import Reader
+from packer._formats.reader import Reader, read_manifest
 from packer._manifest import Manifest
 from packer._storage.place import Place, choose_reading, place_of
 from packer._storage.remote.urls import user_path
@@ -22,6 +22,7 @@ from packer.errors import (
     PackNotFoundError,
     printable,
 )
+from packer.plugins import FORMAT_GROUP, Format, Registry
 
 __all__ = [
     "FORMATS",
@@ -37,143 +38,91 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Format:
-    """One row of `FORMATS`; the module is imported when it is first needed.
-
-    Attributes
-    ----------
-    name : str
-    suffixes : tuple of str
-        Suffixes of a pack's name; the first is the usual one.
-    magic : (int, bytes), optional
-        An offset in a file of this format, and its bytes there.
-    signs : tuple of str
-        Names of files; a directory that has one of them is of this format.
-    writer, reader : str
-        ``"module:class"``; no writer where packs are not written sample by sample.
-    needs : str
-        The package to install if the module's imports fail.
-    files : tuple of str
-        The files in a pack that is a directory, beside those with the data of samples.
-    dataset : str
-        The name in `packer` of the dataset that a user is told to read it with.
-    shards : bool
-        Whether samples lie in files of a size that a user may choose.
-    parts : bool
-        Whether packs may be parts of a larger one.
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
-    writer: str
-    reader: str
-    magic: tuple[int, bytes] | None = None
-    signs: tuple[str, ...] = ()
-    needs: str = ""
-    files: tuple[str, ...] = ()
-    dataset: str = "open_dataset"
-    shards: bool = False
-    parts: bool = True
-
-    def open_writer(self) -> type[Writer]:
-        """Import and return the writer's class."""
-        writer: type[Writer] = self._load(self.writer)
-        return writer
-
-    def open_reader(self) -> type[Reader]:
-        """Import and return the reader's class."""
-        reader: type[Reader] = self._load(self.reader)
-        return reader
-
-    def begins(self, head: bytes | None) -> bool:
-        """Tell whether a file that begins with these bytes may be a pack of this format; None stands for no file."""
-        return head is not None and self.magic is not None and head[self.magic[0] :].startswith(self.magic[1])
-
-    def _load(self, target: str) -> Any:
-        module, _, name = target.partition(":")
-        try:
-            return getattr(importlib.import_module(module), name)
-        except ImportError as error:
-            raise MissingDependencyError(f"the format {self.name} needs {self.needs}: {error}") from error
-
-
-def _foreign(name: str, suffix: str, writer: str, *, shards: bool = True) -> Format:
+def _foreign(name: str, suffix: str, help: str, writer: str, *, shards: bool = True) -> Format:
     """Return the row of packs in the layout of another tool, all of which are read through the index in them."""
     return Format(
         name,
         (suffix,),
-        writer,
-        "packer._formats.foreign:FramedReader",
-        signs=(".packer.index/files.bin",),
+        help,
+        writer=writer,
+        reader="packer._formats.foreign:FramedReader",
+        signs=(_OWN_INDEX,),
         shards=shards,
         parts=False,
     )
 
 
-FORMATS: dict[str, Format] = {
-    row.name: row
-    for row in [
+_OWN_INDEX = ".packer.index/files.bin"
+
+FORMATS: Registry[Format] = Registry(
+    FORMAT_GROUP,
+    Format,
+    [
         Format(
             "lmdb",
             (".lmdb",),
-            "packer._formats.lmdb:LMDBWriter",
-            "packer._formats.lmdb:LMDBReader",
-            magic=(16, b"\xde\xc0\xef\xbe"),
+            "one LMDB file",
+            rb".{16}\xde\xc0\xef\xbe",
+            writer="packer._formats.lmdb:LMDBWriter",
+            reader="packer._formats.lmdb:LMDBReader",
             dataset="LMDBImageDataset",
         ),
         Format(
             "hdf5",
             (".h5", ".hdf5"),
-            "packer._formats.hdf5:HDF5Writer",
-            "packer._formats.hdf5:HDF5Reader",
-            magic=(0, b"\x89HDF\r\n\x1a\n"),
+            "one HDF5 file",
+            rb"\x89HDF\r\n\x1a\n",
             needs="h5py (pip install h5py)",
+            writer="packer._formats.hdf5:HDF5Writer",
+            reader="packer._formats.hdf5:HDF5Reader",
             dataset="HDF5ImageDataset",
         ),
         Format(
             "pth",
             (".pth",),
-            "packer._formats.pth:PthWriter",
-            "packer._formats.pth:PthReader",
+            "a directory of shards of tensors",
+            writer="packer._formats.pth:PthWriter",
+            reader="packer._formats.pth:PthReader",
             signs=("table.pth",),
             files=("manifest.json", "table.pth"),
             dataset="PthImageDataset",
             shards=True,
         ),
-        _foreign("wds", ".wds", "packer._formats.wds:WebDatasetWriter"),
-        _foreign("tfrecord", ".tfrecord", "packer._formats.tfrecord:TFRecordWriter"),
-        _foreign("rec", ".rec", "packer._formats.recordio:RecordIOWriter", shards=False),
-        _foreign("mds", ".mds", "packer._formats.mds:MDSWriter"),
-        _foreign("caffe", ".caffe", "packer.contrib.caffe:CaffeWriter", shards=False),
-        _foreign("n5", ".n5", "packer.contrib.n5:N5Writer"),
-        _foreign("parquet", ".parquet", "packer._formats.parquet:ParquetWriter"),
-    ]
-}
-
+        _foreign("wds", ".wds", "WebDataset", "packer._formats.wds:WebDatasetWriter"),
+        _foreign("tfrecord", ".tfrecord", "TensorFlow", "packer._formats.tfrecord:TFRecordWriter"),
+        _foreign("rec", ".rec", "MXNet", "packer._formats.recordio:RecordIOWriter", shards=False),
+        _foreign("mds", ".mds", "MosaicML Streaming", "packer._formats.mds:MDSWriter"),
+        _foreign("caffe", ".caffe", "Caffe", "packer.contrib.caffe:CaffeWriter", shards=False),
+        _foreign("n5", ".n5", "N5", "packer.contrib.n5:N5Writer"),
+        _foreign("parquet", ".parquet", "Hugging Face datasets", "packer._formats.parquet:ParquetWriter"),
+    ],
+)
+"""The formats by their names: packer's own, then those of other packages."""
 
 PARTS = Format(
     "parts",
     (),
-    "",
-    "packer._formats.parts:PartsReader",
+    "packs with parts",
+    reader="packer._formats.parts:PartsReader",
     signs=("table.bin",),
     files=("manifest.json", "table.bin"),
 )
-"""Packs with parts, which are of one of `FORMATS`; `packer._conversion.parts` writes them."""
+"""Packs with parts, which are of one of `FORMATS`; `packer._conversion.partition` writes them."""
 
 INDEX = Format(
     "index",
     (".index",),
-    "",
-    "packer._formats.index:IndexReader",
-    signs=("files.bin", ".packer.index/files.bin"),
+    "samples that stay in files of others",
+    reader="packer._formats.index:IndexReader",
+    signs=("files.bin", _OWN_INDEX),
     files=("manifest.json", "table.bin", "files.bin"),
 )
 """Indexes of files that stay where they are, and packs in the layouts of other tools, which have an index in them."""
 
 _HEAD = 64  # bytes
-_DIRECTORIES = (*(row for row in FORMATS.values() if row.files), INDEX, PARTS)
+_DIRECTORIES = (*(row for row in FORMATS.own.values() if row.files), INDEX, PARTS)
+_PLUGIN = re.compile(rb"packer:([a-z0-9][a-z0-9_.-]{0,40})\n")
+"""How files of others' formats begin, so that they can be refused by the format's name where its plug-in is missing."""
 
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
@@ -206,15 +155,14 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
         If the system does not let it be read.
     """
     place = place_of(path)
-    rows = (*FORMATS.values(), INDEX, PARTS)  # an index has the files of a pack with parts, and more
     head = _head(place)
-    if (row := next((row for row in rows if row.begins(head)), None)) is not None:
-        return row
-    held = place.holding({sign for row in rows for sign in row.signs})  # also where a server shows a page for it
-    if (row := next((row for row in rows if not held.isdisjoint(row.signs)), None)) is not None:
+    own = (*FORMATS.own.values(), INDEX, PARTS)  # an index has the files of a pack with parts, and more
+    row = _recognised(place, head, own) or _recognised(place, head, FORMATS.plugins.values())
+    if row is not None:
         return row
     if head is None and not place.is_directory():
         raise PackNotFoundError(f"{printable(place.given)}: there is no such object, and no pack below that name.")
+    _refuse_of_plugin(place, head)
     known, given = ", ".join(FORMATS), printable(place.given)
     advice = f"`packer index {given} NAME.index`, or converted"
     if place.remote:
@@ -224,6 +172,33 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
         f"another tool with images in it is read in place, {advice}"
     )
     raise NotAPackError(_what_it_is(place) if head is None else reason, place.given)
+
+
+def _recognised(place: Place, head: bytes | None, rows: Collection[Format]) -> Format | None:
+    """Return the one of some formats that a file begins as, or that a directory has a sign of."""
+    row = next((row for row in rows if row.begins(head)), None)
+    signs = {sign for row in rows for sign in row.signs}
+    if row is None and signs:
+        held = place.holding(signs)  # also where a server shows a page for it
+        row = next((row for row in rows if not held.isdisjoint(row.signs)), None)
+    return row
+
+
+def _refuse_of_plugin(place: Place, head: bytes | None) -> None:
+    """Raise MissingDependencyError where a pack says that it is of a format that no installed package has."""
+    if head is not None:
+        match = _PLUGIN.match(head)
+        name = match[1].decode() if match else ""
+    else:
+        name = ""
+        with contextlib.suppress(PackError):
+            name = read_manifest(place).format
+    if name and name not in FORMATS:
+        raise _missing(place, name)
+
+
+def _missing(place: Place, format: str) -> MissingDependencyError:
+    return MissingDependencyError(f"{printable(place.given)}: is a pack of {printable(FORMATS.why_missing(format))}")
 
 
 def _what_it_is(place: Place) -> str:
@@ -278,8 +253,11 @@ def open_pack(
     row = recognise(place)
     reader = row.open_reader()(place, check=check)
     format = reader.manifest.format
-    known = {**FORMATS, INDEX.name: INDEX}
-    if format not in known or (row is not PARTS and known[format].reader != row.reader):
+    known = INDEX if format == INDEX.name else FORMATS.get(format)
+    if known is None and (row is PARTS or _OWN_INDEX in row.signs):
+        reader.close()
+        raise _missing(place, format)
+    if known is None or (row is not PARTS and known.reader != row.reader and known.open_reader() is not type(reader)):
         reader.close()
         raise CorruptPackError(
             f"the manifest says that the format is {format!r}, and there is a pack of {row.name}", place.given

@@ -108,6 +108,16 @@ class ForeignWriter(Writer):
         if classes and not any("\n" in name or "\r" in name for name in classes):
             yield "classes.txt", b"".join(encode_name(name) + b"\n" for name in classes)
 
+    def new_frame(self) -> Frame:
+        """Return the frame of a sample, empty yet."""
+        return Frame(len(self._blob_fields))
+
+    def copy_blobs(self, frame: Frame, sample: Sample) -> None:
+        """Have the blobs of a sample's fields copied into the index, where a layout has no place for them."""
+        for one, stored in zip(self._contents.fields, sample.fields, strict=True):
+            if stored is not None and not isinstance(stored, (int, float)):
+                frame.copy_blob(self._blob_fields[one.name], stored)
+
     def flush(self) -> None:
         self._files.flush()
 

@@ -18,7 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from packer._containers.lmdb import (
+from packer._formats.contract import NOTHING, Contents, Locations, Placed, Writer
+from packer._formats.reader import Reader, table_from
+from packer._manifest import Manifest
+from packer._storage.files import AppendFile, Spool
+from packer._storage.lmdb_tree import (
     DB,
     F_BIGDATA,
     INTEGERKEY,
@@ -41,10 +45,6 @@ from packer._containers.lmdb import (
     Tree,
     even,
 )
-from packer._formats.contract import NOTHING, Contents, Locations, Placed, Writer
-from packer._formats.reader import Reader, table_from
-from packer._manifest import Manifest
-from packer._storage.files import AppendFile, Spool
 from packer._storage.packfile import Descriptor
 from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks, spans
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, option, printable

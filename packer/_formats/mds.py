@@ -88,7 +88,7 @@ class MDSWriter(ShardWriter):
         sizes = [len(values[name].head) + len(values[name].blob) for name in variable]
         if self.head_size + sum(sizes) + 8 * len(values) > _MOST:
             raise DestinationError(f"{printable(sample.name)}: {sum(sizes)} bytes are too many for a shard of MDS")
-        frame, before = Frame(len(self._blob_fields)), struct.pack(f"<{len(sizes)}I", *sizes)
+        frame, before = self.new_frame(), struct.pack(f"<{len(sizes)}I", *sizes)
         for name in self._columns:
             before += values[name].head
             if values[name].slot is not None:

@@ -265,12 +265,10 @@ class ParquetWriter(ShardWriter):
             raise DestinationError(
                 f"{printable(sample.name)}: {size:,} bytes are too many for a row of Parquet: it has at most {_MOST:,}"
             )
-        frame = Frame(len(self._blob_fields))
+        frame = self.new_frame()
         frame.add(first_page(len(sample.data)))
         frame.add_image(sample.data)
-        for one, stored in zip(self._contents.fields, sample.fields, strict=True):
-            if stored is not None and not isinstance(stored, (int, float)):
-                frame.copy_blob(self._blob_fields[one.name], stored)
+        self.copy_blobs(frame, sample)
         self._sample = sample
         return frame
 

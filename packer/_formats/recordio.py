@@ -56,7 +56,7 @@ class RecordIOWriter(ShardWriter):
     def frame(self, sample: Sample) -> Frame:
         self._key += 1
         head = _HEADER.pack(0, self._label(sample), self._key, 0)
-        frame = Frame(len(self._blob_fields))
+        frame = self.new_frame()
         size = len(head) + len(sample.data)
         if size > _LONGEST:
             raise DestinationError(f"{printable(sample.name)}: {len(sample.data)} bytes are too many for a record")
@@ -70,9 +70,7 @@ class RecordIOWriter(ShardWriter):
                 kind = _FIRST if not number else _LAST if number == len(parts) - 1 else _MIDDLE
                 frame.add(_MAGIC + _length(kind, len(part)) + part + bytes(-len(part) % 4))
             frame.copy_image(sample.data)
-        for one, stored in zip(self._contents.fields, sample.fields, strict=True):
-            if stored is not None and not isinstance(stored, (int, float)):
-                frame.copy_blob(self._blob_fields[one.name], stored)
+        self.copy_blobs(frame, sample)
         return frame
 
     def index_line(self, frame: Frame, at: int) -> bytes:

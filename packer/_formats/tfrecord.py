@@ -55,7 +55,7 @@ class TFRecordWriter(ShardWriter):
         if len(example) + size >= _MOST:
             raise DestinationError(f"{printable(sample.name)}: {size} bytes are too many for a tf.train.Example")
         length = struct.pack("<Q", len(example) + size)
-        frame = Frame(len(self._blob_fields))
+        frame = self.new_frame()
         frame.add(length + struct.pack("<I", masked_crc32c(length)) + example)
         checksum = google_crc32c.value(example)
         for head, data, slot in features:

@@ -128,7 +128,7 @@ class WebDatasetWriter(ShardWriter):
                 raise _same_key(seen[key], name)
 
     def frame(self, sample: Sample) -> Frame:
-        key, frame = key_of(sample.name), Frame(len(self._blob_fields))
+        key, frame = key_of(sample.name), self.new_frame()
         if key == self._key:  # which webdataset would take for one sample
             raise _same_key(f"{key}.*", sample.name)
         self._key, self._members = key, []

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 LIBJPEG_TURBO = ("turbojpeg", "pyturbojpeg")
-"""libjpeg-turbo: simplejpeg's, and the system's. Both decode parts of JPEGs, and halves."""
+"""libjpeg-turbo: simplejpeg's, and the system's. Both decode parts of JPEGs."""
 
 DECODERS = (*LIBJPEG_TURBO, "opencv", "pillow")
 """The libraries that decode JPEGs, the fastest first; with ``"auto"``, packer's own decoder comes before them."""

@@ -27,7 +27,6 @@ __all__ = [
     "Crops",
     "Rectangle",
     "affordable",
-    "allowed_halvings",
     "from_corner",
     "is_padded",
     "require_affordable",
@@ -44,7 +43,6 @@ Rectangle = tuple[int, int, int, int]
 PADDINGS = ("constant", "edge", "reflect", "symmetric")
 """Pixels of a window outside of the resized rectangle: torchvision's padding modes. `CROP` has the index."""
 
-_MAX_HALVINGS = 3
 _LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns
 _LARGEST_SCALED = 1 << 30
 _POSITIONS = 1 << 18  # of a window, computed at a time
@@ -174,18 +172,6 @@ def require_affordable(box: Box) -> None:
     )
 
 
-def allowed_halvings(box: Box) -> int:
-    """Return how often a rectangle can be halved and still be at least as large as its resized size."""
-    halvings = 0
-    while (
-        halvings < _MAX_HALVINGS
-        and box.crop_height >> halvings + 1 >= box.scaled_height
-        and box.crop_width >> halvings + 1 >= box.scaled_width
-    ):
-        halvings += 1
-    return halvings
-
-
 def is_padded(box: Box) -> bool:
     """Tell whether the window reaches outside of the resized rectangle."""
     inside = box.cut_top >= 0 and box.cut_top + box.out_height <= box.scaled_height
@@ -284,9 +270,8 @@ class _Scratch(threading.local):
         self._mirrored = np.empty(0, np.uint8)
         self._exchanged = np.empty(0, np.uint8)
 
-    def decoded(self, height: int, width: int, halvings: int) -> Pixels:
-        """Return memory for an image of that size, halved so many times."""
-        height, width = -(-height >> halvings), -(-width >> halvings)
+    def decoded(self, height: int, width: int) -> Pixels:
+        """Return memory for an image of that size."""
         self._decoded = _enough(self._decoded, height * width * 3)
         return self._decoded[: height * width * 3].reshape(height, width, 3)
 

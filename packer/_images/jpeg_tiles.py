@@ -92,10 +92,10 @@ class Grid(NamedTuple):
     margin_height: int
     margin_width: int
 
-    def window(self, rectangle: Rectangle, halvings: int) -> TileWindow | None:
-        """Return which tiles a rectangle depends on, where the decoder halves; None if those are all of them."""
+    def window(self, rectangle: Rectangle) -> TileWindow | None:
+        """Return the tiles that a rectangle depends on; None if those are all of them."""
         top, left, height, width = rectangle
-        above, beside = self.margin_height << halvings, self.margin_width << halvings
+        above, beside = self.margin_height, self.margin_width
         first_row = max(top - above, 0) // self.tile_height
         row_end = min(-(-(top + height + above) // self.tile_height), self.rows)
         first = max(left - beside, 0) // self.tile_width
@@ -372,7 +372,7 @@ def first_rows_in_python(data: Buffer, size: tuple[int, int], bottom: int) -> tu
     return part, rows
 
 
-def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> CutOut | None:
+def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut | None:
     """Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on.
 
     Parameters
@@ -383,8 +383,6 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings:
         Its pixels.
     rectangle : (top, left, height, width)
         In pixels of the whole image; it lies inside of it.
-    halvings : int
-        Number of times that the decoder will halve the image.
 
     Returns
     -------
@@ -393,12 +391,12 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings:
         markers are not where its table says, or cutting is not worth its while.
     """
     if _native is None:
-        return cut_out_in_python(data, size, rectangle, halvings) if len(data) >= _WORTH_PYTHON else None
-    made = _native.cut_out(bytes(data), *size, *rectangle, halvings)
+        return cut_out_in_python(data, size, rectangle) if len(data) >= _WORTH_PYTHON else None
+    made = _native.cut_out(bytes(data), *size, *rectangle)
     return None if made is None else CutOut(*made)
 
 
-def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle, halvings: int = 0) -> CutOut | None:
+def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut | None:
     """Do the same as `cut_out`, more slowly."""
     tiles = read_tiles(data) if _read_header(data) is not None else None
     if tiles is None or tiles.grid[:2] != size:
@@ -406,9 +404,7 @@ def cut_out_in_python(data: Buffer, size: tuple[int, int], rectangle: Rectangle,
     top, left, height, width = rectangle
     if not (height >= 1 <= width and 0 <= top <= size[0] - height and 0 <= left <= size[1] - width):
         raise ValueError("the rectangle does not lie inside of the image")
-    if not 0 <= halvings <= 3:
-        raise ValueError("halvings are 0 to 3")
-    window = tiles.grid.window(rectangle, halvings)
+    window = tiles.grid.window(rectangle)
     if window is None:
         return CutOut(data, (0, 0, *size))
     joined = _join(data, tiles, window)

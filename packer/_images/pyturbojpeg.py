@@ -38,9 +38,7 @@ class _Library(turbojpeg.TurboJPEG):  # type: ignore[misc]
         raise OSError(self._TurboJPEG__get_error_string(handle))
 
 
-def decode_jpeg(
-    data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, scaled: bool = False, cut: bool = False
-) -> npt.NDArray[np.uint8]:
+def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: bool = False) -> npt.NDArray[np.uint8]:
     """Decode to uint8 RGB; ImageError if libjpeg complains.
 
     It takes and returns what `packer._images.turbojpeg.decode_jpeg` does.
@@ -50,8 +48,6 @@ def decode_jpeg(
     data : bytes-like
     out : (height, width, 3) uint8 array, optional
         The output for the pixels; contiguous.
-    scaled : bool
-        Whether `out` is smaller than the image: a half, a quarter or an eighth of it, rounded up.
     cut : bool
         Whether the header announces fewer rows than there are, so that coded data are left over. Needs `out`.
 
@@ -62,9 +58,8 @@ def decode_jpeg(
     header = read_header(data)
     if header is not None and not header.sequential and not _is_complete(data, header):
         raise ImageError("a progressive image that ends early")
-    factor = _factor(header, out.shape[:2]) if out is not None and scaled else None
     try:
-        pixels = _library.decode(data, turbojpeg.TJPF_RGB, factor, 0, out)
+        pixels = _library.decode(data, turbojpeg.TJPF_RGB, None, 0, out)
     except (OSError, ValueError) as error:
         # So libjpeg warns of what follows the last row, and in the same words of what is left over before a restart
         # marker. It goes on after either, and the rows are those that Pillow gets from it, whom it tells nothing.
@@ -93,15 +88,6 @@ def _is_complete(data: Buffer, header: JPEGHeader) -> bool:
                     bits[component][first : last + 1] = [accuracy & 15] * (last + 1 - first)
     except (IndexError, KeyError, ValueError):
         return False
-
-
-def _factor(header: JPEGHeader | None, size: tuple[int, ...]) -> tuple[int, int]:
-    """Return the scale by which an image has `size`."""
-    if header is not None:
-        for halvings in range(4):
-            if (-(-header.height >> halvings), -(-header.width >> halvings)) == tuple(size):
-                return 1, 1 << halvings
-    raise ImageError("the image has another size")
 
 
 def _load() -> _Library:

@@ -1,13 +1,11 @@
 """A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its part of a batch.
 
 JPEGs and PNGs are decoded, resized and padded in C (`packer._images.native`). The code below is for all other images,
-for halving, and for a packer without its own C.
+and for a packer without its own C.
 
 In a tiled JPEG only the tiles that the rectangle touches are decoded. In another sequential JPEG the rows below the
-rectangle are left out, by giving the decoder a header with a smaller height. If the rectangle is at least twice as
-large as its resized size, and the caller allows it, the decoder halves the image while decoding (libjpeg's scaled DCT),
-which changes the pixels a little. Windows that reach outside of the image are filled as by numpy.pad and torchvision's
-functional.pad.
+rectangle are left out, by giving the decoder a header with a smaller height. Windows that reach outside of the image
+are filled as by numpy.pad and torchvision's functional.pad.
 """
 
 from __future__ import annotations
@@ -21,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._images import decode, jpeg, native, pillow, png
+from packer._images import decode, jpeg, native, pillow
 from packer._images.geometry import (
     INTERPOLATIONS,
     MAX_PIXELS,
     PADDINGS,
     Box,
     Rectangle,
-    allowed_halvings,
     from_corner,
     is_padded,
     require_affordable,
@@ -99,24 +96,18 @@ def _mirror() -> Callable[[Pixels, Pixels], object]:
 
 
 class _Around(NamedTuple):
-    """A decoded part of the image around the wanted rectangle: pixels, origin, halvings."""
+    """A decoded part of the image around the rectangle: pixels, and origin."""
 
     pixels: Pixels
     top: int = 0
     left: int = 0
-    halvings: int = 0
 
     def cut(self, rectangle: Rectangle) -> Pixels:
         top, left, height, width = rectangle
         top, left = top - self.top, left - self.left
         if top < 0 or left < 0:
             return scratch.framed(self.pixels, -top, -left, height, width)
-        bottom, right = top + height, left + width
-        if self.halvings:
-            step = 1 << self.halvings
-            top, left = top // step, left // step
-            bottom, right = -(-bottom // step), -(-right // step)
-        return self.pixels[top:bottom, left:right]
+        return self.pixels[top : top + height, left : left + width]
 
 
 class RectangleDecoder:
@@ -149,7 +140,6 @@ class RectangleDecoder:
         size: tuple[int, int],
         box: Box,
         out: torch.Tensor,
-        scaled: bool = False,
         *,
         refused: bool = False,
     ) -> None:
@@ -163,8 +153,6 @@ class RectangleDecoder:
             Known size of the whole image; the box's rectangle lies inside of it.
         out : (1, 3, out_height, out_width) uint8 tensor
             Its memory is channels last.
-        scaled : bool
-            Whether the decoder may halve an image whose rectangle is at least twice as large as wanted.
         refused : bool
             Whether packer's own decoder has left this image to others before.
 
@@ -173,23 +161,20 @@ class RectangleDecoder:
         ImageError
             If Pillow cannot read the image, or its size is another.
         """
-        halvings = allowed_halvings(box) if scaled and png.size_of(data) is None else 0
-        in_c = self._in_c and not refused and not halvings and size[0] * size[1] <= self._max_pixels
+        in_c = self._in_c and not refused and size[0] * size[1] <= self._max_pixels
         upright = self._exif == "ignore" or not in_c or _is_upright(data)
         if in_c and upright and native.decode_one(data, size, box, _address(out, box)):
             return
-        seen = box.rectangle if halvings else touched(box)
-        pixels, halvings = self.decode(data, from_corner(box, seen), size, halvings, seen)
-        resize_into(pixels, box, out, halvings)
+        seen = touched(box)
+        resize_into(self.decode(data, from_corner(box, seen), size, seen), box, out)
 
     def decode(
         self,
         data: Buffer,
         rectangle: Rectangle,
         size: tuple[int, int],
-        halvings: int = 0,
         touched: Rectangle | None = None,
-    ) -> tuple[Pixels, int]:
+    ) -> Pixels:
         """Decode a rectangle of an image.
 
         Parameters
@@ -200,18 +185,14 @@ class RectangleDecoder:
             In pixels of the whole image; it lies inside of it.
         size : (height, width)
             Known size of the whole image.
-        halvings : int
-            Number of times that the decoder may halve the image.
         touched : (top, left, height, width), optional
             The part of the rectangle that matters, down to its lower right corner; the rest may have any colour.
 
         Returns
         -------
-        pixels : (ceil(height / 2**h), ceil(width / 2**h), 3) uint8 array
-            RGB. Valid until this thread decodes the next rectangle. Without halvings, exactly the pixels of the
-            rectangle in the whole decoded image.
-        h : int
-            Number of times that the pixels are halved.
+        (height, width, 3) uint8 array
+            RGB: exactly the pixels of the rectangle in the whole decoded image. Valid until this thread decodes the
+            next rectangle.
 
         Raises
         ------
@@ -219,12 +200,12 @@ class RectangleDecoder:
             If Pillow cannot read the image, or its size is another.
         """
         around = self._cut_bmp(data, rectangle, size)
-        around = around or self._decode_around(data, rectangle, size, halvings, touched or rectangle)
+        around = around or self._decode_around(data, rectangle, size, touched or rectangle)
         if around is None:
             pixels = decode.decode(data, exif=self._exif, decoder=self._library, max_pixels=self._max_pixels)
             _require_size(pixels.shape[:2], size)
             around = _Around(pixels)
-        return around.cut(rectangle), around.halvings
+        return around.cut(rectangle)
 
     def _cut_bmp(self, data: Buffer, rectangle: Rectangle, size: tuple[int, int]) -> _Around | None:
         """Take the rectangle out of a plain BMP; None for other images."""
@@ -235,29 +216,29 @@ class RectangleDecoder:
         return _Around(found.decode(*rectangle), *rectangle[:2])
 
     def _decode_around(
-        self, data: Buffer, rectangle: Rectangle, size: tuple[int, int], halvings: int, touched: Rectangle
+        self, data: Buffer, rectangle: Rectangle, size: tuple[int, int], touched: Rectangle
     ) -> _Around | None:
         """Decode a part of an ordinary JPEG, the tiles that are touched or the first rows; None for other images."""
         if self._decode_part is None or size[0] * size[1] > self._max_pixels:
             return None
         if self._exif == "apply" and not _is_upright(data):
             return None
-        part = cut_out(data, size, touched, halvings)
+        part = cut_out(data, size, touched)
         if part is not None:
             top, left, height, width = part.rectangle
-            out = scratch.decoded(height, width, halvings)
+            out = scratch.decoded(height, width)
             with contextlib.suppress(ImageError):
-                return _Around(self._decode_part(part.data, out, scaled=halvings > 0), top, left, halvings)
+                return _Around(self._decode_part(part.data, out), top, left)
         rows = first_rows(data, size, rectangle[0] + rectangle[2])
         if rows is None:
             return None
         first, count = rows
-        out = scratch.decoded(count, size[1], halvings)
+        out = scratch.decoded(count, size[1])
         try:
-            pixels = self._decode_part(first, out, scaled=halvings > 0, cut=count < size[0])
+            pixels = self._decode_part(first, out, cut=count < size[0])
         except ImageError:
             return _Around(decode.decode(data, exif=self._exif, decoder="pillow", max_pixels=self._max_pixels))
-        return _Around(pixels, halvings=halvings)
+        return _Around(pixels)
 
 
 def _is_upright(data: Buffer) -> bool:
@@ -271,18 +252,15 @@ def _require_size(found: tuple[int, ...], expected: tuple[int, int]) -> None:
         )
 
 
-def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) -> None:
+def resize_into(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
     """Resize the pixels of a box's rectangle, anti-aliased, and write the window of the resized pixels, padded.
 
     Parameters
     ----------
     pixels : (H, W, 3) uint8 array
-        The part of the rectangle that `from_corner` says of what the box touches; the whole rectangle where it was
-        halved.
+        The part of the rectangle that `from_corner` says of what the box touches.
     out : (1, 3, out_height, out_width) uint8 tensor
         Its memory is channels last.
-    halvings : int
-        Number of times that the pixels are halved.
 
     Raises
     ------
@@ -292,27 +270,27 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) 
     if is_padded(box):
         part = shown(box)
         require_channels_last(out)
-        pad_into(_resized(pixels, part._replace(flip=0), halvings), part, box, out[0].permute(1, 2, 0).numpy())
+        pad_into(_resized(pixels, part._replace(flip=0)), part, box, out[0].permute(1, 2, 0).numpy())
         return
-    if native.PREFERRED and not halvings:
+    if native.PREFERRED:
         present = box
         if box.scaled == box.crop:  # then the pixels are those of the window alone
             present = Box.of((0, 0, *box.out), box.out, flip=bool(box.flip))
         if native.resize(pixels, present, _address(out, box)):
             return
-    resize_by_torch(pixels, box, out, halvings)
+    resize_by_torch(pixels, box, out)
 
 
-def _resized(pixels: Pixels, box: Box, halvings: int) -> Pixels:
+def _resized(pixels: Pixels, box: Box) -> Pixels:
     """Return the window of resized pixels, which are given as to `resize_into`."""
     if box.scaled == box.crop:
         return pixels
     window = np.empty((*box.out, 3), np.uint8)
-    resize_into(pixels, box, _as_batch(window), halvings)
+    resize_into(pixels, box, _as_batch(window))
     return window
 
 
-def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int = 0) -> None:
+def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
     """Do the same as `resize_into`, by torch's kernel: the same pixels, more slowly.
 
     The kernel resizes all pixels between the corner and the window, which may be more than packer's own would need.
@@ -329,7 +307,7 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor, halvings: int =
         resize_batch(_as_batch(pixels), box.out, INTERPOLATIONS[box.interpolation], out=out)
         return
     (top, left), (height, width) = box.cut, box.out
-    scale = [(scaled << halvings) / side for scaled, side in zip(box.scaled, box.crop, strict=True)]
+    scale = [scaled / side for scaled, side in zip(box.scaled, box.crop, strict=True)]
     # Where the kernel is asked for as many pixels as there are, it copies them, whatever the scale: ask for more.
     ends, sides = (top + height, left + width), pixels.shape
     size = [end + (end == side != whole) for end, side, whole in zip(ends, sides, box.scaled, strict=False)]

@@ -65,8 +65,8 @@ def solarize(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def posterize(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    kept = [0xFF & -(1 << 8 - int(bits)) for bits in operations["factor"]]
-    return images & torch.tensor(kept, dtype=torch.uint8, device=images.device)[:, None, None, None]
+    kept = 0xFF & -(1 << 8 - operations["factor"].astype(np.int64))
+    return images & _sent(kept.astype(np.uint8), images.device)[:, None, None, None]
 
 
 def stretch(images: torch.Tensor, operations: Any) -> torch.Tensor:
@@ -75,7 +75,7 @@ def stretch(images: torch.Tensor, operations: Any) -> torch.Tensor:
         extreme.float() for extreme in (images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True))
     )
     flat = least == most
-    least[flat] = 0
+    least.masked_fill_(flat, 0)
     scale = torch.where(flat, 1.0, (most - least) / _MOST)
     return ((images - least) / scale).clamp_(0, _MOST).byte()
 
@@ -121,7 +121,18 @@ def _grey(images: torch.Tensor) -> torch.Tensor:
 
 
 def _factors(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    return torch.tensor(operations["factor"], dtype=torch.float32, device=images.device)[:, None, None, None]
+    return _sent(operations["factor"].astype(np.float32), images.device)[:, None, None, None]
+
+
+def _sent(numbers: Any, device: torch.device) -> torch.Tensor:
+    """Return an array on a device, without waiting until the device has done its earlier work.
+
+    PyTorch waits after each copy to a CUDA device from memory that is not page-locked.
+    """
+    tensor = torch.from_numpy(np.ascontiguousarray(numbers))
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def sharpen(images: torch.Tensor, operations: Any) -> torch.Tensor:
@@ -133,9 +144,8 @@ def sharpen(images: torch.Tensor, operations: Any) -> torch.Tensor:
     levels = images.float()
     sums = F.avg_pool2d(levels, 3, 1, divisor_override=1)
     soft = sums.add_(levels[..., 1:-1, 1:-1], alpha=4).div_(13).round_()
-    factors = torch.tensor(operations["factor"], dtype=torch.float32, device=images.device)[:, None, None, None]
     made = images.clone()
-    made[..., 1:-1, 1:-1] = blended(images[..., 1:-1, 1:-1], soft, factors)
+    made[..., 1:-1, 1:-1] = blended(images[..., 1:-1, 1:-1], soft, _factors(images, operations))
     return made
 
 
@@ -143,8 +153,8 @@ def blur(images: torch.Tensor, operations: Any) -> torch.Tensor:
     made = images.clone()
     for height, width in np.unique(np.stack([operations["height"], operations["width"]], 1), axis=0).tolist():
         chosen = np.flatnonzero((operations["height"] == height) & (operations["width"] == width))
-        which = torch.from_numpy(chosen).to(images.device)
-        sigmas = torch.tensor(operations["factor"][chosen], dtype=torch.float32, device=images.device)
+        which = _sent(chosen, images.device)
+        sigmas = _sent(operations["factor"][chosen].astype(np.float32), images.device)
         made[which] = _blurred(images[which], height, width, sigmas)
     return made
 
@@ -172,7 +182,7 @@ def move(images: torch.Tensor, operations: Any) -> torch.Tensor:
     for interpolation, name in enumerate(FILTERS):
         chosen = np.flatnonzero(operations["interpolation"] == interpolation)
         if chosen.size:
-            which = torch.from_numpy(chosen).to(images.device)
+            which = _sent(chosen, images.device)
             made[which] = _moved(images[which], operations[chosen], name)
     return made
 
@@ -185,7 +195,7 @@ def _moved(images: torch.Tensor, operations: Any, interpolation: str) -> torch.T
     both = torch.cat([images, inside], 1).float()
     found = F.grid_sample(both, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
     moved, share = found[:, :3], found[:, 3:]  # how much of a pixel comes from inside of the image
-    filled = torch.from_numpy(operations["fill"] != NO_FILL).to(images.device)[:, None, None, None]
+    filled = _sent(operations["fill"] != NO_FILL, images.device)[:, None, None, None]
     with_fill = moved * share + (1 - share) * _colours(images, operations)
     return torch.where(filled, with_fill, moved).round_().clamp_(0, 255).byte()
 
@@ -197,7 +207,7 @@ def _nearest(images: torch.Tensor, grid: torch.Tensor, colours: torch.Tensor) ->
     some movements have many, is moved to the same one. A GPU's `grid_sample` multiplies and adds with one rounding.
     """
     height, width = images.shape[2:]
-    size = torch.tensor([width, height], dtype=torch.float32, device=images.device)
+    size = _sent(np.array([width, height], np.float32), images.device)
     places = grid.add(1).mul_(size).sub_(1).div_(2).round_()
     inside = ((places >= 0) & (places < size)).all(3)
     columns, rows = places.clamp_(min=0).minimum(size - 1).long().unbind(3)
@@ -211,8 +221,8 @@ def _grid(images: torch.Tensor, matrices: Any) -> torch.Tensor:
     height, width = images.shape[2:]
     across = torch.arange(width, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * width)
     down = torch.arange(height, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * height)
-    halves = torch.tensor([[0.5 * width], [0.5 * height]], device=images.device)
-    scaled = torch.tensor(np.asarray(matrices).reshape(-1, 2, 3), dtype=torch.float32, device=images.device) / halves
+    halves = np.array([[0.5 * width], [0.5 * height]], np.float32)
+    scaled = _sent(np.asarray(matrices).reshape(-1, 2, 3).astype(np.float32) / halves, images.device)
     of_column, of_row, shift = scaled[:, None, None].unbind(4)
     # No matrix product: TF32 or autocast, if the program allows them, would move pixels.
     return across[:, None] * of_column + down[:, None, None] * of_row + shift
@@ -228,14 +238,14 @@ def erase(images: torch.Tensor, operations: Any) -> torch.Tensor:
 def _within(size: int, first: Any, count: Any, device: torch.device) -> torch.Tensor:
     """Tell for every image which of `size` rows or columns are among the `count` from `first` on: (N, size)."""
     places = np.arange(size)
-    return torch.from_numpy((places >= first[:, None]) & (places < (first + count)[:, None])).to(device)
+    return _sent((places >= first[:, None]) & (places < (first + count)[:, None]), device)
 
 
 def _colours(images: torch.Tensor, operations: Any) -> torch.Tensor:
     """Return red, green and blue to fill with: (N, 3, 1, 1) float32."""
     fill = np.where(operations["fill"] == NO_FILL, 0, operations["fill"])
     colours = np.stack([fill & 255, fill >> 8 & 255, fill >> 16 & 255], 1).astype(np.float32)
-    return torch.from_numpy(colours).to(images.device)[:, :, None, None]
+    return _sent(colours, images.device)[:, :, None, None]
 
 
 _OPERATE: dict[str, Callable[[torch.Tensor, Any], torch.Tensor]] = {
@@ -281,5 +291,5 @@ def operate(images: torch.Tensor, operations: Operations) -> None:
             for kind in np.unique(step["kind"]):
                 if KINDS[kind] != "nothing":
                     chosen = np.flatnonzero(step["kind"] == kind)
-                    which = torch.from_numpy(chosen).to(images.device)
+                    which = _sent(chosen, images.device)
                     images[which] = _OPERATE[KINDS[kind]](images[which], step[chosen])

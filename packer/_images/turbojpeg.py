@@ -14,9 +14,7 @@ __all__ = ["decode_jpeg"]
 _AFTER_THE_LAST_ROW = "extraneous bytes before marker"
 
 
-def decode_jpeg(
-    data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, scaled: bool = False, cut: bool = False
-) -> npt.NDArray[np.uint8]:
+def decode_jpeg(data: Buffer, out: npt.NDArray[np.uint8] | None = None, *, cut: bool = False) -> npt.NDArray[np.uint8]:
     """Decode to uint8 RGB; ImageError if libjpeg complains.
 
     Parameters
@@ -24,9 +22,6 @@ def decode_jpeg(
     data : bytes-like
     out : (height, width, 3) uint8 array, optional
         The output for the pixels; contiguous.
-    scaled : bool
-        Whether `out` is smaller than the image: a half, a quarter or an eighth of it, rounded up, which libjpeg
-        decodes from fewer coefficients.
     cut : bool
         Whether the header announces fewer rows than there are, so that coded data are left over. Needs `out`.
 
@@ -34,9 +29,8 @@ def decode_jpeg(
     -------
     (height, width, 3) uint8 array
     """
-    height, width = out.shape[:2] if out is not None and scaled else (0, 0)
     try:
-        return simplejpeg.decode_jpeg(data, "RGB", False, False, height, width, 1.0, out)  # type: ignore[no-any-return]
+        return simplejpeg.decode_jpeg(data, "RGB", False, False, 0, 0, 1.0, out)  # type: ignore[no-any-return]
     except ValueError as error:
         # So libjpeg warns of what follows the last row, and in the same words of what is left over before a restart
         # marker. It goes on after either, and the rows are those that Pillow gets from it, whom it tells nothing.

@@ -65,7 +65,7 @@ class ThreadTuner:
         Parameters
         ----------
         prefetch : int
-            How many batches are in work beyond the one that is asked for.
+            How many batches are in work beyond the one that the loop waits for.
         """
         if self._running:
             yield None

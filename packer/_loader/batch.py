@@ -225,7 +225,7 @@ class BatchPlan:
         memory : dict of str to tensor, optional
             The parts of the batch that were decoded into their places, as they are handed out.
         results : list
-            The items, or what the batch has beside its memory.
+            The items, or the values of the batch beside its memory.
 
         Raises
         ------

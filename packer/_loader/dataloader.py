@@ -1,6 +1,6 @@
 """torch's DataLoader, whose batches packer's threads make where nothing is left to do to each image by itself.
 
-torch draws a base seed when a pass begins, and the order when the first indices are asked for. All passes here are
+torch draws a base seed when a pass begins, and the order when the first indices are taken. All passes here are
 torch's iterators by inheritance, so they draw the same numbers at the same moments.
 """
 
@@ -192,8 +192,9 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the latest pass: the first batch that was not handed out yet.
 
-        Of packer's samplers the state has the place in their order, so that other batch sizes and numbers of ranks go
-        on there. Of other samplers it has the number of batches, and what torch's generator drew the order from.
+        With packer's samplers the state has the place in their order, so that other batch sizes and numbers of ranks
+        resume there. With other samplers it has the number of batches, and the state of torch's generator before the
+        order was drawn.
 
         Returns
         -------

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from packer._datasets.memory import require_same_process
+from packer._datasets.memory import leak, require_same_process
 from packer._images.extension import _native
 from packer._images.numbers import TYPES, Mixture, NumberFormat
 from packer._images.operations import Operations
@@ -291,8 +291,9 @@ def usable_device(device: torch.device | str) -> torch.device:
 class CUDAPrefetcher(_Wrapper):
     """Copies the next batch to a device and normalises it there, while the present one is used.
 
-    On a CUDA device the copy runs on a stream of its own, from pinned memory; unpinned tensors are pinned first. On
-    another device the same work is done when the batch is asked for, so that one training script runs on both.
+    On a CUDA device the copy runs on a stream of its own, from pinned memory. Unpinned tensors are pinned first, on the
+    thread of the loop: let the source pin them, by ``pin_memory=True``. On another device the same work is done when
+    the batch is asked for, so that one training script runs on both.
 
     Parameters
     ----------
@@ -348,6 +349,7 @@ class CUDAPrefetcher(_Wrapper):
         # Batches are held here until they are copied, because torch does not watch all pinned memory.
         copying: deque[tuple[Any, Any]] = deque()
         ready: tuple[Any, Any, Any] | None = None
+        pinned = moved = done = None
         try:
             for batch, state in batches:
                 pinned = map_tensors(batch, _pinned)
@@ -360,13 +362,17 @@ class CUDAPrefetcher(_Wrapper):
                     copying.popleft()
                 if ready is not None:
                     yield self._hand_over(*ready)
+                    require_same_process(process)
                 ready = moved, done, state
             if ready is not None:
                 yield self._hand_over(*ready)
+                require_same_process(process)
             self._state = None
         finally:
-            if os.getpid() == process:  # CUDA cannot be used in a fork
+            if os.getpid() == process:
                 stream.synchronize()
+            else:
+                leak(stream, copying, ready, pinned, moved, done)
 
     def _hand_over(self, batch: Any, done: Any, state: Any) -> Any:
         self._state = state

@@ -56,7 +56,7 @@ class WorkerSettings(NamedTuple):
     processes : int
         Number of processes; 0 for threads of this process.
     threads : int
-        Number of threads, of all processes together; 0 where the calling thread makes each batch when it is asked for.
+        Number of threads, of all processes together; 0 where the calling thread makes each batch itself.
     resizable : bool
         Whether the number of threads may change between two batches. The random numbers of transforms are then a
         function of nothing, however many threads there are.

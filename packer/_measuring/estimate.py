@@ -24,7 +24,7 @@ import numpy as np
 from packer._conversion.convert import BESIDE_A_SAMPLE, note_on_overhead, require_format, require_parts
 from packer._conversion.options import options_of, values_of
 from packer._conversion.request import ConversionRequest, texts_of
-from packer._conversion.workspace import check_place
+from packer._conversion.workspace import check_outside, check_place
 from packer._images.probe import is_beyond_8_bit
 from packer._measuring.harness import TimeLimit, scratch_directory
 from packer._measuring.trials import Interval, Population, ShowTrial, Trials, run_trials
@@ -309,7 +309,7 @@ def estimate_request(
     show(f"listing {printable(request.src)}", 0, None)
     check_place(request.dst)
     source = request.open(request.dst, request.classes())
-    check_place(request.dst, source.tree)
+    check_outside(request.dst, source.tree)
     source.require_undamaged()
     before = spent + time.monotonic() - began
     ends = TimeLimit(max(seconds / 2, seconds - before))

@@ -1,10 +1,7 @@
-"""The way back: a pack as an ImageFolder tree of files.
+"""Export a pack: an ImageFolder tree of files with tables of labels and field values, or annotations in COCO format.
 
-What files of images do not say of an export: labels as CSV, and values of fields as a line of JSON a sample.
-
-The command that makes a pack again of its export.
-
-The way back to annotations in COCO's format: what a pack's fields say, as the document that they came from.
+Labels that do not follow from the directories become a CSV file, and values of fields that are no files of their own
+become a line of JSON a sample. Of a pack with fields, the command that makes the pack again is returned.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from packer._formats import Reader, open_pack
 from packer._images.encode import encode
 from packer._packs.export_layout import FieldFiles, FileNames, Files, Folded, Layout, below_files, known, layout_of
 from packer._packs.safe_tree import Tree
-from packer._packs.verify import blobs_or_errors, over_samples
+from packer._packs.walk import blobs_of, over_samples
 from packer._sources.scan_list import repeats
 from packer._storage.files import sync_directory, writing_to
 from packer._storage.locks import held
@@ -42,171 +39,14 @@ from packer._storage.safe_open import folded, longest_path, name_problem, path_p
 from packer._storage.system import require_count
 from packer._storage.threads import in_order
 from packer._table import Buffer, Ints, are_pixels, blocks, encode_name, spans
-from packer.errors import CorruptPackError, DestinationError, OptionError, PackError, PackLockedError, option, printable
+from packer.errors import CorruptPackError, DestinationError, OptionError, PackLockedError, option, printable
 
 __all__ = ["coco_document", "command_again", "export", "export_and_say", "labels_as_csv", "metadata_lines"]
 
 
-def labels_as_csv(reader: Reader, names: FileNames) -> Iterator[bytes]:
-    """Yield the lines of ``labels.csv``, many at a time."""
-    rest = iter(names)
-    yield b"path,label\r\n"
-    for part in spans(len(names)):
-        labels = ["" if label is None else label for label in _labels(reader, range(part.start, part.stop))]
-        text = io.StringIO(newline="")
-        csv.writer(text).writerows(zip(itertools.islice(rest, len(labels)), labels, strict=True))
-        yield encode_name(text.getvalue())
-
-
-def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels: bool) -> Iterator[bytes]:
-    """Yield the lines of ``metadata.jsonl``, many at a time.
-
-    Each has the image's `file_name`, where `labels` its `label`, the paths of those further images and masks that no
-    template leads to, as ``NAME_file_name``, and the values of the fields that are no files. A value that is not there
-    is null. A number that is infinite is 1e999.
-    """
-    are_files = {one.field.name for one in files.fields}
-    fields = [field for field in reader.fields.values() if field.name not in are_files]
-    beside = [one for one in files.fields if one.field.kind in PIXELS and not one.followed]
-
-    def lines(indices: range) -> bytes:
-        columns: dict[str, Sequence[Any]] = {"file_name": [files.images[index] for index in indices]}
-        if labels:
-            columns["label"] = _labels(reader, indices)
-        columns |= {f"{one.field.name}_file_name": _paths(files, one, indices) for one in beside}
-        columns |= {field.name: [*_field_values(reader, field, indices)] for field in fields}
-        rows = zip(*columns.values(), strict=True)
-        text = "".join(_line(dict(zip(columns, row, strict=True))) for row in rows)
-        return text.encode("utf-8", "backslashreplace")  # of a surrogate, that is its escape in JSON
-
-    yield from over_samples(lines, len(reader), workers=workers)
-
-
-def _labels(reader: Reader, indices: range) -> list[Any]:
-    """Return the classes of samples, None where there is none, or their numbers."""
-    labels = reader.table.label[indices.start : indices.stop].tolist()
-    classes = reader.manifest.classes
-    if reader.manifest.label_type != "class":
-        return list(labels)
-    return [None if label == UNLABELED else classes[label] for label in labels]
-
-
-def _paths(files: Files, one: FieldFiles, indices: range) -> list[str | None]:
-    """Return where the files of a field lie, seen from the images."""
-    out = "../" * files.folder.count("/")
-    places = np.searchsorted(one.samples, np.arange(indices.start, indices.stop)).tolist()
-    return [
-        out + one.names[place] if place < len(one.samples) and one.samples[place] == index else None
-        for place, index in zip(places, indices, strict=True)
-    ]
-
-
-def _field_values(reader: Reader, field: Field, indices: range) -> Iterator[Any]:
-    """Yield the values of a field as JSON has them."""
-    named = dict(zip(field.ids or range(len(field.classes)), field.classes, strict=False))
-    if not field.is_blob:
-        values, present = reader.column(field.name)
-        for index in indices:
-            yield _said(field, field.decode(values[index].item()), named) if present[index] else None
-        return
-    for index, blob in blobs_or_errors(reader, indices, field.name):
-        if isinstance(blob, PackError):
-            raise blob
-        try:
-            yield None if blob is None else _said(field, field.decode(blob), named)
-        except ValueError as error:
-            reason = f"field {field.name!r}: {error}"
-            raise CorruptPackError(reason, reader.path, index, reader._name_in_error(index)) from error
-
-
-def _said(field: Field, value: Any, named: Mapping[int, str]) -> Any:
-    """Return a value as JSON has it; an id by the name of its class, where it has one."""
-    if field.kind == "class":
-        return named.get(value, value)
-    if field.kind == "labels":
-        return [named.get(label, label) for label in value.tolist()]
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{json.dumps(name)}: {_as_json(value)}" for name, value in row.items()) + "}\n"
-
-
-def _as_json(value: Any) -> str:
-    if isinstance(value, float) and math.isinf(value):
-        return "1e999" if value > 0 else "-1e999"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def command_again(reader: Reader, layout: Layout, root: Path) -> str | None:
-    """Return the `packer convert` line that makes a pack with the same values of an export.
-
-    None where no line does: the images became PNG, or got other names; or a field of files has no value at all.
-
-    Parameters
-    ----------
-    reader : Reader
-        The pack, whose classes the new pack takes.
-    layout : Layout
-        What lies where.
-    root : Path
-        The directory of the export.
-    """
-    files = layout.files
-    renamed = any(name != file for name, file in zip(reader.names, files.images, strict=True))
-    if renamed or reader.manifest.codec == "raw" or any(not len(one.samples) for one in files.fields):
-        return None
-    images = root / files.folder
-    pack = Path(reader.path)
-    words = ["packer", "convert", str(images), str(root.with_name(f"{root.name}-again{pack.suffix}"))]
-    words += _of_labels(reader, layout, root)
-    words += [word for column in _columns(reader, layout) for word in ("--column", column)]
-    words += [word for field in _templates(layout) for word in ("--field", field)]
-    if any(len(one.samples) < len(reader) for one in files.fields):
-        words += ["--on-missing", "null"]
-    if reader.manifest.exif == "apply":
-        words += ["--exif", "apply"]
-    return " ".join(shlex.quote(printable(word)) for word in words)
-
-
-def _of_labels(reader: Reader, layout: Layout, root: Path) -> Iterator[str]:
-    manifest = reader.manifest
-    if layout.metadata is not None:
-        yield from ("--labels", str(root / layout.metadata), "--path-column", "file_name")
-    elif layout.labels is not None:
-        yield from ("--labels", str(root / layout.labels))
-    if layout.labels is None and not manifest.classes:
-        yield "--no-classes"
-    elif manifest.label_type != "class":
-        yield from ("--label-type", manifest.label_type)
-    elif layout.labels is not None and (reader.table.label == UNLABELED).any():
-        yield "--unlabeled"
-    if (manifest.label_type == "class" and manifest.classes) or any(field.classes for field in manifest.fields):
-        yield from ("--classes-from", str(Path(reader.path).absolute()))
-
-
-def _columns(reader: Reader, layout: Layout) -> Iterator[str]:
-    """Yield the fields that the lines of metadata have."""
-    files = {one.field.name: one for one in layout.files.fields}
-    for field in reader.fields.values():
-        if field.name not in files:
-            yield f"{field.name}:{field.dtype if field.kind == 'scalar' else field.kind}"
-        elif field.kind in PIXELS and not files[field.name].followed:
-            yield f"{field.name}={field.name}_file_name:{field.kind}"
-
-
-def _templates(layout: Layout) -> Iterator[str]:
-    """Yield the fields that are files by a template: their own, or that of their directory in the export."""
-    out = "../" * layout.files.folder.count("/")
-    for one in layout.files.fields:
-        name, kind = one.field.name, one.field.kind
-        if one.followed:
-            yield f"{name}:{kind}={one.field.file}"
-        elif kind not in PIXELS:
-            yield f"{name}:{kind}={out}{name}/{{path}}{'.npy' if kind == 'array' else '.bin'}"
-
-
 _SHOWN_EVERY = 100  # files
+
+
 _BATCH, _BATCH_BYTES = 64, 2 << 20  # the most samples, and bytes, that a thread reads at a time, beside one sample
 
 
@@ -221,7 +61,7 @@ def export(
 
     Kept bytes are written as they are. A sample that was re-encoded, and whose name says another type, gets
     the suffix of its type added; raw pixels become PNG. Classes without samples become empty directories.
-    Where the labels do not follow from the names, ``labels.csv`` says them, as `packer convert --labels` reads it; a
+    Where the labels do not follow from the names, ``labels.csv`` has them, as `packer convert --labels` reads it; a
     sample without a label has an empty one there. Where no sample has a label, there is no such file.
 
     Values of fields that came from files become these files again, where the field's template makes a file of its own
@@ -290,7 +130,7 @@ def export_and_say(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is written where."""
+    """The layout of an export, and the pack that it is of."""
 
     reader: Reader
     root: Path
@@ -309,7 +149,7 @@ class _Plan:
 
 
 def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
-    """Decide what is written where; CorruptPackError where a name must not become a file, or two samples have one."""
+    """Plan the export; CorruptPackError where a name must not become a file, or two samples have one name."""
     for index, name in enumerate(reader.names):
         problem = name_problem(name)
         if problem is not None:
@@ -336,25 +176,48 @@ def _refuse_paths(reader: Reader, files: Files, room: int) -> None:
         raise _refused(reader, files.sample(place), problem)
 
 
-def _write(plan: _Plan, tree: Tree, workers: int | None, progress: Callable[[int, int], None] | None) -> None:
-    reader, layout, files = plan.reader, plan.layout, plan.layout.files
-    _refuse_other_files(plan, tree)
-    if tree.folds_names():
-        _refuse_names_that_meet(reader, files)
-        _refuse_classes_that_meet(plan)
-    for name in plan.classes:
-        tree.make(name)
-    if layout.labels is not None:
-        tree.write_blocks(layout.labels, partial(labels_as_csv, reader, files.images))
-    if layout.metadata is not None:
-        said = partial(metadata_lines, reader, files, workers, labels=layout.labels is not None)
-        tree.write_blocks(layout.metadata, said)
-    tree.sync(plan.tables)
-    for index, (name, data) in enumerate(zip(files, _contents(reader, files, workers), strict=True), 1):
-        tree.write(name, data)
-        if progress is not None and (index % _SHOWN_EVERY == 0 or index == len(files)):
-            progress(index, len(files))
-    tree.sync(files)
+def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
+    return CorruptPackError(f"cannot be exported ({printable(reader.names[index])}): {problem}", reader.path, index)
+
+
+def _refuse_bad_rows(reader: Reader) -> None:
+    """Refuse rows that point outside of the data, and rows that share data: a small pack could fill a disk."""
+    reader.require_distinct_files()
+    table, extent = reader.stored(), sum(size for _, _, size in reader.data_files())
+    for part in spans(len(table)):
+        offset, size = table.offset[part], table.extent(part)
+        outside = (table.size[part] < 0) | (offset < 0) | (size > extent) | (offset > extent - size)
+        for row in np.flatnonzero(outside).tolist():
+            raise CorruptPackError("damaged: its row points outside the data", reader.path, part.start + row)
+    for index in table.overlapping():
+        raise CorruptPackError("its bytes overlap another sample's", reader.path, index)
+
+
+def _labels_follow(reader: Reader) -> bool:
+    """Tell whether every sample's first directory is the name of its class, or there are no labels at all.
+
+    CorruptPackError where a sample has no such label as the manifest says.
+    """
+    label, classes = reader.table.label, reader.manifest.classes
+    if reader.manifest.label_type != "class":
+        return False
+    fitting = range(UNLABELED if reader.manifest.fits(UNLABELED) else 0, len(classes))
+    follow = len(set(classes)) == len(classes) and not any(path_problem(name) or "/" in name for name in classes)
+    labels = itertools.chain.from_iterable(label[part].tolist() for part in spans(len(label)))
+    for index, (own, name) in enumerate(zip(labels, reader.names, strict=True)):
+        if own not in fitting:
+            raise CorruptPackError(reader.manifest.misfit(own), reader.path, index)
+        follow = follow and (name.startswith(classes[own] + "/") if own != UNLABELED else not classes)
+    return follow
+
+
+def _make_root(root: Path) -> None:
+    """Make the directory and those above it where they are missing."""
+    with writing_to(root):
+        missing = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
+        root.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_directory(folder.parent)
 
 
 @contextlib.contextmanager
@@ -371,13 +234,25 @@ def _locked(root: Path, name: str) -> Iterator[None]:
         yield
 
 
-def _make_root(root: Path) -> None:
-    """Make the directory and those above it where they are missing."""
-    with writing_to(root):
-        missing = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
-        root.mkdir(parents=True, exist_ok=True)
-    for folder in missing:
-        sync_directory(folder.parent)
+def _write(plan: _Plan, tree: Tree, workers: int | None, progress: Callable[[int, int], None] | None) -> None:
+    reader, layout, files = plan.reader, plan.layout, plan.layout.files
+    _refuse_other_files(plan, tree)
+    if tree.folds_names():
+        _refuse_equal_names(reader, files)
+        _refuse_equal_classes(plan)
+    for name in plan.classes:
+        tree.make(name)
+    if layout.labels is not None:
+        tree.write_blocks(layout.labels, partial(labels_as_csv, reader, files.images))
+    if layout.metadata is not None:
+        lines = partial(metadata_lines, reader, files, workers, labels=layout.labels is not None)
+        tree.write_blocks(layout.metadata, lines)
+    tree.sync(plan.tables)
+    for index, (name, data) in enumerate(zip(files, _contents(reader, files, workers), strict=True), 1):
+        tree.write(name, data)
+        if progress is not None and (index % _SHOWN_EVERY == 0 or index == len(files)):
+            progress(index, len(files))
+    tree.sync(files)
 
 
 def _refuse_other_files(plan: _Plan, tree: Tree) -> None:
@@ -402,24 +277,7 @@ def _not_of_export(root: Path, name: str) -> DestinationError:
     )
 
 
-def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
-    return CorruptPackError(f"cannot be exported ({printable(reader.names[index])}): {problem}", reader.path, index)
-
-
-def _refuse_bad_rows(reader: Reader) -> None:
-    """Refuse rows that point outside of the data, and rows that share data: a small pack could fill a disk."""
-    reader.require_distinct_files()
-    table, extent = reader.stored(), sum(size for _, _, size in reader.data_files())
-    for part in spans(len(table)):
-        offset, size = table.offset[part], table.extent(part)
-        outside = (table.size[part] < 0) | (offset < 0) | (size > extent) | (offset > extent - size)
-        for row in np.flatnonzero(outside).tolist():
-            raise CorruptPackError("damaged: its row points outside the data", reader.path, part.start + row)
-    for index in table.overlapping():
-        raise CorruptPackError("its bytes overlap another sample's", reader.path, index)
-
-
-def _refuse_names_that_meet(reader: Reader, files: Files) -> None:
+def _refuse_equal_names(reader: Reader, files: Files) -> None:
     """Raise where two names are one on a file system that ignores case, or how accents are encoded."""
     for place, first in repeats(Folded(files)):
         problem = f"to this file system its name is that of {printable(files[first])}"
@@ -429,7 +287,7 @@ def _refuse_names_that_meet(reader: Reader, files: Files) -> None:
         raise _refused(reader, files.sample(place), problem)
 
 
-def _refuse_classes_that_meet(plan: _Plan) -> None:
+def _refuse_equal_classes(plan: _Plan) -> None:
     """Raise where the directories of two classes are one to the file system: labels follow from the directories."""
     first: dict[str, str] = {}
     for name in plan.reader.manifest.classes if plan.classes else ():
@@ -440,27 +298,9 @@ def _refuse_classes_that_meet(plan: _Plan) -> None:
             )
 
 
-def _labels_follow(reader: Reader) -> bool:
-    """Tell whether every sample's first directory is the name of its class, or there are no labels at all.
-
-    CorruptPackError where a sample has no such label as the manifest says.
-    """
-    label, classes = reader.table.label, reader.manifest.classes
-    if reader.manifest.label_type != "class":
-        return False
-    fitting = range(UNLABELED if reader.manifest.fits(UNLABELED) else 0, len(classes))
-    follow = len(set(classes)) == len(classes) and not any(path_problem(name) or "/" in name for name in classes)
-    labels = itertools.chain.from_iterable(label[part].tolist() for part in spans(len(label)))
-    for index, (own, name) in enumerate(zip(labels, reader.names, strict=True)):
-        if own not in fitting:
-            raise CorruptPackError(reader.manifest.misfit(own), reader.path, index)
-        follow = follow and (name.startswith(classes[own] + "/") if own != UNLABELED else not classes)
-    return follow
-
-
 def _contents(reader: Reader, files: Files, workers: int | None) -> Iterator[Buffer]:
-    """Yield what is in each of the files."""
-    images = in_order(partial(_images, reader), _asked_for(reader, _batches(reader.table.size)), workers)
+    """Yield the content of each file."""
+    images = in_order(partial(_images, reader), _fetched(reader, _batches(reader.table.size)), workers)
     yield from itertools.chain.from_iterable(images)
     for one in files.fields:
         sizes = reader.table.more[f"field.{one.field.name}.size"][one.samples]
@@ -468,8 +308,8 @@ def _contents(reader: Reader, files: Files, workers: int | None) -> Iterator[Buf
         yield from itertools.chain.from_iterable(values)
 
 
-def _asked_for(reader: Reader, batches: Iterable[range]) -> Iterator[range]:
-    """Yield batches; what is not on a disk is fetched from now on, the fields too, which lie beside the images."""
+def _fetched(reader: Reader, batches: Iterable[range]) -> Iterator[range]:
+    """Yield batches; of a remote pack they are fetched from now on, with the fields, which lie beside the images."""
     for places in batches:
         reader.ahead_whole(places)
         yield places
@@ -490,6 +330,16 @@ def _images(reader: Reader, indices: range) -> list[Buffer]:
     return [_content(reader, index) for index in indices]
 
 
+def _content(reader: Reader, index: int) -> Buffer:
+    data = reader.read(index)
+    if reader.manifest.codec != "raw":
+        return data
+    height, width = int(reader.table.height[index]), int(reader.table.width[index])
+    if not are_pixels(len(data), height, width):
+        raise CorruptPackError(f"{len(data)} bytes are not {width} x {height} pixels", reader.path, index)
+    return encode(np.frombuffer(data, np.uint8).reshape(height, width, 3), "png", 0)
+
+
 def _values(reader: Reader, files: FieldFiles, places: range) -> list[Buffer]:
     samples = files.samples[places.start : places.stop]
     values = [blob or b"" for blob in reader.blobs(samples, files.field.name)]
@@ -507,21 +357,172 @@ def _npy(array: npt.NDArray[Any]) -> bytes:
     return stream.getvalue()
 
 
-def _content(reader: Reader, index: int) -> Buffer:
-    data = reader.read(index)
-    if reader.manifest.codec != "raw":
-        return data
-    height, width = int(reader.table.height[index]), int(reader.table.width[index])
-    if not are_pixels(len(data), height, width):
-        raise CorruptPackError(f"{len(data)} bytes are not {width} x {height} pixels", reader.path, index)
-    return encode(np.frombuffer(data, np.uint8).reshape(height, width, 3), "png", 0)
+def labels_as_csv(reader: Reader, names: FileNames) -> Iterator[bytes]:
+    """Yield the lines of ``labels.csv``, many at a time."""
+    rest = iter(names)
+    yield b"path,label\r\n"
+    for part in spans(len(names)):
+        labels = ["" if label is None else label for label in _labels(reader, range(part.start, part.stop))]
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(zip(itertools.islice(rest, len(labels)), labels, strict=True))
+        yield encode_name(text.getvalue())
+
+
+def _labels(reader: Reader, indices: range) -> list[Any]:
+    """Return the classes of samples, None where there is none, or their numbers."""
+    labels = reader.table.label[indices.start : indices.stop].tolist()
+    classes = reader.manifest.classes
+    if reader.manifest.label_type != "class":
+        return list(labels)
+    return [None if label == UNLABELED else classes[label] for label in labels]
+
+
+def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels: bool) -> Iterator[bytes]:
+    """Yield the lines of ``metadata.jsonl``, many at a time.
+
+    Each has the image's `file_name`, where `labels` its `label`, the paths of those further images and masks that no
+    template leads to, as ``NAME_file_name``, and the values of the fields that are no files. A value that is not there
+    is null. A number that is infinite is 1e999.
+    """
+    are_files = {one.field.name for one in files.fields}
+    fields = [field for field in reader.fields.values() if field.name not in are_files]
+    beside = [one for one in files.fields if one.field.kind in PIXELS and not one.followed]
+
+    def lines(indices: range) -> bytes:
+        columns: dict[str, Sequence[Any]] = {"file_name": [files.images[index] for index in indices]}
+        if labels:
+            columns["label"] = _labels(reader, indices)
+        columns |= {f"{one.field.name}_file_name": _paths(files, one, indices) for one in beside}
+        columns |= {field.name: [*_field_values(reader, field, indices)] for field in fields}
+        rows = zip(*columns.values(), strict=True)
+        text = "".join(_line(dict(zip(columns, row, strict=True))) for row in rows)
+        return text.encode("utf-8", "backslashreplace")  # of a surrogate, that is its escape in JSON
+
+    yield from over_samples(lines, len(reader), workers=workers)
+
+
+def _paths(files: Files, one: FieldFiles, indices: range) -> list[str | None]:
+    """Return where the files of a field lie, seen from the images."""
+    out = "../" * files.folder.count("/")
+    places = np.searchsorted(one.samples, np.arange(indices.start, indices.stop)).tolist()
+    return [
+        out + one.names[place] if place < len(one.samples) and one.samples[place] == index else None
+        for place, index in zip(places, indices, strict=True)
+    ]
+
+
+def _field_values(reader: Reader, field: Field, indices: range) -> Iterator[Any]:
+    """Yield the values of a field as JSON has them."""
+    named = dict(zip(field.ids or range(len(field.classes)), field.classes, strict=False))
+    if not field.is_blob:
+        values, present = reader.column(field.name)
+        for index in indices:
+            yield _json_value(field, field.decode(values[index].item()), named) if present[index] else None
+        return
+    for index, blob in zip(indices, blobs_of(reader, indices, field.name), strict=True):
+        try:
+            yield None if blob is None else _json_value(field, field.decode(blob), named)
+        except ValueError as error:
+            reason = f"field {field.name!r}: {error}"
+            raise CorruptPackError(reason, reader.path, index, reader._name_in_error(index)) from error
+
+
+def _json_value(field: Field, value: Any, named: Mapping[int, str]) -> Any:
+    """Return a value as JSON has it; an id by the name of its class, where it has one."""
+    if field.kind == "class":
+        return named.get(value, value)
+    if field.kind == "labels":
+        return [named.get(label, label) for label in value.tolist()]
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{json.dumps(name)}: {_as_json(value)}" for name, value in row.items()) + "}\n"
+
+
+def _as_json(value: Any) -> str:
+    if isinstance(value, float) and math.isinf(value):
+        return "1e999" if value > 0 else "-1e999"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def command_again(reader: Reader, layout: Layout, root: Path) -> str | None:
+    """Return the `packer convert` line that makes a pack with the same values of an export.
+
+    None where no line does: the images became PNG, or got other names; or a field of files has no value at all.
+
+    Parameters
+    ----------
+    reader : Reader
+        The pack, whose classes the new pack takes.
+    layout : Layout
+        The layout of the export.
+    root : Path
+        The directory of the export.
+    """
+    files = layout.files
+    renamed = any(name != file for name, file in zip(reader.names, files.images, strict=True))
+    if renamed or reader.manifest.codec == "raw" or any(not len(one.samples) for one in files.fields):
+        return None
+    images = root / files.folder
+    pack = Path(reader.path)
+    words = ["packer", "convert", str(images), str(root.with_name(f"{root.name}-again{pack.suffix}"))]
+    words += _of_labels(reader, layout, root)
+    words += [word for column in _columns(reader, layout) for word in ("--column", column)]
+    words += [word for field in _templates(layout) for word in ("--field", field)]
+    if any(len(one.samples) < len(reader) for one in files.fields):
+        words += ["--on-missing", "null"]
+    if reader.manifest.exif == "apply":
+        words += ["--exif", "apply"]
+    return " ".join(shlex.quote(printable(word)) for word in words)
+
+
+def _of_labels(reader: Reader, layout: Layout, root: Path) -> Iterator[str]:
+    manifest = reader.manifest
+    if layout.metadata is not None:
+        yield from ("--labels", str(root / layout.metadata), "--path-column", "file_name")
+    elif layout.labels is not None:
+        yield from ("--labels", str(root / layout.labels))
+    if layout.labels is None and not manifest.classes:
+        yield "--no-classes"
+    elif manifest.label_type != "class":
+        yield from ("--label-type", manifest.label_type)
+    elif layout.labels is not None and (reader.table.label == UNLABELED).any():
+        yield "--unlabeled"
+    if (manifest.label_type == "class" and manifest.classes) or any(field.classes for field in manifest.fields):
+        yield from ("--classes-from", str(Path(reader.path).absolute()))
+
+
+def _columns(reader: Reader, layout: Layout) -> Iterator[str]:
+    """Yield the fields that the lines of metadata have."""
+    files = {one.field.name: one for one in layout.files.fields}
+    for field in reader.fields.values():
+        if field.name not in files:
+            yield f"{field.name}:{field.dtype if field.kind == 'scalar' else field.kind}"
+        elif field.kind in PIXELS and not files[field.name].followed:
+            yield f"{field.name}={field.name}_file_name:{field.kind}"
+
+
+def _templates(layout: Layout) -> Iterator[str]:
+    """Yield the fields that are files by a template: their own, or that of their directory in the export."""
+    out = "../" * layout.files.folder.count("/")
+    for one in layout.files.fields:
+        name, kind = one.field.name, one.field.kind
+        if one.followed:
+            yield f"{name}:{kind}={one.field.file}"
+        elif kind not in PIXELS:
+            yield f"{name}:{kind}={out}{name}/{{path}}{'.npy' if kind == 'array' else '.bin'}"
 
 
 _OF_IMAGES = ("image_id", "image_info")
+
+
 _OF_OBJECTS = (
     *("annotation_id", "category", "iscrowd", "iscrowd_given", "boxes", "bbox", "area", "segmentation"),
     *("keypoints", "keypoint_count", "members"),
 )
+
+
 _OF_CAPTIONS = ("captions", "caption_id", "caption_members")
 
 
@@ -558,8 +559,8 @@ def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str
         raise OptionError(
             f"{printable(reader.path)}: it was not made of annotations in COCO's format ({option('coco')})"
         )
-    wanted, id = (_OF_CAPTIONS, "caption_id") if captions else (_OF_OBJECTS, "annotation_id")
-    fields = [name for name in (*_OF_IMAGES, *wanted) if name in reader.fields]
+    names_of, id = (_OF_CAPTIONS, "caption_id") if captions else (_OF_OBJECTS, "annotation_id")
+    fields = [name for name in (*_OF_IMAGES, *names_of) if name in reader.fields]
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for index in range(len(reader)):
@@ -584,9 +585,9 @@ def _image(reader: Reader, index: int, values: dict[str, Any], names: Sequence[s
 
 
 def _members(reader: Reader, captions: bool) -> dict[str, Any]:
-    """Return what files said of no image: those with categories of objects, those without of captions."""
-    said = [entry["members"] for entry in reader.manifest.about]
-    about = [members for members in said if bool(members.get("categories")) != captions] or said
+    """Return the members of files that are of no image: those with categories of objects, the others of captions."""
+    every = [entry["members"] for entry in reader.manifest.about]
+    about = [members for members in every if bool(members.get("categories")) != captions] or every
     found: dict[str, Any] = {}
     for members in about:
         found = {**members, **found}

@@ -1,11 +1,9 @@
-"""Which file of an export holds what: the images, the values of fields, labels, and what else is said of the samples.
+"""The layout of an export: the names of the files of images and fields, no two alike, and of the tables beside them.
 
 Nothing lies outside of the directory, whatever a pack says. A field's template is followed where it makes a file of its
 own for each value. Where templates lead out of the directory of the images, the images lie as much deeper: of
 ``../masks/{stem}.png`` the masks lie in ``masks`` and the images in ``images``. So the templates lead from the images
-to the files as they did when the pack was made.
-
-The names of the files that a pack's samples become: no two alike, found without holding every name.
+to the files as they did when the pack was made. Names are compared by their hashes, so that not all are held in memory.
 """
 
 from __future__ import annotations
@@ -21,145 +19,38 @@ import numpy as np
 
 from packer._fields import PIXELS, Field
 from packer._formats import Reader
-from packer._packs.verify import blobs_or_errors
+from packer._packs.walk import blobs_of
 from packer._sources.scan_list import Hashes, Texts, hashes_of, repeats
 from packer._sources.sidecar_files import FileField
 from packer._storage.safe_open import folded, path_problem
 from packer._table import Buffer, Ints, Names, encode_name
-from packer.errors import PackError
 
 __all__ = ["FieldFiles", "FileNames", "Files", "Folded", "Layout", "below_files", "free_name", "known", "layout_of"]
 
-_LONGEST = 255  # bytes, of what Linux and macOS take
+
+_LONGEST = 255  # bytes, the limit of Linux and macOS
+
+
 _LONGEST_NUMBER = "-999999999999"
+
+
 _REMEMBERED = 1 << 12  # directories; names mostly come one directory after the other
-
-
-class FileNames:
-    """The name of every sample's file: the sample's own, with a suffix added where it has none that fits.
-
-    Samples such as ``x.jpg`` and ``x.jpg.png`` may have one file name. Then the sample whose unchanged name it is keeps
-    the name, else the first does; the others are numbered. Only the numbered names are held in memory.
-
-    Parameters
-    ----------
-    names : Names
-        No two alike.
-    suffixes : tuple of str
-        Endings that fit; the first is the one that is added. None of them, and the names stay.
-    """
-
-    def __init__(self, names: Names, suffixes: tuple[str, ...] = ()) -> None:
-        self._names = names
-        self._suffixes = suffixes
-        self._numbered: dict[int, str] = {}
-        if suffixes:
-            self._number()
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, index: int) -> str:
-        return self._numbered.get(index) or self._plain(self._names[index])
-
-    def __iter__(self) -> Iterator[str]:
-        for index, name in enumerate(self._names):
-            yield self._numbered.get(index) or self._plain(name)
-
-    def _plain(self, name: str) -> str:
-        return name if self._fits(name) else _candidate(name, self._suffixes[0])
-
-    def _fits(self, name: str) -> bool:
-        return not self._suffixes or name.lower().endswith(self._suffixes)
-
-    def _number(self) -> None:
-        """Number the files that would have another one's name."""
-        alike: dict[int, list[int]] = {}
-        for index, first in repeats(self):
-            alike.setdefault(first, [first]).append(index)
-        if not alike:
-            return
-        taken, chosen = _ordered(self), set[str]()
-        following: dict[str, int] = {}  # where long names are cut, several groups try the same numbers
-        for indices in alike.values():
-            keeper = next((index for index in indices if self._fits(self._names[index])), min(indices))
-            for index in sorted({*indices} - {keeper}):
-                family = _candidate(self._names[index], _LONGEST_NUMBER + self._suffixes[0])
-                for number in itertools.count(following.get(family, 1)):
-                    name = _candidate(self._names[index], f"-{number}{self._suffixes[0]}")
-                    if name not in chosen and not _holds(taken, hash(name)):
-                        break
-                following[family] = number + 1
-                chosen.add(name)
-                self._numbered[index] = name
-
-
-def known(names: Texts) -> Callable[[str], bool]:
-    """Return what tells whether a file has a name: by hashes of 8 bytes, which no other name meets by chance."""
-    taken = _ordered(names)
-    return lambda name: _holds(taken, hash(name))
-
-
-def free_name(names: Iterable[str], stem: str, suffix: str) -> str:
-    """Return a name that no file and no directory has: `stem` and `suffix`, or the same with a number.
-
-    Nor does one have the name on a file system that ignores case, or how accents are encoded.
-    """
-    taken = np.fromiter((hash(folded(name.partition("/")[0])) for name in names), np.int64)
-    taken.sort()
-    return next(name for name in _candidates(stem, suffix) if not _holds(taken, hash(folded(name))))
-
-
-def below_files(names: Texts) -> Iterator[tuple[int, str]]:
-    """Yield the index of every name that lies below another name, as ``x/a/b.jpg`` does below ``x/a``, and the other.
-
-    Takes 8 bytes of memory a name.
-    """
-    files = _ordered(names)
-
-    @functools.lru_cache(_REMEMBERED)
-    def file_above(folder: str) -> str:
-        while folder and not _holds(files, hash(folder)):
-            folder = folder.rpartition("/")[0]
-        return folder
-
-    for index, name in enumerate(names):
-        if found := file_above(name.rpartition("/")[0]):
-            yield index, found
-
-
-def _ordered(names: Texts) -> Hashes:
-    """Return the hashes of all names, in ascending order."""
-    hashes = hashes_of(names)
-    hashes.sort()
-    return hashes
-
-
-def _holds(ordered: Hashes, value: int) -> bool:
-    place = int(np.searchsorted(ordered, value))
-    return place < len(ordered) and int(ordered[place]) == value
-
-
-def _candidates(stem: str, suffix: str) -> Iterator[str]:
-    """Yield the names of `stem` and `suffix`: without a number, which is number 0, and then numbered."""
-    return (_candidate(stem, f"-{number}{suffix}" if number else suffix) for number in itertools.count())
-
-
-def _candidate(stem: str, suffix: str) -> str:
-    """Return `stem` and `suffix`, with the stem cut where that would be too long for a file."""
-    folder, slash, last = stem.rpartition("/")
-    cut = encode_name(last)[: _LONGEST - len(suffix)]
-    return folder + slash + (last if cut == encode_name(last) else cut.decode("utf-8", "ignore")) + suffix
 
 
 _ALWAYS = ("image", "mask", "bytes", "array")
 """The kinds whose values are files, as JSON cannot hold them exactly."""
 
+
 _BY_TEMPLATE = (*_ALWAYS, "text", "json")
 """The kinds whose values are files where the field has a template."""
 
+
 _MOST_LEVELS = 4
+
+
 _LONGEST_TEMPLATE = 1000
+
+
 _SUFFIXES: Mapping[bytes, str] = {
     b"\x89PNG": ".png",
     b"\xff\xd8\xff": ".jpg",
@@ -169,29 +60,29 @@ _SUFFIXES: Mapping[bytes, str] = {
     b"GIF8": ".gif",
     b"BM": ".bmp",
 }
+
+
 _OTHER = ".bin"
+
+
 _BATCH = 64
 
 
-@dataclass(frozen=True)
-class FieldFiles:
-    """The files of one field.
+class Layout(NamedTuple):
+    """The places of all files, relative to the directory of the export.
 
     Attributes
     ----------
-    field : Field
-    samples : (K,) int64 array
-        Which samples have a value.
-    names : Names
-        Where each of these values lies, relative to the directory of the export.
-    followed : bool
-        Whether the field's template says where.
+    files : Files
+    labels, metadata : str or None
+        The file of labels, and that of the other values of fields.
+    lock : str
     """
 
-    field: Field
-    samples: Ints
-    names: Names
-    followed: bool
+    files: Files
+    labels: str | None
+    metadata: str | None
+    lock: str
 
 
 @dataclass(frozen=True)
@@ -239,31 +130,35 @@ class Files:
         raise IndexError(place)
 
 
-class Layout(NamedTuple):
-    """What lies where, relative to the directory of the export.
+@dataclass(frozen=True)
+class FieldFiles:
+    """The files of one field.
 
     Attributes
     ----------
-    files : Files
-    labels, metadata : str or None
-        The file that says labels, and the one that says the other values of fields.
-    lock : str
+    field : Field
+    samples : (K,) int64 array
+        Which samples have a value.
+    names : Names
+        Where each of these values lies, relative to the directory of the export.
+    followed : bool
+        Whether the field's template says where.
     """
 
-    files: Files
-    labels: str | None
-    metadata: str | None
-    lock: str
+    field: Field
+    samples: Ints
+    names: Names
+    followed: bool
 
 
 def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> Layout:
-    """Decide where everything lies.
+    """Lay out an export.
 
     Parameters
     ----------
     reader : Reader
     images : FileNames
-        What the files of the images are called.
+        The names of the images' files.
     room : int
         How many bytes a path below the directory may have.
     labels : bool
@@ -278,8 +173,8 @@ def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> 
     )
 
     def named(stem: str, suffix: str) -> str:
-        beside = (name.removeprefix(files.folder) for name in files if name.startswith(files.folder))
-        return files.folder + free_name(beside, stem, suffix)
+        inside = (name.removeprefix(files.folder) for name in files if name.startswith(files.folder))
+        return files.folder + free_name(inside, stem, suffix)
 
     return Layout(
         files,
@@ -365,9 +260,7 @@ def _own_names(reader: Reader, field: Field, samples: Ints) -> Iterator[str]:
         yield from (f"{field.name}/{reader.names[index]}{suffix}" for index in samples.tolist())
         return
     for index in samples.tolist():
-        for _, blob in blobs_or_errors(reader, range(index, index + 1), field.name):
-            if isinstance(blob, PackError):
-                raise blob
+        for blob in blobs_of(reader, range(index, index + 1), field.name):
             yield f"{field.name}/{reader.names[index]}{_suffix_of(blob or b'')}"
 
 
@@ -385,6 +278,65 @@ def _meet(files: Files, room: int) -> bool:
     return next(repeats(files), None) is not None or next(below_files(files), None) is not None
 
 
+class FileNames:
+    """The name of every sample's file: the sample's own, with a suffix added where it has none that fits.
+
+    Samples such as ``x.jpg`` and ``x.jpg.png`` may have one file name. Then the sample whose unchanged name it is keeps
+    the name, else the first does; the others are numbered. Only the numbered names are held in memory.
+
+    Parameters
+    ----------
+    names : Names
+        No two alike.
+    suffixes : tuple of str
+        Endings that fit; the first is the one that is added. None of them, and the names stay.
+    """
+
+    def __init__(self, names: Names, suffixes: tuple[str, ...] = ()) -> None:
+        self._names = names
+        self._suffixes = suffixes
+        self._numbered: dict[int, str] = {}
+        if suffixes:
+            self._number()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> str:
+        return self._numbered.get(index) or self._plain(self._names[index])
+
+    def __iter__(self) -> Iterator[str]:
+        for index, name in enumerate(self._names):
+            yield self._numbered.get(index) or self._plain(name)
+
+    def _plain(self, name: str) -> str:
+        return name if self._fits(name) else _candidate(name, self._suffixes[0])
+
+    def _fits(self, name: str) -> bool:
+        return not self._suffixes or name.lower().endswith(self._suffixes)
+
+    def _number(self) -> None:
+        """Number the files that would have another one's name."""
+        alike: dict[int, list[int]] = {}
+        for index, first in repeats(self):
+            alike.setdefault(first, [first]).append(index)
+        if not alike:
+            return
+        taken, chosen = _ordered(self), set[str]()
+        following: dict[str, int] = {}  # where long names are cut, several groups try the same numbers
+        for indices in alike.values():
+            keeper = next((index for index in indices if self._fits(self._names[index])), min(indices))
+            for index in sorted({*indices} - {keeper}):
+                family = _candidate(self._names[index], _LONGEST_NUMBER + self._suffixes[0])
+                for number in itertools.count(following.get(family, 1)):
+                    name = _candidate(self._names[index], f"-{number}{self._suffixes[0]}")
+                    if name not in chosen and not _holds(taken, hash(name)):
+                        break
+                following[family] = number + 1
+                chosen.add(name)
+                self._numbered[index] = name
+
+
 class Folded:
     """Files as a file system takes them that ignores case, and how accents are encoded."""
 
@@ -399,3 +351,61 @@ class Folded:
 
     def __iter__(self) -> Iterator[str]:
         return map(folded, self._files)
+
+
+def known(names: Texts) -> Callable[[str], bool]:
+    """Return a test whether a file has a name: by hashes of 8 bytes, which no other name has by chance."""
+    taken = _ordered(names)
+    return lambda name: _holds(taken, hash(name))
+
+
+def free_name(names: Iterable[str], stem: str, suffix: str) -> str:
+    """Return a name that no file and no directory has: `stem` and `suffix`, or the same with a number.
+
+    Nor does one have the name on a file system that ignores case, or how accents are encoded.
+    """
+    taken = np.fromiter((hash(folded(name.partition("/")[0])) for name in names), np.int64)
+    taken.sort()
+    return next(name for name in _candidates(stem, suffix) if not _holds(taken, hash(folded(name))))
+
+
+def below_files(names: Texts) -> Iterator[tuple[int, str]]:
+    """Yield the index of every name that lies below another name, as ``x/a/b.jpg`` does below ``x/a``, and the other.
+
+    Takes 8 bytes of memory a name.
+    """
+    files = _ordered(names)
+
+    @functools.lru_cache(_REMEMBERED)
+    def file_above(folder: str) -> str:
+        while folder and not _holds(files, hash(folder)):
+            folder = folder.rpartition("/")[0]
+        return folder
+
+    for index, name in enumerate(names):
+        if found := file_above(name.rpartition("/")[0]):
+            yield index, found
+
+
+def _ordered(names: Texts) -> Hashes:
+    """Return the hashes of all names, in ascending order."""
+    hashes = hashes_of(names)
+    hashes.sort()
+    return hashes
+
+
+def _holds(ordered: Hashes, value: int) -> bool:
+    place = int(np.searchsorted(ordered, value))
+    return place < len(ordered) and int(ordered[place]) == value
+
+
+def _candidates(stem: str, suffix: str) -> Iterator[str]:
+    """Yield the names of `stem` and `suffix`: without a number, which is number 0, and then numbered."""
+    return (_candidate(stem, f"-{number}{suffix}" if number else suffix) for number in itertools.count())
+
+
+def _candidate(stem: str, suffix: str) -> str:
+    """Return `stem` and `suffix`, with the stem cut where that would be too long for a file."""
+    folder, slash, last = stem.rpartition("/")
+    cut = encode_name(last)[: _LONGEST - len(suffix)]
+    return folder + slash + (last if cut == encode_name(last) else cut.decode("utf-8", "ignore")) + suffix

@@ -1,18 +1,17 @@
-"""What a pack holds, in figures.
+"""The figures of a pack, and its digest: two packs with one digest give the same samples in the same order.
 
-One hash over the samples of a pack: two packs with the same digest give the same samples in the same order.
+The digest does not depend on formats, parts, settings or versions, so it compares conversions that were made in
+different ways. It is the SHA-256 of hashes, one after the other, each a SHA-256 too: that of the classes, as `Names`
+stores them (`ends` as int64, then `blob`), and those of the samples in their order. A sample's is taken of five int64
+(length of the name, label, height, width, length of the data), of the name and of the data. Numbers are little-endian.
+Where labels are no class ids, the word "int" or "float" comes before all hashes, and a float label stands as its
+float64.
 
-It says nothing of formats, parts, settings or versions, so it compares conversions that were made in different ways.
-It is the SHA-256 of hashes, one after the other, each a SHA-256 too: that of the classes, as `Names` stores them
-(`ends` as int64, then `blob`), and those of the samples in their order. A sample's is taken of five int64 (length of
-the name, label, height, width, length of the data), of the name and of the data. Numbers are little-endian. Where
-labels are no class ids, the word "int" or "float" comes before all hashes, and a float label stands as its float64.
-
-Where there are fields, the hash of what they are follows that of the classes: of a JSON array with the member of the
-manifest for each, without its `file`, in ASCII and without spaces, the members of objects in the order of their names.
-And the hash of a sample is taken also of what follows its data, for each field an int64 and some bytes: of a number,
-its size in bytes and the number as its column has it; of other values, the length of the value and the value; -1 where
-there is no value.
+Where there are fields, the hash of their descriptions follows that of the classes: of a JSON array with the member of
+the manifest for each, without its `file`, in ASCII and without spaces, the members of objects in the order of their
+names. And the hash of a sample covers, after its data, an int64 and some bytes for each field: of a number, its size in
+bytes and the number as its column has it; of other values, the length of the value and the value; -1 where there is no
+value.
 """
 
 from __future__ import annotations
@@ -32,62 +31,41 @@ from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._formats.index import IndexReader
 from packer._manifest import TILED
-from packer._packs.verify import blobs_or_errors, over_samples
+from packer._packs.walk import blobs_of, over_samples
 from packer._storage.progress import shown_progress
 from packer._storage.system import require_count
 from packer._table import NO_VALUE, Buffer, Names, Table
-from packer.errors import PackError
 
 __all__ = ["ClassCount", "FieldInfo", "PackInfo", "SideCount", "digest", "info"]
+
 
 _EDGES = [0, 32, 64, 128, 192, 224, 256, 320, 384, 512, 768, 1024, 2048, 4096, 1 << 31]
 
 
-@dataclass(frozen=True)
-class ClassCount:
-    """A class, and how many samples it has."""
+def info(path: str | os.PathLike[str]) -> PackInfo:
+    """Return the figures of a pack, as `packer info` does. The samples are not read.
 
-    name: str
-    samples: int
-
-
-@dataclass(frozen=True)
-class SideCount:
-    """How many samples have a shorter side of `start` pixels or more, and of fewer than `below`."""
-
-    start: int
-    below: int
-    samples: int
-
-
-@dataclass(frozen=True)
-class FieldInfo:
-    """A field, and what the pack holds of it.
-
-    Attributes
+    Parameters
     ----------
-    name, kind, dtype, rank, classes, ids, file
-        The field's; see `packer._fields.Field`.
-    missing : int
-        How many samples have no value.
-    bytes : int
-        Size of all values: of blobs, or in the table.
-    """
+    path : path
+        The pack.
 
-    name: str
-    kind: str
-    dtype: str
-    rank: int
-    classes: tuple[str, ...]
-    ids: tuple[int, ...]
-    file: str
-    missing: int
-    bytes: int
+    Returns
+    -------
+    PackInfo
+
+    Raises
+    ------
+    PackError
+        If the path is no pack, or the pack is too damaged for its figures.
+    """
+    with open_pack(path) as reader:
+        return _info(reader)
 
 
 @dataclass(frozen=True)
 class PackInfo:
-    """What a pack holds.
+    """The figures of a pack.
 
     Attributes
     ----------
@@ -99,11 +77,11 @@ class PackInfo:
     samples : int
     codec : str
     settings, source, versions : dict
-        As in the manifest: how the samples were made, of what, and by which libraries.
+        As in the manifest: settings and source of the samples, and the libraries that made them.
     bytes, bytes_of_samples : int
         Size of the pack on the disk, and of the images alone.
     label_type : {"class", "int", "float"}
-        What the labels are: ids of classes, or numbers without classes.
+        Whether the labels are ids of classes, or numbers without classes.
     classes : list of ClassCount
         In the order of their ids.
     least_label, most_label : int or float, optional
@@ -117,14 +95,14 @@ class PackInfo:
     tiled : int
         Samples that are tiled JPEGs.
     findings : dict of str to int
-        What the conversion counted, tiles aside.
+        The counts of the conversion's audit, without the tiles.
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
     account : list of dict, optional
-        What became of everything that the source showed: ``{"fate", "what", "why", "count", "names"}``, the losses
+        The fate of everything in the source: ``{"fate", "what", "why", "count", "names"}``, the losses
         first. None where that was not recorded, as in packs of older versions.
     fields : list of FieldInfo
-        What there is beside image and label, in the order of the pack.
+        The fields beside image and label, in the order of the pack.
     base : str, optional
         The directory below which the files lie that an index lists; None of any other pack.
     files : int
@@ -161,25 +139,46 @@ class PackInfo:
     account: list[dict[str, Any]] | None = None
 
 
-def info(path: str | os.PathLike[str]) -> PackInfo:
-    """Say what a pack holds, as `packer info` does. The samples are not read.
+@dataclass(frozen=True)
+class ClassCount:
+    """A class, and how many samples it has."""
 
-    Parameters
+    name: str
+    samples: int
+
+
+@dataclass(frozen=True)
+class SideCount:
+    """The number of samples whose shorter side has `start` pixels or more, and fewer than `below`."""
+
+    start: int
+    below: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class FieldInfo:
+    """A field, and the figures of its values.
+
+    Attributes
     ----------
-    path : path
-        The pack.
-
-    Returns
-    -------
-    PackInfo
-
-    Raises
-    ------
-    PackError
-        If the path is no pack, or the pack is damaged so that this cannot be said.
+    name, kind, dtype, rank, classes, ids, file
+        The field's; see `packer._fields.Field`.
+    missing : int
+        How many samples have no value.
+    bytes : int
+        Size of all values: of blobs, or in the table.
     """
-    with open_pack(path) as reader:
-        return _info(reader)
+
+    name: str
+    kind: str
+    dtype: str
+    rank: int
+    classes: tuple[str, ...]
+    ids: tuple[int, ...]
+    file: str
+    missing: int
+    bytes: int
 
 
 def _info(reader: Reader) -> PackInfo:
@@ -270,15 +269,15 @@ def digest(
             whole.update(reader.manifest.label_type.encode("ascii"))
         whole.update(hashlib.sha256(classes.ends.astype("<i8").tobytes() + classes.blob.tobytes()).digest())
         if reader.fields:
-            whole.update(hashlib.sha256(_said(reader.manifest.fields)).digest())
+            whole.update(hashlib.sha256(_described(reader.manifest.fields)).digest())
         hashing, before = partial(_hashes, reader), reader.ahead_whole
         for hashes in over_samples(hashing, len(reader), workers=workers, progress=progress, before=before):
             whole.update(hashes)
     return whole.hexdigest()
 
 
-def _said(fields: Sequence[Field]) -> bytes:
-    """Return what fields are, but for where their values came from."""
+def _described(fields: Sequence[Field]) -> bytes:
+    """Return the descriptions of fields, without the files that their values came from."""
     members = [replace(field, file="").to_json() for field in fields]
     return json.dumps(members, separators=(",", ":"), sort_keys=True).encode("ascii")
 
@@ -308,7 +307,4 @@ def _values(reader: Reader, field: Field, indices: range) -> Iterator[Buffer | N
         for index in indices:
             yield values[index].tobytes() if present[index] else None
         return
-    for _, blob in blobs_or_errors(reader, indices, field.name):
-        if isinstance(blob, PackError):
-            raise blob
-        yield blob
+    yield from blobs_of(reader, indices, field.name)

@@ -1,9 +1,8 @@
-"""Repair: damaged samples are made again from the images that the pack was made of, or taken from a copy of the pack.
+"""Repair a pack: damaged samples are made again from the images of the source, or taken from a copy of the pack.
 
-So are damaged values of fields: taken from the files beside the images, where the field says which these are, or from
-the copy. A pack's samples and values lie at known places with known checksums. What is made again is written only where
-its checksum is the one in the table, so that a repair can make nothing worse: interrupted, it leaves a sample as
-damaged as it was.
+So are damaged values of fields: taken from the files beside the images, where the field names them, or from the copy. A
+pack's samples and values lie at known places with known checksums. A sample is written only where its checksum is the
+one in the table, so that a repair can make nothing worse: interrupted, it leaves a sample as damaged as it was.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._packs.verify import Damage, verify
 from packer._sources import Source, pack_source
-from packer._sources.base import Files, ReadBuffer
+from packer._sources.base import FileColumn, ReadBuffer
 from packer._sources.pack import PackSource
 from packer._sources.sidecar_files import FileField
 from packer._storage.files import PatchFile
@@ -46,22 +45,6 @@ from packer.errors import (
 __all__ = ["Repaired", "repair"]
 
 
-@dataclass(frozen=True)
-class Repaired:
-    """What a repair did.
-
-    Attributes
-    ----------
-    samples : list of str
-        Names of the samples that are whole again, or of which a field is.
-    left : list of Damage
-        What is damaged still, with the reason why it could not be made again.
-    """
-
-    samples: list[str]
-    left: list[Damage]
-
-
 def repair(
     path: str | os.PathLike[str],
     root: str | os.PathLike[str],
@@ -76,7 +59,7 @@ def repair(
     path : path
         The pack.
     root : path
-        What the samples' names are relative to: the directory that was converted. Or a pack, of any format, that has
+        The directory that was converted, to which the samples' names are relative; or a pack, of any format, that has
         samples of the same names.
     workers : int, optional
         Threads; by default the CPUs that affinity, cgroup and SLURM grant.
@@ -120,9 +103,9 @@ def repair(
             for column in reader.table.column_names():
                 reader.require_column(column)
             reader.require_distinct_files()
-        except CorruptPackError:  # where the samples lie, and what they were, is not known
+        except CorruptPackError:  # places and checksums of the samples are not known
             return Repaired([], damage)
-        if any(True for _ in reader.stored().overlapping()):  # what is written for one sample would change another
+        if any(True for _ in reader.stored().overlapping()):  # writing one sample would change another
             return Repaired([], damage)
         with (
             contextlib.closing(_Origin(reader, local_path(root), broken)) as origin,
@@ -140,46 +123,24 @@ def repair(
     return Repaired(list(dict.fromkeys(repaired)), left)
 
 
-def _stored(reader: Reader, damage: Damage) -> Buffer:
-    """Return what the pack holds of what is damaged, as it is."""
-    assert damage.index is not None
-    if not damage.field:
-        return reader.read(damage.index)
-    return reader.blobs(np.array([damage.index]), damage.field)[0] or b""
+@dataclass(frozen=True)
+class Repaired:
+    """The result of a repair.
 
+    Attributes
+    ----------
+    samples : list of str
+        Names of the samples that are whole again, or of which a field is.
+    left : list of Damage
+        The remaining damage, with the reason why it could not be repaired.
+    """
 
-def _matches(reader: Reader, damage: Damage, data: Buffer) -> bool:
-    """Tell whether some bytes are those of which the table has the checksum."""
-    assert damage.index is not None
-    row = reader.table.row(damage.index)
-    if not damage.field:
-        return len(data) == row.size and row.matches(data)
-    _, size, crc32c = _place(reader, damage)
-    return len(data) == size and row.name is not None and value_checksum(data, row.name) == crc32c
-
-
-def _place(reader: Reader, damage: Damage) -> tuple[int, int, int]:
-    """Return where the bytes begin that are damaged, as a row's `offset` counts; their size and their checksum."""
-    assert damage.index is not None
-    row = reader.table.row(damage.index)
-    if not damage.field:
-        return row.offset, row.size, row.crc32c
-    offset, size, crc32c = reader.locate_blobs(np.array([damage.index]), damage.field)
-    return int(offset[0]), int(size[0]), int(crc32c[0])
-
-
-def _fits(reader: Reader, damage: Damage) -> bool:
-    """Tell whether there are the bytes of which the table has the checksum: then something else is wrong."""
-    if damage.field and not reader.fields[damage.field].is_blob:
-        return True
-    try:
-        return _matches(reader, damage, _stored(reader, damage))
-    except (CorruptPackError, IndexError):
-        return False
+    samples: list[str]
+    left: list[Damage]
 
 
 class _Origin:
-    """What the samples of a pack are made again from.
+    """The origin from which samples of a pack are made again.
 
     Parameters
     ----------
@@ -188,7 +149,7 @@ class _Origin:
     root : Path
         A directory of images, or a pack.
     wanted : sequence of Damage
-        What of the samples.
+        The damaged samples and values.
     """
 
     def __init__(self, reader: Reader, root: Path, wanted: Sequence[Damage]) -> None:
@@ -200,7 +161,7 @@ class _Origin:
             self._recipe = f"how the pack's samples were made is not known: {printable(error)}"
 
     def made_again(self, damage: Damage) -> Buffer | Damage:
-        """Return the bytes of a sample or a value as they were; the damage, with what prevents it, if it cannot be."""
+        """Return the original bytes of a sample or a value; or the damage, with the reason why there are none."""
         assert damage.index is not None
         problem = name_problem(damage.name)
         place = self._places.get(damage.index)
@@ -223,13 +184,13 @@ class _Origin:
         return replace(damage, reason=f"{damage.reason}; {problem}")
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the packs that were opened."""
         if isinstance(self._source, PackSource):
             for reader in self._source.readers:
                 reader.close()
 
     def _images(self, place: int, damage: Damage) -> Iterator[Buffer]:
-        """Yield what the sample's bytes may be: those that are there, and what converting them gives."""
+        """Yield candidates for a sample's bytes: those of the origin, and the result of converting them."""
         data, _ = self._source.read(place, ReadBuffer())
         yield data
         if isinstance(self._recipe, str):
@@ -241,7 +202,7 @@ class _Origin:
             yield prepare_sample(data, damage.name, self._recipe, stored).data
 
     def _values(self, place: int, damage: Damage) -> Iterator[Buffer]:
-        """Yield what the value's bytes may be: those of the copy, or of the file beside the image."""
+        """Yield candidates for a value's bytes: those of the copy, or of the file beside the image."""
         field = self._reader.fields[damage.field]
         if isinstance(self._source, PackSource):
             names = [own.name for own in self._source.fields if own.is_blob]
@@ -258,10 +219,10 @@ class _Origin:
         yield from self._of_file(field, place, damage.name)
 
     def _of_file(self, field: Field, place: int, name: str) -> Iterator[Buffer]:
-        """Yield what a pack holds of the file beside an image: what is there, and what converting that gives."""
+        """Yield candidates for a value from the file beside an image: its content, and the result of converting it."""
         try:
             (path,) = FileField(field.name, field.kind, field.file).paths([name])
-            files = Files.of(field, self._source.root, [path])
+            files = FileColumn.of(field, self._source.root, [path])
             data, _ = ReadBuffer().read(os.path.join(self._source.root, path))
             stored = files.stored(data)
         except OSError as error:
@@ -283,7 +244,7 @@ class _Origin:
 
 
 def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[int, int]]:
-    """Open what samples are made again from; return it, and where in it each sample that is wanted has its place."""
+    """Open the origin; return it, and the place in it of each sample that is wanted."""
     try:
         copy = pack_source(root)
     except (NotAPackError, PackNotFoundError):
@@ -331,3 +292,41 @@ class _Patches:
         """Return once everything is on the disk."""
         for file in self._open.values():
             file.close()
+
+
+def _fits(reader: Reader, damage: Damage) -> bool:
+    """Tell whether the bytes in the pack have the checksum in the table: then something else is wrong."""
+    if damage.field and not reader.fields[damage.field].is_blob:
+        return True
+    try:
+        return _matches(reader, damage, _stored(reader, damage))
+    except (CorruptPackError, IndexError):
+        return False
+
+
+def _matches(reader: Reader, damage: Damage, data: Buffer) -> bool:
+    """Tell whether some bytes have the size and the checksum in the table."""
+    assert damage.index is not None
+    row = reader.table.row(damage.index)
+    if not damage.field:
+        return len(data) == row.size and row.matches(data)
+    _, size, crc32c = _place(reader, damage)
+    return len(data) == size and row.name is not None and value_checksum(data, row.name) == crc32c
+
+
+def _stored(reader: Reader, damage: Damage) -> Buffer:
+    """Return the bytes of a damaged sample or value as the pack has them."""
+    assert damage.index is not None
+    if not damage.field:
+        return reader.read(damage.index)
+    return reader.blobs(np.array([damage.index]), damage.field)[0] or b""
+
+
+def _place(reader: Reader, damage: Damage) -> tuple[int, int, int]:
+    """Return where the bytes begin that are damaged, as a row's `offset` counts; their size and their checksum."""
+    assert damage.index is not None
+    row = reader.table.row(damage.index)
+    if not damage.field:
+        return row.offset, row.size, row.crc32c
+    offset, size, crc32c = reader.locate_blobs(np.array([damage.index]), damage.field)
+    return int(offset[0]), int(size[0]), int(crc32c[0])

@@ -22,13 +22,13 @@ __all__ = ["Tree"]
 
 _BY_DESCRIPTOR = {os.open, os.mkdir} <= os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-_WRITTEN_FILE = (  # as syncing needs it; what stands there by now must not block
+_WRITTEN_FILE = (  # as syncing needs it; another file that stands there by now must not block
     (os.O_RDWR if os.name == "nt" else os.O_RDONLY) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 )
 _SYNCED_AT_ONCE = 16  # one after the other takes ten times as long: file systems sync many files at the price of one
 _THERE = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-_PROBE = re.compile("packer-(Probe|\u00e9|e\u0301)-[0-9a-f]{16}")  # what `folds_names` writes; a kill may leave one
+_PROBE = re.compile("packer-(Probe|\u00e9|e\u0301)-[0-9a-f]{16}")  # the files of `folds_names`; a kill may leave one
 
 
 class Tree:
@@ -82,7 +82,7 @@ class Tree:
     def write_blocks(self, name: str, blocks: Callable[[], Iterable[Buffer]]) -> None:
         """Write a file of several blocks, unless it is there.
 
-        A file that is there and holds the beginning of what is to be written, as an interrupted process leaves it, is
+        A file that is there and holds the beginning of the content, as an interrupted process leaves it, is
         written anew.
 
         Parameters
@@ -111,7 +111,7 @@ class Tree:
                 file.writelines(blocks())
 
     def _is_there(self, name: str, blocks: Iterable[Buffer]) -> bool:
-        """Tell whether a file holds all blocks, or only their beginning; DestinationError where anything else."""
+        """Return whether a file holds all blocks, and not only their beginning; DestinationError where neither."""
         fd = self._open(name, _THERE)
         with open(fd, "rb") as file:
             if stat.S_ISREG(os.fstat(fd).st_mode):

@@ -1,17 +1,7 @@
-"""Verification: is everything in a pack what was written?
-
-Whether the values of fields are what their kinds are, and fit the image that they belong to.
-
-What is wrong with a pack.
-
-Work on everything in a pack: on threads, in order, and in memory that does not grow with the pack.
-
-A pack read by the library of its format, which knows nothing of packer: a second opinion on its structure.
-"""
+"""Verify a pack: structure, table, every sample and every field value, beside the format's own library."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections import Counter
@@ -19,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +19,11 @@ from packer._fields import MARGIN, PIXELS, Field
 from packer._formats import Reader, open_pack
 from packer._formats.lmdb import sample_key
 from packer._images.probe import inspect
+from packer._packs.walk import blobs_or_errors, over_samples
 from packer._sources.scan_list import repeats
 from packer._storage.progress import shown_progress
 from packer._storage.safe_open import name_problem
 from packer._storage.system import require_count
-from packer._storage.threads import in_order
 from packer._table import NO_VALUE, Buffer, are_pixels, decode_name, spans
 from packer.errors import (
     CorruptPackError,
@@ -45,301 +35,23 @@ from packer.errors import (
     printable,
 )
 
-__all__ = [
-    "LIBRARIES",
-    "Damage",
-    "blob_problem",
-    "blobs_or_errors",
-    "disagreements",
-    "over_samples",
-    "verify",
-    "wrong_blobs",
-    "wrong_rows",
-]
-
-_HELD = 2 << 20  # bytes of blobs that are read at a time
-
-
-@dataclass(frozen=True)
-class Damage:
-    """One thing that is wrong with a pack.
-
-    Attributes
-    ----------
-    reason : str
-        What is wrong; of a field, the reason begins with the field's name.
-    index : int, optional
-        Which sample it is, where it is one.
-    name : str
-        The sample's name.
-    field : str
-        The field whose value is wrong; empty where it is the image, or no value at all.
-    """
-
-    reason: str
-    index: int | None = None
-    name: str = ""
-    field: str = ""
-
-    def __str__(self) -> str:
-        name = f" ({printable(self.name)})" if self.name else ""
-        return self.reason if self.index is None else f"sample {self.index}{name}: {self.reason}"
-
-
-def blobs_or_errors(
-    reader: Reader, indices: range, name: str
-) -> Iterator[tuple[int, Buffer | CorruptPackError | None]]:
-    """Yield of each sample its index, and its bytes of a field, None where it has none, or why they cannot be read.
-
-    All are read at once where they are small and undamaged. What the machine cannot read, such as for too many open
-    files, is no damage: it is raised as PackError.
-    """
-    positions = np.arange(indices.start, indices.stop)
-    _, sizes, _ = reader.locate_blobs(positions, name)
-    found: Sequence[Buffer | None] = ()
-    if np.clip(sizes, 0, _HELD).sum() <= _HELD:
-        with contextlib.suppress(PackError):
-            found = reader.blobs(positions, name)
-    if found:
-        yield from zip(indices, found, strict=True)
-        return
-    for place, index in enumerate(indices):
-        try:
-            yield index, reader.blobs(positions[place : place + 1], name)[0]
-        except CorruptPackError as error:
-            yield index, error
-
-
-Wrong = npt.NDArray[np.bool_]
-
-
-def wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
-    """Yield the rows of a field's columns that no sample may have."""
-    columns = [reader.table.stored(column) for column in field.columns()]
-    tells, reason = _ROWS.get(field.kind, _ROWS["blob"])(field)
-    for part in spans(len(reader)):
-        for place in np.flatnonzero(tells(*(column[part] for column in columns))).tolist():
-            index = part.start + place
-            numbers = tuple(column[index].item() for column in columns)
-            what = f"field {field.name!r}: {reason.format(*numbers)}"
-            yield Damage(what, index, reader._name_in_error(index), field.name)
-
-
-def _scalar_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
-    def tells(values: npt.NDArray[np.generic], missing: npt.NDArray[np.uint8]) -> Wrong:
-        wrong = missing > 1
-        if field.dtype == "bool":
-            wrong |= (missing == 0) & (values > 1)  # type: ignore[operator]
-        elif values.dtype.kind == "f":
-            wrong |= (missing == 0) & np.isnan(values)
-        return np.asarray(wrong)
-
-    return tells, f"its row in the table says {{0}} and {{1}}, which is no {field.dtype} and no missing one"
-
-
-def _class_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
-    def tells(ids: npt.NDArray[np.int64]) -> Wrong:
-        return np.asarray((ids != NO_VALUE) & ~field.knows(ids))
-
-    return tells, "{0} is no id of its classes"
-
-
-def _blob_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
-    def tells(sizes: npt.NDArray[np.int64], checksums: npt.NDArray[np.uint32]) -> Wrong:
-        return np.asarray((sizes < NO_VALUE) | ((sizes == NO_VALUE) & (checksums != 0)))
-
-    return tells, "its row in the table says {0} bytes and the checksum {1}"
-
-
-_ROWS = {"scalar": _scalar_rows, "class": _class_rows, "blob": _blob_rows}
-
-
-def wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, PackError]]:
-    """Yield the values of some samples that cannot be read, or are none of their fields' kinds, and the errors."""
-    table, exif = reader.table, reader.manifest.exif
-    for field in reader.fields.values():
-        if not field.is_blob:
-            continue
-        for index, blob in blobs_or_errors(reader, indices, field.name):
-            if isinstance(blob, PackError):
-                yield index, field, blob
-            elif blob is not None:
-                problem = blob_problem(field, blob, int(table.height[index]), int(table.width[index]), exif)
-                if problem is not None:
-                    reason = f"field {field.name!r}: {problem}"
-                    yield index, field, CorruptPackError(reason, reader.path, index, reader._name_in_error(index))
-
-
-def blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str = "ignore") -> str | None:
-    """Say why some bytes are no value of a field, of a sample whose image has such a size; None where they are one.
-
-    A further image and a mask are looked at as a conversion looks at an image. Both have the size of the image, and so
-    has the mask of run lengths; a further image, after it is turned where `exif` is ``"apply"``. Boxes and the visible
-    keypoints lie in the image, or up to `MARGIN` beside the image.
-    """
-    if field.kind in PIXELS:
-        return _pixels_problem(field, blob, (height, width), exif)
-    problem, fits = field.misfit(blob), _FITS.get(field.kind)
-    return fits(field.decode(blob), height, width) if problem is None and fits is not None else problem
-
-
-def _pixels_problem(field: Field, blob: Buffer, size: tuple[int, int], exif: str) -> str | None:
-    try:
-        info = inspect(blob)
-    except ImageError as error:
-        return error.reason
-    found = (info.height, info.width) if field.kind == "mask" else info.size_shown(exif)
-    if found == size:
-        return None
-    what = "a mask" if field.kind == "mask" else "an image"
-    return f"{what} of {found[1]} x {found[0]} pixels, and its image has {size[1]} x {size[0]}"
-
-
-def _runs_problem(segmentations: Sequence[Any], height: int, width: int) -> str | None:
-    try:
-        require_size_of_runs(segmentations, (height, width))
-    except ImageError as error:
-        return error.reason
-    return None
-
-
-def _boxes_problem(boxes: npt.NDArray[np.float32], height: int, width: int) -> str | None:
-    wrong = (boxes[:, :2] < -MARGIN) | (boxes[:, 2:] > (width + MARGIN, height + MARGIN))
-    for box in boxes[wrong.any(axis=1)][:1].tolist():
-        return f"the box {box} (x y x y) does not lie in the image, which has {width} x {height} pixels"
-    return None
-
-
-def _keypoints_problem(keypoints: npt.NDArray[np.float32], height: int, width: int) -> str | None:
-    points = keypoints.reshape(-1, 3)
-    places = points[points[:, 2] > 0, :2]
-    wrong = (places < -MARGIN) | (places > (width + MARGIN, height + MARGIN))
-    for x, y in places[wrong.any(axis=1)][:1].tolist():
-        return f"the visible keypoint at {x:g}, {y:g} does not lie in the image, which has {width} x {height} pixels"
-    return None
-
-
-_FITS: Mapping[str, Callable[[Any, int, int], str | None]] = {
-    "boxes": _boxes_problem,
-    "keypoints": _keypoints_problem,
-    "segmentation": _runs_problem,
-}
-
-
-_R = TypeVar("_R")
-
-_BATCH = 64  # samples
-
-
-def over_samples(
-    work: Callable[[range], _R],
-    count: int,
-    *,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    before: Callable[[range], None] | None = None,
-) -> Iterator[_R]:
-    """Yield ``work(indices)`` of all samples, some dozens at a time, as `in_order` does.
-
-    Parameters
-    ----------
-    work : callable
-        What it returns is kept for several calls; it must not hold the samples' data.
-    count : int
-        How many samples there are.
-    workers : int, optional
-        Threads; by default what `available_cpus` counts.
-    progress : callable, optional
-        Called with the number of samples that are done, after what was yielded for them was used, and their total.
-    before : callable, optional
-        Called with the indices of each batch, some batches before there is work on it, such as `Reader.ahead_whole`.
-    """
-    batches = _batches(count, before)
-    done = 0
-    for result in in_order(work, batches, workers):
-        yield result
-        done = min(done + _BATCH, count)
-        if progress is not None:
-            progress(done, count)
-
-
-def _batches(count: int, before: Callable[[range], None] | None) -> Iterator[range]:
-    for start in range(0, count, _BATCH):
-        indices = range(start, min(start + _BATCH, count))
-        if before is not None:
-            before(indices)
-        yield indices
+__all__ = ["LIBRARIES", "Damage", "disagreements", "verify"]
 
 
 LIBRARIES = {"liblmdb": "lmdb"}
-"""The libraries that can be asked, and the format that each one reads."""
+"""The libraries that can read a pack too, and the format of each."""
+
 
 _OWN = b"packer/"
+
+
+_LISTED = 100  # rows of a table that are wrong in the same way; in a hostile one, all may be
+
 
 ProgressCallback = Callable[[int, int], None]
 
 
-def disagreements(reader: Reader, library: str, progress: ProgressCallback | None = None) -> Iterator[Damage]:
-    """Yield in what a library finds something else in a pack than packer, which found no damage.
-
-    Parameters
-    ----------
-    reader : Reader
-    library : str
-        One of `LIBRARIES`.
-    progress : callable, optional
-        Called with the number of samples that were compared, and their total.
-
-    Raises
-    ------
-    OptionError
-        If the library does not read packs of this format.
-    MissingDependencyError
-        If it is not installed.
-    PackError
-        If it cannot read the pack here, whatever the pack is.
-    """
-    if reader.manifest.format != LIBRARIES[library] or reader.manifest.parts:
-        raise OptionError(f"{option('library', library)} is for one file of the format {LIBRARIES[library]}")
-    if reader.place.remote:
-        raise OptionError(f"{option('library', library)} is for a pack on a disk: stage it first (`packer stage`)")
-    try:
-        import lmdb
-    except ImportError as error:
-        raise MissingDependencyError("liblmdb needs lmdb (pip install 'packer-images[lmdb]')") from error
-    try:
-        with (
-            lmdb.open(reader.path, subdir=False, lock=False, readonly=True) as environment,
-            environment.begin(buffers=True) as transaction,
-        ):
-            yield from _compared(reader, iter(transaction.cursor()), progress)
-    except lmdb.CorruptedError as error:
-        yield Damage(f"liblmdb cannot read it: {error}")
-    except lmdb.Error as error:
-        raise PackError(f"{printable(reader.path)}: liblmdb cannot read it here: {error}") from error
-
-
-def _compared(
-    reader: Reader, entries: Iterator[tuple[memoryview, memoryview]], progress: ProgressCallback | None
-) -> Iterator[Damage]:
-    extent, index = reader.table.extent(), 0
-    for key, value in entries:
-        if bytes(key[: len(_OWN)]) == _OWN:
-            continue
-        if index == len(reader) or bytes(key) != sample_key(index):
-            yield Damage(f"liblmdb finds the key {bytes(key).hex()}, where sample {index} is expected")
-            return
-        row = reader.table.row(index)
-        if len(value) != extent[index] or not row.matches(value[: row.size]):
-            yield Damage("liblmdb finds other bytes", index, reader._name_in_error(index))
-        index += 1
-        if progress is not None and (index % 1000 == 0 or index == len(reader)):
-            progress(index, len(reader))
-    if index < len(reader):
-        yield Damage(f"liblmdb finds {index} samples, and the table has {len(reader)}")
-
-
-_LISTED = 100  # rows of a table that are wrong in the same way; in a hostile one, all may be
+Wrong = npt.NDArray[np.bool_]
 
 
 def verify(
@@ -358,8 +70,8 @@ def verify(
 
     The samples of an index without checksums are not read, as there is nothing to compare them with.
 
-    Memory does not grow with the pack while it is read; what it takes at the beginning is 8 bytes a sample, and 16 of
-    a pack whose names are not unique. Every damaged sample is in the list, and so many of the table's wrong rows as a
+    Memory does not grow with the pack while it is read; it takes 8 bytes a sample at the beginning, and 16 of
+    a pack whose names are not unique. Every damaged sample is in the list, and as many of the table's wrong rows as a
     person may want to see.
 
     Parameters
@@ -377,7 +89,7 @@ def verify(
     Returns
     -------
     list of Damage
-        Empty for an intact pack. What is wrong with a whole column or file comes before what is wrong with samples.
+        Empty for an intact pack. The defects of whole columns and files come before those of samples.
 
     Raises
     ------
@@ -406,6 +118,32 @@ def verify(
     return sorted(damage, key=lambda item: item.index is not None)
 
 
+@dataclass(frozen=True)
+class Damage:
+    """One defect of a pack.
+
+    Attributes
+    ----------
+    reason : str
+        The defect; of a field, the reason begins with the field's name.
+    index : int, optional
+        Which sample it is, where it is one.
+    name : str
+        The sample's name.
+    field : str
+        The field whose value is wrong; empty where it is the image, or no value at all.
+    """
+
+    reason: str
+    index: int | None = None
+    name: str = ""
+    field: str = ""
+
+    def __str__(self) -> str:
+        name = f" ({printable(self.name)})" if self.name else ""
+        return self.reason if self.index is None else f"sample {self.index}{name}: {self.reason}"
+
+
 def _check_table(reader: Reader) -> Iterator[Damage]:
     """Compare the columns with their checksums, and look for wrong rows in those that fit: in others all may be."""
     damaged = set()
@@ -422,7 +160,7 @@ def _check_table(reader: Reader) -> Iterator[Damage]:
         (_overlaps, {"offset", "size", *reader.table.more}),
         (_wrong_names, {"names", "name_end"}),
         (_repeated_names, {"names", "name_end"}),
-        *((partial(wrong_rows, field=field), {*field.columns()}) for field in reader.fields.values()),
+        *((partial(_wrong_rows, field=field), {*field.columns()}) for field in reader.fields.values()),
     ]
     for check, columns in checks:
         if not damaged & columns:
@@ -479,9 +217,50 @@ def _repeated_names(reader: Reader) -> Iterator[Damage]:
 
 
 def _where(count: int, wrong: Callable[[slice], npt.NDArray[np.bool_]]) -> Iterator[int]:
-    """Yield the rows that `wrong` tells, which is asked of a stretch of the table at a time."""
+    """Yield the rows for which `wrong` is true, which gets a stretch of the table at a time."""
     for part in spans(count):
         yield from (part.start + np.flatnonzero(wrong(part))).tolist()
+
+
+def _wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
+    """Yield the rows of a field's columns that no sample may have."""
+    columns = [reader.table.stored(column) for column in field.columns()]
+    is_wrong, reason = _ROWS.get(field.kind, _ROWS["blob"])(field)
+    for part in spans(len(reader)):
+        for place in np.flatnonzero(is_wrong(*(column[part] for column in columns))).tolist():
+            index = part.start + place
+            numbers = tuple(column[index].item() for column in columns)
+            problem = f"field {field.name!r}: {reason.format(*numbers)}"
+            yield Damage(problem, index, reader._name_in_error(index), field.name)
+
+
+def _scalar_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
+    def is_wrong(values: npt.NDArray[np.generic], missing: npt.NDArray[np.uint8]) -> Wrong:
+        wrong = missing > 1
+        if field.dtype == "bool":
+            wrong |= (missing == 0) & (values > 1)  # type: ignore[operator]
+        elif values.dtype.kind == "f":
+            wrong |= (missing == 0) & np.isnan(values)
+        return np.asarray(wrong)
+
+    return is_wrong, f"its row in the table says {{0}} and {{1}}, which is no {field.dtype} and no missing one"
+
+
+def _class_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
+    def is_wrong(ids: npt.NDArray[np.int64]) -> Wrong:
+        return np.asarray((ids != NO_VALUE) & ~field.knows(ids))
+
+    return is_wrong, "{0} is no id of its classes"
+
+
+def _blob_rows(field: Field) -> tuple[Callable[..., Wrong], str]:
+    def is_wrong(sizes: npt.NDArray[np.int64], checksums: npt.NDArray[np.uint32]) -> Wrong:
+        return np.asarray((sizes < NO_VALUE) | ((sizes == NO_VALUE) & (checksums != 0)))
+
+    return is_wrong, "its row in the table says {0} bytes and the checksum {1}"
+
+
+_ROWS = {"scalar": _scalar_rows, "class": _class_rows, "blob": _blob_rows}
 
 
 def _check_samples(
@@ -494,7 +273,7 @@ def _check_samples(
                 reader.read(index)
             except CorruptPackError as error:  # others are the machine's, such as too many open files
                 found.append((index, _damage(reader, error, index)))
-        for index, field, problem in wrong_blobs(reader, indices):
+        for index, field, problem in _wrong_blobs(reader, indices):
             found.append((index, _damage(reader, problem, index, field.name)))
         return sorted(dict.fromkeys(found), key=itemgetter(0))  # a file that cannot be read, once of each sample
 
@@ -507,13 +286,13 @@ def _check_samples(
 
 
 def _damage(reader: Reader, error: PackError, index: int, field: str = "") -> Damage | str:
-    """Return what an error says of a sample, or of a whole file of the pack."""
+    """Return the damage that an error tells of a sample, or the defect of a whole file of the pack."""
     whole_file = _file_problem(reader, error)
     return whole_file or Damage(getattr(error, "reason", str(error)), index, reader._name_in_error(index), field)
 
 
 def _file_problem(reader: Reader, error: PackError) -> str | None:
-    """Say what is wrong with a file of a pack of several, so that no sample in it can be read; None elsewhere."""
+    """Return the defect of a file of a pack of several, in which no sample can be read; None for other errors."""
     cause = error.__cause__
     if not isinstance(cause, CorruptPackError) or cause.path == reader.path:
         return None
@@ -523,3 +302,135 @@ def _file_problem(reader: Reader, error: PackError) -> str | None:
 def _within(reader: Reader, path: str) -> str:
     """Return where in a pack a file lies."""
     return path.removeprefix(f"{reader.path}/") if reader.place.remote else os.path.relpath(path, reader.path)
+
+
+def _wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, PackError]]:
+    """Yield index, field and error of each value that cannot be read, or is none of its field's kind."""
+    table, exif = reader.table, reader.manifest.exif
+    for field in reader.fields.values():
+        if not field.is_blob:
+            continue
+        for index, blob in blobs_or_errors(reader, indices, field.name):
+            if isinstance(blob, PackError):
+                yield index, field, blob
+            elif blob is not None:
+                problem = _blob_problem(field, blob, int(table.height[index]), int(table.width[index]), exif)
+                if problem is not None:
+                    reason = f"field {field.name!r}: {problem}"
+                    yield index, field, CorruptPackError(reason, reader.path, index, reader._name_in_error(index))
+
+
+def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str) -> str | None:
+    """Return why some bytes are no value of a field, of a sample whose image has this size; None where they are one.
+
+    A further image and a mask are looked at as a conversion looks at an image. Both have the size of the image, and so
+    has the mask of run lengths; a further image, after it is turned where `exif` is ``"apply"``. Boxes and the visible
+    keypoints lie in the image, or up to `MARGIN` beside the image.
+    """
+    if field.kind in PIXELS:
+        return _pixels_problem(field, blob, (height, width), exif)
+    problem, fits = field.misfit(blob), _FITS.get(field.kind)
+    return fits(field.decode(blob), height, width) if problem is None and fits is not None else problem
+
+
+def _pixels_problem(field: Field, blob: Buffer, size: tuple[int, int], exif: str) -> str | None:
+    try:
+        info = inspect(blob)
+    except ImageError as error:
+        return error.reason
+    found = (info.height, info.width) if field.kind == "mask" else info.size_shown(exif)
+    if found == size:
+        return None
+    kind = "a mask" if field.kind == "mask" else "an image"
+    return f"{kind} of {found[1]} x {found[0]} pixels, and its image has {size[1]} x {size[0]}"
+
+
+def _runs_problem(segmentations: Sequence[Any], height: int, width: int) -> str | None:
+    try:
+        require_size_of_runs(segmentations, (height, width))
+    except ImageError as error:
+        return error.reason
+    return None
+
+
+def _boxes_problem(boxes: npt.NDArray[np.float32], height: int, width: int) -> str | None:
+    wrong = (boxes[:, :2] < -MARGIN) | (boxes[:, 2:] > (width + MARGIN, height + MARGIN))
+    for box in boxes[wrong.any(axis=1)][:1].tolist():
+        return f"the box {box} (x y x y) does not lie in the image, which has {width} x {height} pixels"
+    return None
+
+
+def _keypoints_problem(keypoints: npt.NDArray[np.float32], height: int, width: int) -> str | None:
+    points = keypoints.reshape(-1, 3)
+    places = points[points[:, 2] > 0, :2]
+    wrong = (places < -MARGIN) | (places > (width + MARGIN, height + MARGIN))
+    for x, y in places[wrong.any(axis=1)][:1].tolist():
+        return f"the visible keypoint at {x:g}, {y:g} does not lie in the image, which has {width} x {height} pixels"
+    return None
+
+
+_FITS: Mapping[str, Callable[[Any, int, int], str | None]] = {
+    "boxes": _boxes_problem,
+    "keypoints": _keypoints_problem,
+    "segmentation": _runs_problem,
+}
+
+
+def disagreements(reader: Reader, library: str, progress: ProgressCallback | None = None) -> Iterator[Damage]:
+    """Yield the differences between a pack as a library reads it and as packer reads it, which found no damage.
+
+    Parameters
+    ----------
+    reader : Reader
+    library : str
+        One of `LIBRARIES`.
+    progress : callable, optional
+        Called with the number of samples that were compared, and their total.
+
+    Raises
+    ------
+    OptionError
+        If the library does not read packs of this format.
+    MissingDependencyError
+        If it is not installed.
+    PackError
+        If it cannot read the pack here, whatever the pack is.
+    """
+    if reader.manifest.format != LIBRARIES[library] or reader.manifest.parts:
+        raise OptionError(f"{option('library', library)} is for one file of the format {LIBRARIES[library]}")
+    if reader.place.remote:
+        raise OptionError(f"{option('library', library)} is for a pack on a disk: stage it first (`packer stage`)")
+    try:
+        import lmdb
+    except ImportError as error:
+        raise MissingDependencyError("liblmdb needs lmdb (pip install 'packer-images[lmdb]')") from error
+    try:
+        with (
+            lmdb.open(reader.path, subdir=False, lock=False, readonly=True) as environment,
+            environment.begin(buffers=True) as transaction,
+        ):
+            yield from _compared(reader, iter(transaction.cursor()), progress)
+    except lmdb.CorruptedError as error:
+        yield Damage(f"liblmdb cannot read it: {error}")
+    except lmdb.Error as error:
+        raise PackError(f"{printable(reader.path)}: liblmdb cannot read it here: {error}") from error
+
+
+def _compared(
+    reader: Reader, entries: Iterator[tuple[memoryview, memoryview]], progress: ProgressCallback | None
+) -> Iterator[Damage]:
+    extent, index = reader.table.extent(), 0
+    for key, value in entries:
+        if bytes(key[: len(_OWN)]) == _OWN:
+            continue
+        if index == len(reader) or bytes(key) != sample_key(index):
+            yield Damage(f"liblmdb finds the key {bytes(key).hex()}, where sample {index} is expected")
+            return
+        row = reader.table.row(index)
+        if len(value) != extent[index] or not row.matches(value[: row.size]):
+            yield Damage("liblmdb finds other bytes", index, reader._name_in_error(index))
+        index += 1
+        if progress is not None and (index % 1000 == 0 or index == len(reader)):
+            progress(index, len(reader))
+    if index < len(reader):
+        yield Damage(f"liblmdb finds {index} samples, and the table has {len(reader)}")

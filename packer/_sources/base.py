@@ -1,10 +1,8 @@
-"""An ordered list of image files with their labels, and reading them.
+"""The source: an ordered list of images with labels and fields, here of files; and reading them.
 
-The files of a tree that were not looked at, because their suffixes are none of an image: how many, and which.
-
-Reading the files of a source, many into one piece of memory.
-
-The values of fields, a column a field: in memory, or in files that are read when they are asked for.
+The values of fields are columns, a column a field: numbers or bytes in memory, files of their own, or ranges of a
+container's files. `OtherFiles` counts the files of a tree whose suffixes are none of an image, and `ReadBuffer` is the
+memory that files are read into.
 """
 
 from __future__ import annotations
@@ -14,10 +12,11 @@ import io
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,13 +46,18 @@ from packer._storage.system import available_memory
 from packer._table import Ints, Labels, Names, blocks, decode_name, encode_name
 from packer.errors import ImageChangedError, ImageError, SourceError, option, printable, recorded
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = [
-    "Blobs",
+    "SIZE_FIELDS",
+    "BlobColumn",
     "Column",
-    "Files",
-    "InContainer",
-    "Numbers",
+    "ComputedFields",
+    "FileColumn",
+    "NumberColumn",
     "OtherFiles",
+    "RangeColumn",
     "ReadBuffer",
     "Source",
     "StoredSample",
@@ -214,7 +218,7 @@ _NO_BYTES = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
+class NumberColumn:
     """The values of a scalar or a class.
 
     Attributes
@@ -233,7 +237,7 @@ class Numbers:
     def __len__(self) -> int:
         return len(self.values)
 
-    def taken(self, rows: Rows) -> Numbers:
+    def taken(self, rows: Rows) -> NumberColumn:
         """Return the column of some rows."""
         return replace(self, values=self.values[rows], null=self.null[rows])
 
@@ -248,7 +252,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, eq=False)
-class Blobs:
+class BlobColumn:
     """The values of a field whose values are bytes.
 
     Attributes
@@ -265,7 +269,7 @@ class Blobs:
     sizes: Ints
 
     @classmethod
-    def of(cls, field: Field, values: Iterable[bytes | None]) -> Blobs:
+    def of(cls, field: Field, values: Iterable[bytes | None]) -> BlobColumn:
         """Store values as a pack holds them."""
         blob, sizes = bytearray(), []
         for value in values:
@@ -274,7 +278,7 @@ class Blobs:
         return cls.packed(field, np.frombuffer(blob, np.uint8), np.array(sizes, np.int64))
 
     @classmethod
-    def packed(cls, field: Field, blob: npt.NDArray[np.uint8], sizes: Ints) -> Blobs:
+    def packed(cls, field: Field, blob: npt.NDArray[np.uint8], sizes: Ints) -> BlobColumn:
         """Return the column of values that lie one after the other."""
         ends = np.cumsum(np.maximum(sizes, 0), dtype=np.int64)
         return cls(field, blob, ends - np.maximum(sizes, 0), sizes)
@@ -282,7 +286,7 @@ class Blobs:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def taken(self, rows: Rows) -> Blobs:
+    def taken(self, rows: Rows) -> BlobColumn:
         """Return the column of some rows."""
         return replace(self, starts=self.starts[rows], sizes=self.sizes[rows])
 
@@ -298,7 +302,7 @@ class Blobs:
 
 
 @dataclass(frozen=True, eq=False)
-class Files:
+class FileColumn:
     """The values of a field that lie in files.
 
     Attributes
@@ -306,23 +310,23 @@ class Files:
     field : Field
     root : Path
         What the paths are relative to.
-    paths : Blobs
+    paths : BlobColumn
         A path of each value, with forward slashes.
     """
 
     field: Field
     root: Path
-    paths: Blobs
+    paths: BlobColumn
 
     @classmethod
-    def of(cls, field: Field, root: Path, paths: Iterable[str | None]) -> Files:
+    def of(cls, field: Field, root: Path, paths: Iterable[str | None]) -> FileColumn:
         """Store paths relative to `root`; None where there is no file."""
-        return cls(field, root, Blobs.of(field, (None if path is None else encode_name(path) for path in paths)))
+        return cls(field, root, BlobColumn.of(field, (None if path is None else encode_name(path) for path in paths)))
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def taken(self, rows: Rows) -> Files:
+    def taken(self, rows: Rows) -> FileColumn:
         """Return the column of some rows."""
         return replace(self, paths=self.paths.taken(rows))
 
@@ -357,7 +361,7 @@ class Files:
 
 
 @dataclass(frozen=True, eq=False)
-class InContainer:
+class RangeColumn:
     """The values of a field that lie in files of a container.
 
     Attributes
@@ -377,7 +381,7 @@ class InContainer:
     def __len__(self) -> int:
         return len(self.ranges)
 
-    def taken(self, rows: Rows) -> InContainer:
+    def taken(self, rows: Rows) -> RangeColumn:
         """Return the column of some rows."""
         return replace(self, ranges=self.ranges.taken(rows))
 
@@ -399,7 +403,7 @@ def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8
     return copied[offset : offset + size].tobytes() if file < 0 else files.read(file, offset, size)
 
 
-Column = Numbers | Blobs | Files | InContainer
+Column = NumberColumn | BlobColumn | FileColumn | RangeColumn
 """The values of one field, a row an image."""
 
 
@@ -408,14 +412,14 @@ def joined(column: Column, rows: Ints) -> Column:
     if not (rows < 0).any():
         return column.taken(rows)
     there = column.taken(np.maximum(rows, 0))
-    if isinstance(there, Numbers):
+    if isinstance(there, NumberColumn):
         return replace(there, null=there.null | (rows < 0))
-    if isinstance(there, InContainer):
+    if isinstance(there, RangeColumn):
         sizes = np.where(rows < 0, _NO_BYTES, there.ranges.size)
         return replace(there, ranges=replace(there.ranges, size=sizes))
-    blobs = there.paths if isinstance(there, Files) else there
+    blobs = there.paths if isinstance(there, FileColumn) else there
     blobs = replace(blobs, sizes=np.where(rows < 0, _NO_BYTES, blobs.sizes))
-    return replace(there, paths=blobs) if isinstance(there, Files) else blobs
+    return replace(there, paths=blobs) if isinstance(there, FileColumn) else blobs
 
 
 def npy_array(data: memoryview) -> npt.NDArray[Any]:
@@ -448,6 +452,32 @@ class StoredSample:
     height: int
     width: int
     exif: str
+
+
+@dataclass(frozen=True)
+class ComputedFields:
+    """Fields whose values are computed from those of a source's columns when an image is read.
+
+    Attributes
+    ----------
+    fields : tuple of Field
+        The first of the source's `fields`.
+    compute : callable
+        Takes the source, the index of an image, what its columns hold by their names, and a buffer; returns a value of
+        each field. Errors as `Source.values`.
+    """
+
+    fields: tuple[Field, ...]
+    compute: Callable[[Source, int, Mapping[str, Stored], ReadBuffer], Sequence[Stored]]
+
+    def digest(self, sha256: str) -> str:
+        """Return the digest of a list whose columns have the digest `sha256`."""
+        described = json.dumps([field.to_json() for field in self.fields], sort_keys=True)
+        return hashlib.sha256(f"{sha256}{described}".encode()).hexdigest()
+
+
+SIZE_FIELDS = {"coco": "image_info"}
+"""By the kind of a source, the field whose values have height and width of the image."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -484,6 +514,10 @@ class Source:
         Files that may lack images, and samples that cannot be used, as the manifest's `skipped` has them.
     account : Account, optional
         What became of everything that was seen while the images were listed; None where an older packer listed them.
+    computed : ComputedFields, optional
+        Fields that no column has.
+    size_field : str
+        The field whose values have height and width of the image in pixels, as annotations say; empty without one.
     """
 
     kind: str
@@ -501,6 +535,8 @@ class Source:
     about: tuple[Mapping[str, Any], ...] = ()
     doubts: tuple[Mapping[str, str], ...] = ()
     account: Account | None = field(default_factory=Account)
+    computed: ComputedFields | None = None
+    size_field: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "notes", list(map(recorded, self.notes)))  # which stay when the source is listed
@@ -582,7 +618,7 @@ class Source:
 
     def without_account(self) -> Source:
         """Return the source with an empty account: of parts of a conversion, the first has the account of all."""
-        return replace(self, account=None if self.account is None else Account(), doubts=())
+        return self._with(account=None if self.account is None else Account(), doubts=())
 
     def limited(self, count: int) -> Source:
         """Return a source of the first `count` images; the classes stay."""
@@ -598,12 +634,12 @@ class Source:
 
     def stamped(self) -> Source:
         """Return the source with the stamps of its files: those that it has, or the present ones."""
-        return replace(self, stamps=self.present_stamps()) if self.stamps is None else self
+        return self._with(stamps=self.present_stamps()) if self.stamps is None else self
 
     def present_stamps(self) -> Stamps:
         """Return the present stamps of all images, each with the files of its fields; SourceError as `take_stamps`."""
         stamps = take_stamps(self.root, self.names)
-        files = [column for column in self.columns if isinstance(column, Files)]
+        files = [column for column in self.columns if isinstance(column, FileColumn)]
         if not files:
             return stamps
         of_fields = [take_stamps(column.root, column.names()) for column in files]
@@ -627,7 +663,7 @@ class Source:
     @property
     def whole_files(self) -> bool:
         """Whether the stamp of each image is that of a file of its name below `root`, all of which is the image."""
-        return self.stamps is not None and not any(isinstance(column, Files) for column in self.columns)
+        return self.stamps is not None and not any(isinstance(column, FileColumn) for column in self.columns)
 
     @property
     def tree(self) -> Path | None:
@@ -684,16 +720,19 @@ class Source:
         if not self.columns:
             return ()
         values = tuple(self._value(column, index, buffer) for column in self.columns)
-        if any(isinstance(column, Files) for column in self.columns):
+        if any(isinstance(column, FileColumn) for column in self.columns):
             self._require_as_listed(index, self.stamp(index))  # now: a file may have been replaced before it was read
-        return values
+        if self.computed is None:
+            return values
+        stored = dict(zip((column.field.name for column in self.columns), values, strict=True))
+        return (*self.computed.compute(self, index, stored, buffer), *values)
 
     def expected_size(self, index: int) -> tuple[int, int] | None:
         """Return height and width in pixels that annotations say of the file of image `index`; None where none do."""
-        if self.kind != "coco":
+        if not self.size_field:
             return None
-        (column,) = (column for column in self.columns if column.field.name == "image_info")
-        assert isinstance(column, Blobs)
+        (column,) = (column for column in self.columns if column.field.name == self.size_field)
+        assert isinstance(column, BlobColumn)
         said = column.field.decode(column.get(index))
         height, width = said.get("height"), said.get("width")
         return None if None in (height, width) else (height, width)
@@ -704,7 +743,7 @@ class Source:
 
     def what_changed(self, before: Stamp, now: Stamp) -> str:
         """Say in what the stamps of an image differ."""
-        files = [repr(column.field.name) for column in self.columns if isinstance(column, Files)]
+        files = [repr(column.field.name) for column in self.columns if isinstance(column, FileColumn)]
         if not files or NO_STAMP in (before, now):
             return what_changed(before, now)
         if before[0] != now[0]:
@@ -713,11 +752,11 @@ class Source:
 
     def _stamps_beside(self, index: int) -> Iterator[Stamp]:
         for column in self.columns:
-            if isinstance(column, Files) and (path := column.path(index)) is not None:
+            if isinstance(column, FileColumn) and (path := column.path(index)) is not None:
                 yield stamp_at(path)
 
     def _value(self, column: Column, index: int, buffer: ReadBuffer) -> Stored:
-        if not isinstance(column, Files):
+        if not isinstance(column, FileColumn):
             return column.get(index)
         path = column.path(index)
         if path is None:
@@ -755,8 +794,20 @@ class Source:
 
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels, classes and the values of fields, for the manifest."""
+        return {"kind": self.kind, "sha256": self._sha256}
+
+    @cached_property
+    def _sha256(self) -> str:
+        """The digest of the list, taken once: of a million images it takes a second."""
         digest = listing_digest(self.classes, self.names, self.labels, self.label_type, self.columns, self.about)
-        return {"kind": self.kind, "sha256": digest}
+        return digest if self.computed is None else self.computed.digest(digest)
+
+    def _with(self, **changes: Any) -> Self:
+        """Return the source with other members, of which its digest takes none."""
+        other = replace(self, **changes)
+        if (known := vars(self).get("_sha256")) is not None:
+            vars(other)["_sha256"] = known
+        return other
 
 
 def spread(count: int, length: int) -> Ints:

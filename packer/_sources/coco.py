@@ -1,12 +1,9 @@
 """Images with annotations in COCO's format: boxes, categories, segmentations, keypoints and captions as fields.
 
-The fields of images with annotations in COCO's format: which member of an annotation becomes which field.
-
-A field of objects has a row an annotation, in the order of the files. It is null for images of which the files with
-objects say nothing, and empty where they say that there is no object. Ids that are texts get numbers, from 1 on in the
-order of the files, and are kept in ``members``; images keep theirs.
-
-Files of annotations in COCO's format: read, compared with themselves, and several of the same images joined.
+Several files of the same images are joined, and each is compared with itself and the others. A field of objects has a
+row an annotation, in the order of the files. It is null for images of which the files with objects say nothing, and
+empty where they say that there is no object. Ids that are texts get numbers, from 1 on in the order of the files, and
+are kept in ``members``; images keep theirs.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +23,7 @@ from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.coco import boxes_of, drawn, keypoints_of, segmentation_problem
 from packer._fields.codec import is_text
-from packer._sources.base import Blobs, Column, Numbers, some
-from packer._sources.container import DerivedSource
+from packer._sources.base import SIZE_FIELDS, BlobColumn, Column, ComputedFields, NumberColumn, ReadBuffer, Source, some
 from packer._sources.imagefolder import ImageRule, Walk
 from packer._sources.table_source import called_otherwise
 from packer._sources.tables import file_text
@@ -36,10 +32,7 @@ from packer._storage.stamps import NO_STAMP, stamp_at
 from packer._table import Names
 from packer.errors import ImageError, SourceError, option, printable
 
-if TYPE_CHECKING:
-    from packer._sources.base import ReadBuffer
-
-__all__ = ["CocoImage", "CocoSource", "Id", "Joined", "Segmentation", "coco_source", "columns_of", "read_joined"]
+__all__ = ["CocoImage", "Id", "Joined", "Segmentation", "coco_source", "columns_of", "read_joined"]
 
 Id = int | str
 """Tells images, categories and annotations apart. COCO has numbers, and other tools write texts."""
@@ -401,8 +394,8 @@ def _of_ids(ids: Sequence[Id]) -> Column:
     """Return the column of the ids of images."""
     if any(isinstance(id, str) for id in ids):
         field = Field("image_id", "text")
-        return Blobs.of(field, (str(id).encode() for id in ids))
-    return Numbers(Field("image_id", "scalar", "int64"), np.array(ids, np.int64), np.zeros(len(ids), bool))
+        return BlobColumn.of(field, (str(id).encode() for id in ids))
+    return NumberColumn(Field("image_id", "scalar", "int64"), np.array(ids, np.int64), np.zeros(len(ids), bool))
 
 
 def _of_objects(entries: Annotations, joined: Joined) -> list[tuple[Field, Value]]:
@@ -475,7 +468,7 @@ def _column(
             unusable.setdefault(row, SourceError(f"{shown}: field {field.name!r}{of}: {printable(error)}"))
             return None
 
-    return Blobs.of(field, (stored(row, own) for row, own in enumerate(rows)))
+    return BlobColumn.of(field, (stored(row, own) for row, own in enumerate(rows)))
 
 
 def _numbers(entries: Annotations) -> dict[Id, int]:
@@ -534,29 +527,6 @@ def _floats(own: Annotations, name: str) -> Any:
 _MOST_MASKED = 65535  # a category of a PNG of 16 bits
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CocoSource(DerivedSource):
-    """Images with annotations in COCO's format."""
-
-    def derive(self, index: int, stored: Mapping[str, Stored], buffer: ReadBuffer) -> Sequence[Stored]:
-        fields = {column.field.name: column.field for column in self.columns}
-        image, segmentations, categories, crowds = (
-            fields[name].decode(stored[name]) for name in ("image_info", "segmentation", "category", "iscrowd")
-        )
-        if segmentations is None:
-            return (None,)
-        try:
-            pixels = drawn(segmentations, categories, crowds, image["height"], image["width"])
-        except ValueError as error:
-            raise ImageError(f"field 'mask': {error}", self.names[index]) from error
-        return (_png(pixels.astype(self._depth)),)
-
-    @property
-    def _depth(self) -> type[np.unsignedinteger[Any]]:
-        (ids,) = (field.ids for field in self.fields if field.name == "category")
-        return np.uint8 if max(ids) < 256 else np.uint16
-
-
 def coco_source(
     root: Path,
     files: Sequence[Path],
@@ -565,7 +535,7 @@ def coco_source(
     on_missing: str = "error",
     rule: ImageRule | None = None,
     bad: BadSamples | None = None,
-) -> CocoSource:
+) -> Source:
     """List the images that files of annotations in COCO's format name, in the order of their ids.
 
     Torchvision's ``CocoDetection`` has that order too. The images have no labels: -1.
@@ -618,7 +588,7 @@ def coco_source(
     for row, error in sorted(unusable.items()):
         bad.add(names[ids[row]], error)
     derived = _masks(joined, images, shown) if masks else ()
-    source = CocoSource(
+    source = Source(
         "coco",
         root,
         Names.of(names[id] for id in ids),
@@ -629,15 +599,14 @@ def coco_source(
         account=walk.account,
         fields=(*derived, *(column.field for column in columns)),
         columns=tuple(columns),
-        derived=derived,
+        computed=ComputedFields(derived, _drawn_mask) if derived else None,
+        size_field=SIZE_FIELDS["coco"],
         about=tuple(joined.about),
         doubts=tuple(bad.found),
     )
     if not unusable:
         return source
-    usable = source.taken(np.array([row for row in range(len(ids)) if row not in unusable], np.int64))
-    assert isinstance(usable, CocoSource)
-    return usable
+    return source.taken(np.array([row for row in range(len(ids)) if row not in unusable], np.int64))
 
 
 def _with_all_boxes(
@@ -741,6 +710,21 @@ def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Fie
             f"{shown}: {len(unknown):,} images have no height and width, and {option('masks', True)} draws by them"
         )
     return (Field("mask", "mask"),)
+
+
+def _drawn_mask(source: Source, index: int, stored: Mapping[str, Stored], buffer: ReadBuffer) -> Sequence[Stored]:
+    """Draw the annotations of an image; see `coco_source`."""
+    fields = {column.field.name: column.field for column in source.columns}
+    image, segmentations, categories, crowds = (
+        fields[name].decode(stored[name]) for name in ("image_info", "segmentation", "category", "iscrowd")
+    )
+    if segmentations is None:
+        return (None,)
+    try:
+        pixels = drawn(segmentations, categories, crowds, image["height"], image["width"])
+    except ValueError as error:
+        raise ImageError(f"field 'mask': {error}", source.names[index]) from error
+    return (_png(pixels.astype(np.uint8 if max(fields["category"].ids) < 256 else np.uint16)),)
 
 
 def _png(pixels: npt.NDArray[Any]) -> bytes:

@@ -1,13 +1,7 @@
-"""Containers as a source: the samples in files of other tools.
-
-Sources some of whose values are computed when they are asked for, from others and from the image.
-"""
+"""Containers as a source: the samples in files of other tools."""
 
 from __future__ import annotations
 
-import abc
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +11,12 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import LABEL_SUFFIXES, BadSamples, is_label_name
+from packer._account import BadSamples
 from packer._containers import Container, ForeignFiles, PixelLayout, Ranges, Seals, list_samples, open_container
-from packer._fields import Field, Stored
+from packer._containers.roles import LABEL_SUFFIXES, is_label_name
+from packer._fields import Stored
 from packer._images.encode import encode_png
-from packer._sources.base import Column, Files, InContainer, Numbers, ReadBuffer, Source, read_range
+from packer._sources.base import Column, FileColumn, NumberColumn, RangeColumn, ReadBuffer, Source, read_range
 from packer._sources.labels import account_for_labels
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_at, stamp_in
 from packer._table import Buffer, Ints
@@ -38,7 +33,6 @@ from packer.errors import (
 
 __all__ = [
     "ContainerSource",
-    "DerivedSource",
     "container_source",
     "listed_container",
     "refuse_derived",
@@ -188,7 +182,7 @@ class ContainerSource(Source):
         return tuple(self._in_container(index, column) for column in self.columns)
 
     def _in_container(self, index: int, column: Column) -> Stored:
-        assert not isinstance(column, Files)
+        assert not isinstance(column, FileColumn)
         stored = self._checked(index, lambda: column.get(index))
         if reason := column.field.misfit(stored):
             raise ImageError(f"field {column.field.name!r}: {reason}", self.names[index])
@@ -287,9 +281,9 @@ def listed_container(
     columns: list[Column] = []
     for field in container.fields:
         if field.is_blob:
-            columns.append(InContainer(field, files, listing.ranges[field.name], listing.copied))
+            columns.append(RangeColumn(field, files, listing.ranges[field.name], listing.copied))
         else:
-            columns.append(Numbers(field, *listing.numbers[field.name]))
+            columns.append(NumberColumn(field, *listing.numbers[field.name]))
     source = ContainerSource(
         container.kind,
         container.root,
@@ -335,8 +329,8 @@ def _stamps(files: ForeignFiles, images: Ranges, stamps: Stamps) -> Stamps:
 
 def refuse_derived(source: Source) -> None:
     """Raise OptionError where a list of the source, which has its columns, would not have all of its fields."""
-    if isinstance(source, DerivedSource) and source.derived:
-        names = ", ".join(field.name for field in source.derived)
+    if source.computed is not None:
+        names = ", ".join(field.name for field in source.computed.fields)
         raise OptionError(
             f"a list of images does not hold the fields {names}, which are computed from the images' annotations: "
             f"convert without `packer scan` and {option('parts')}"
@@ -346,33 +340,3 @@ def refuse_derived(source: Source) -> None:
             f"a list of images does not say where they lie in {printable(source.path(0))}: make an index, and take it "
             "in the place of SRC: `packer index SRC OUT.index`"
         )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class DerivedSource(Source, abc.ABC):
-    """A source whose first fields are computed from those of its columns.
-
-    Attributes
-    ----------
-    derived : tuple of Field
-        The first of `fields`.
-    """
-
-    derived: tuple[Field, ...] = ()
-
-    @abc.abstractmethod
-    def derive(self, index: int, stored: Mapping[str, Stored], buffer: ReadBuffer) -> Sequence[Stored]:
-        """Return the values of `derived` for image `index`, of which the columns have `stored`; errors as `values`."""
-
-    def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
-        stored = super().values(index, buffer)
-        if not self.derived:
-            return stored
-        names = [column.field.name for column in self.columns]
-        return (*self.derive(index, dict(zip(names, stored, strict=True)), buffer), *stored)
-
-    def describe(self) -> dict[str, str]:
-        described = super().describe()
-        fields = json.dumps([field.to_json() for field in self.derived], sort_keys=True)
-        sha256 = hashlib.sha256(f"{described['sha256']}{fields}".encode()).hexdigest() if self.derived else ""
-        return {**described, **({"sha256": sha256} if sha256 else {})}

@@ -18,16 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import BadSamples, has_label_name
+from packer._account import BadSamples
 from packer._codecs import UNLABELED
+from packer._containers.roles import NAMES, has_label_name
 from packer._fields import MOST_FIELDS, Field
 from packer._fields.codec import parsed_json
-from packer._sources.base import Column, Files, Source, joined
+from packer._sources.base import Column, FileColumn, Source, joined
 from packer._sources.imagefolder import FilesOf, ImageRule, imagefolder_source, unlabeled_source
 from packer._sources.labels import meaning_of, unusable_labels
 from packer._sources.sidecar_files import Missing, looked_up, paths_inside
-from packer._sources.table_source import Rows, TreeImages
-from packer._sources.tables import Cells, Chunk, ColumnSpec, Table, kinds_of, open_table, some_columns
+from packer._sources.table_source import TableRows, TreeImages
+from packer._sources.tables import Cells, Chunk, ColumnSpec, LabelTable, kinds_of, open_table, some_columns
 from packer._table import Ints
 from packer.errors import MissingDependencyError, SourceError, option, printable, recorded
 
@@ -35,14 +36,14 @@ __all__ = ["metadata_of", "metadata_source"]
 
 _FILES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _NAME, _OF_FILES, _OBJECTS = "file_name", "_file_name", "objects"
-_LABELS = ("label", "labels")
+_LABELS = NAMES["tables of datasets"].labels
 _OF_OBJECTS = {"objects.bbox": ("boxes", "boxes"), "objects.categories": ("labels", "labels")}
 """The fields that `objects` become, with their kinds."""
 
 _SHOWN = 5
 
 
-def metadata_of(root: Path, bad: BadSamples | None = None) -> Table | None:
+def metadata_of(root: Path, bad: BadSamples | None = None) -> LabelTable | None:
     """Return the table of metadata at the top of a directory; None without one, or where it names no images.
 
     Parameters
@@ -75,7 +76,7 @@ def metadata_of(root: Path, bad: BadSamples | None = None) -> Table | None:
 
 def metadata_source(
     root: Path,
-    table: Table,
+    table: LabelTable,
     rule: ImageRule | None = None,
     classes: Sequence[str] | None = None,
     *,
@@ -92,7 +93,7 @@ def metadata_source(
     Parameters
     ----------
     root : Path
-    table : Table
+    table : LabelTable
         What `metadata_of` returned.
     rule : ImageRule, optional
         Which files count as images; by default those that ImageFolder takes.
@@ -127,7 +128,7 @@ def metadata_source(
             f"{printable(table.path)}: {len(specs)} columns would be fields, and a pack has {MOST_FIELDS} at most. "
             f"Remove columns, or say {option('no_metadata', True)}."
         )
-    rows = Rows(root, table, unlabeled=True)
+    rows = TableRows(root, table, unlabeled=True)
     rows.read(header, _NAME, label, specs)
     rows.settle()
     rows.require_sound()
@@ -166,15 +167,15 @@ def metadata_source(
     _account_for_columns(source, rows, unnamed)
     source = replace(source, notes=[*source.notes, *rows.notes, *notes], doubts=tuple(table.bad.found))
     found = [joined(column, places) for column in columns]
-    source = source.having(*(column for column in found if not isinstance(column, Files)))
-    files = [column for column in found if isinstance(column, Files)]
+    source = source.having(*(column for column in found if not isinstance(column, FileColumn)))
+    files = [column for column in found if isinstance(column, FileColumn)]
     return looked_up(source, files, on_missing, skip=table.bad.skip) if files else source
 
 
-def _leave_out_strangers(rows: Rows, columns: Iterable[Column]) -> bool:
+def _leave_out_strangers(rows: TableRows, columns: Iterable[Column]) -> bool:
     """Leave out rows of files outside of the tree: the table was found there, and nobody asked for those files."""
     for column in columns:
-        if not isinstance(column, Files):
+        if not isinstance(column, FileColumn):
             continue
         for row, path in enumerate(column.names()):
             if os.path.isabs(path) or posixpath.normpath(path.replace(os.sep, "/")).split("/")[0] == "..":
@@ -188,7 +189,7 @@ def _leave_out_strangers(rows: Rows, columns: Iterable[Column]) -> bool:
     return rows.settle()
 
 
-def _account_for_columns(source: Source, rows: Rows, unnamed: Sequence[str]) -> None:
+def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]) -> None:
     """Take down the columns that become nothing: those whose names no field can have, and those without values."""
     assert source.account is not None
     other = f"--labels {printable(rows.table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND gives another"
@@ -197,7 +198,7 @@ def _account_for_columns(source: Source, rows: Rows, unnamed: Sequence[str]) -> 
     source.account.not_looked_at("column", "it has no values, or labels that are not wanted", rest)
 
 
-def _tell_of_labels(source: Source, table: Table, kinds: Mapping[str, str]) -> None:
+def _tell_of_labels(source: Source, table: LabelTable, kinds: Mapping[str, str]) -> None:
     """Take down the columns that look like the labels, which a table of the Hub has under other names."""
     assert source.account is not None
     table_of = f"{option('labels', printable(table.path))} {option('path_column', _NAME)}"
@@ -206,14 +207,14 @@ def _tell_of_labels(source: Source, table: Table, kinds: Mapping[str, str]) -> N
             source.account.looks_like_labels("column", name, f"{table_of} {option('label_column', printable(name))}")
 
 
-def _without_bad(source: Source, rows: Rows) -> Source:
+def _without_bad(source: Source, rows: TableRows) -> Source:
     """Return a source without the images whose rows were left out."""
     bad = {one["name"] for one in rows.table.left.values()}
     kept = np.array([name not in bad for name in source.names], bool)
     return source if kept.all() else source.taken(np.flatnonzero(kept))
 
 
-def _joined(source: Source, rows: Rows, on_missing: str) -> tuple[Source, Ints]:
+def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
     """Return the images that are kept, and the row of each, -1 where it has none."""
     row_of = {name: row for row, name in enumerate(rows.names)}
     places = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
@@ -239,7 +240,7 @@ def _joined(source: Source, rows: Rows, on_missing: str) -> tuple[Source, Ints]:
     return missing.settled(source), kept
 
 
-def _labelled(source: Source, rows: Rows, places: Ints, classes: Sequence[str] | None) -> Source:
+def _labelled(source: Source, rows: TableRows, places: Ints, classes: Sequence[str] | None) -> Source:
     """Return the source with the labels of the table in place of the directories'."""
     meaning = meaning_of(rows.labels, None, classes, rows.refused_label, rows.table.bad)
     labels = np.where(places < 0, UNLABELED, meaning.labels[places])
@@ -255,9 +256,9 @@ def _without_table(source: Source, name: str) -> Source:
     return replace(source, others=others, notes=[note for note in notes if note])
 
 
-def _files(rows: Rows, columns: Iterable[Column]) -> dict[str, str]:
+def _files(rows: TableRows, columns: Iterable[Column]) -> dict[str, str]:
     """Return the files below the root that rows name, each with the image of its row."""
-    files = [column for column in columns if isinstance(column, Files)]
+    files = [column for column in columns if isinstance(column, FileColumn)]
     return {
         path: name
         for column in files
@@ -296,10 +297,10 @@ def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -
     return specs, unnamed
 
 
-class _Metadata(Table):
+class _Metadata(LabelTable):
     """A table whose `objects` are columns of their own: boxes, as x y x y; their categories; and what else is there."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: LabelTable) -> None:
         super().__init__(table.path, table.bad)
         self._table = table
         self.left = table.left

@@ -1,16 +1,10 @@
-"""A directory with one subdirectory a class, listed as torchvision's ImageFolder lists it.
+"""Directories of images: with one subdirectory a class, as torchvision's ImageFolder lists them, or without classes.
 
-As with `find_classes` in `torchvision.datasets.folder`, classes are the sorted names of the root's subdirectories. What
-counts within a class, and in which order, `packer._sources.imagefolder` says.
-
-A directory of images of which nobody says the classes: for self-supervised training, or for inference.
-
-The images below a directory, in ImageFolder's order, and what else is there.
-
-The rules are those of `make_dataset` in `torchvision.datasets.folder`: directories are visited in the order of their
-paths, symbolic links to directories are followed, and a file counts if its suffix is one of an image, in any case.
-Hidden files and directories count too, which is said. In one thing packer differs: what macOS and Windows leave beside
-other files is no image, though its name may end as one's does.
+Classes are the sorted names of the root's subdirectories, as with `find_classes` in `torchvision.datasets.folder`.
+The rules within a class are those of `make_dataset` there: directories are visited in the order of their paths,
+symbolic links to directories are followed, and a file counts if its suffix is one of an image, in any case. Hidden
+files and directories count too, and a note says so. In one thing packer differs: the files that macOS and Windows leave
+beside others are no images, though their names may end as one's do.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""An index of a source: where its images and the values of its fields lie, and what a table says of them.
+"""Making an index of a source: where its images and the values of its fields lie, and their sizes and checksums.
 
-What a table says of images, found from their bytes: height and width, and the checksum.
-
-C reads the images of a block at once, and no more of each than that needs. Python decides what the images are that C
-finds unusual.
-
-Where the images of a source lie, and the values of its fields, counted as an index counts them.
+C reads the images of a block at once, and no more of each than its height, width and checksum need. Python decides
+about the images that C finds unusual.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from packer._formats.index import as_stored, base_from, write_index
 from packer._images.native.records import CAN_SURVEY, FINDINGS, SURVEY, survey as survey_in_c
 from packer._images.probe import inspect
 from packer._manifest import Manifest
-from packer._sources.base import Files, InContainer, ReadBuffer, Source
+from packer._sources.base import FileColumn, RangeColumn, ReadBuffer, Source
 from packer._sources.container import ContainerSource
 from packer._sources.pack import PackSource
 from packer._storage.files import Spool, TableBuilder
@@ -39,11 +35,11 @@ from packer._table import Buffer, Ints, Names, Table, checksum, column_types, de
 from packer._version import __version__
 from packer.errors import ImageError, OptionError, PackError, SourceError, printable, recorded
 
-__all__ = ["Places", "Surveyed", "build_index", "none_readable", "survey"]
+__all__ = ["IndexPlaces", "Surveyed", "build_index", "none_readable", "survey"]
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class IndexPlaces:
     """Where the images and the values of fields lie.
 
     Attributes
@@ -66,7 +62,7 @@ class Places:
     shapes: Ints
 
     @classmethod
-    def of(cls, source: Source) -> Places:
+    def of(cls, source: Source) -> IndexPlaces:
         """Find the places; SourceError where the disk fails."""
         if isinstance(source, ContainerSource):
             if source.pixels is not None and not source.shapes.any(axis=1).all():
@@ -74,9 +70,11 @@ class Places:
                     f"{printable(source.root)}: some images are pixels, and others are encoded, which an index cannot "
                     "list together: convert them"
                 )
-            ranges = {column.field.name: column.ranges for column in source.columns if isinstance(column, InContainer)}
+            ranges = {column.field.name: column.ranges for column in source.columns if isinstance(column, RangeColumn)}
             return cls(source.files, source.images, ranges, source.copied, source.pixels, source.shapes)
-        columns = [column for column in source.columns if isinstance(column, Files) and column.field.kind != "array"]
+        columns = [
+            column for column in source.columns if isinstance(column, FileColumn) and column.field.kind != "array"
+        ]
         listed = _Listed(source, columns)
         stamps = take_stamps(listed.root, listed.names)
         ranges = {column.field.name: listed.ranges(column, stamps) for column in columns}
@@ -109,7 +107,7 @@ class Places:
 class _Listed:
     """All files of a source below one directory: those of the images, and then those of fields, each once."""
 
-    def __init__(self, source: Source, columns: list[Files]) -> None:
+    def __init__(self, source: Source, columns: list[FileColumn]) -> None:
         self.root, self.names = Path(os.path.abspath(source.root)), source.names
         if not columns:
             return
@@ -122,7 +120,7 @@ class _Listed:
         self.root = Path(os.path.commonpath([self.root, *map(os.path.dirname, self._numbers)]))
         self.names = Names.of(Path(os.path.relpath(path, self.root)).as_posix() for path in self._numbers)
 
-    def ranges(self, column: Files, stamps: Stamps) -> Ranges:
+    def ranges(self, column: FileColumn, stamps: Stamps) -> Ranges:
         """Return where the values of a field lie: whole files."""
         paths = (column.path(index) for index in range(len(column)))
         file = np.array([-1 if path is None else self._numbers[os.path.abspath(path)] for path in paths], np.int64)
@@ -170,13 +168,13 @@ class Surveyed:
         self.skipped = []
 
 
-def survey(source: Source, places: Places, rows: range, exif: str, *, checksums: bool) -> Surveyed:
+def survey(source: Source, places: IndexPlaces, rows: range, exif: str, *, checksums: bool) -> Surveyed:
     """Look at images of a source. Safe in many threads at once.
 
     Parameters
     ----------
     source : Source
-    places : Places
+    places : IndexPlaces
         Where its images lie.
     rows : range
     exif : {"ignore", "apply"}
@@ -204,7 +202,7 @@ def survey(source: Source, places: Places, rows: range, exif: str, *, checksums:
     return found
 
 
-def _records(source: Source, places: Places, rows: range, exif: str, checksums: bool) -> npt.NDArray[np.void]:
+def _records(source: Source, places: IndexPlaces, rows: range, exif: str, checksums: bool) -> npt.NDArray[np.void]:
     """Return what C found of images: nothing where it was not compiled, or where they are pixels."""
     records = np.zeros(len(rows), SURVEY)
     if not CAN_SURVEY or places.pixels is not None or os.name == "nt":
@@ -227,7 +225,7 @@ def _records(source: Source, places: Places, rows: range, exif: str, checksums: 
     return records
 
 
-def _located(source: Source, places: Places, rows: range) -> tuple[Ints, Ints, object]:
+def _located(source: Source, places: IndexPlaces, rows: range) -> tuple[Ints, Ints, object]:
     """Return where images lie, for C, and what is to be kept until they were read."""
     images, files = places.images.taken(slice(rows.start, rows.stop)), places.files
     if not isinstance(source, ContainerSource):
@@ -351,7 +349,7 @@ def build_index(
     """
     if isinstance(source, PackSource):
         raise OptionError(f"{printable(source.root)}: is a pack already, which needs no index")
-    places = Places.of(source)
+    places = IndexPlaces.of(source)
     own = Spool()
     for start in range(0, len(places.copied), _PIECE):
         own.append(places.copied[start : start + _PIECE].tobytes())
@@ -404,7 +402,7 @@ def build_index(
     )
 
 
-def _require_apart(table: Table, places: Places) -> None:
+def _require_apart(table: Table, places: IndexPlaces) -> None:
     """Refuse samples that share bytes, which a dictionary or a forged list may have: in a pack they are damage."""
     for index in as_stored(table, places.pixels).overlapping():
         name = printable(decode_name(table.row(index).name or b""))
@@ -423,7 +421,7 @@ def none_readable(root: Path, count: int, skipped: Sequence[Mapping[str, str]]) 
 class _Rows:
     """Makes rows of the table of what was found."""
 
-    def __init__(self, source: Source, places: Places, builder: TableBuilder, own: Spool) -> None:
+    def __init__(self, source: Source, places: IndexPlaces, builder: TableBuilder, own: Spool) -> None:
         self._source, self._places, self._builder, self._own = source, places, builder, own
         self._end = len(places.copied)
         self.skipped: list[dict[str, str]] = []

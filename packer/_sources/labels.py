@@ -1,13 +1,8 @@
-"""What the labels of a list mean, which are texts there: class ids, names of classes, or numbers without classes.
+"""Labels that are texts in a list: class ids, names of classes, or numbers without classes; and lists of classes.
 
-A number is never replaced by another number without a word. Where all labels are whole numbers, they are the ids. Where
-it cannot be known what is meant, the person is asked, by an error that says what to say.
-
-A list of classes: the id of each, and classes that it lacks.
-
-Fields of a source with the class ids of a pack's fields, so that one id means one class in both.
-
-Files of images that may hold ids: said, as an image is smoothed by a crop, and a mask is not.
+A number is never replaced by another number without a note. Where all labels are whole numbers, they are the ids. Where
+the meaning cannot be known, an error asks the user for the option that says it. `with_given_classes` gives labels and
+fields the ids of another pack, so that one id means one class in both.
 """
 
 from __future__ import annotations
@@ -28,7 +23,7 @@ from packer._account import REPORTED, BadSamples
 from packer._codecs import LABEL_TYPES, UNLABELED
 from packer._fields import Field
 from packer._images.png import SIGNATURE
-from packer._sources.base import Blobs, Column, Files, Numbers, Source, some
+from packer._sources.base import BlobColumn, Column, FileColumn, NumberColumn, Source, some
 from packer._storage.safe_open import open_regular
 from packer._table import Ints, Labels, blocks
 from packer.errors import SourceError, option, printable
@@ -445,7 +440,7 @@ def _classed(  # noqa: PLR0917
     column: Column, given: Field, source: Source, pack: Path, table: Path | None, remedy: str
 ) -> Column:
     """Return a column with the ids of `given`; SourceError where it has a class that `given` has not."""
-    assert isinstance(column, (Numbers, Blobs))
+    assert isinstance(column, (NumberColumn, BlobColumn))
     ids, rows = _column_ids(column)
     used, places = np.unique(ids, return_inverse=True)
     own = column.field
@@ -465,17 +460,17 @@ def _classed(  # noqa: PLR0917
             f"{printable(pack)} knows; unknown are {some([names[place] for place in lacking.tolist()])}. {remedy}"
         )
     field = replace(given, file=own.file)
-    if isinstance(column, Numbers):
+    if isinstance(column, NumberColumn):
         values = np.zeros(len(column), np.int64)
         values[rows] = new[places]
-        return Numbers(field, values, column.null)
+        return NumberColumn(field, values, column.null)
     blob = np.frombuffer(new[places].astype("<i8").tobytes(), np.uint8)
-    return Blobs.packed(field, blob, column.sizes)
+    return BlobColumn.packed(field, blob, column.sizes)
 
 
-def _column_ids(column: Numbers | Blobs) -> tuple[Ints, Ints]:
+def _column_ids(column: NumberColumn | BlobColumn) -> tuple[Ints, Ints]:
     """Return all ids of a column, and the row of each."""
-    if isinstance(column, Numbers):
+    if isinstance(column, NumberColumn):
         rows = np.flatnonzero(~column.null)
         return column.values[rows], rows
     values: list[npt.NDArray[np.int64]] = [
@@ -501,11 +496,11 @@ def notes_on_gray_files(source: Source, said: Iterable[str]) -> Iterator[str]:
     for text in said:
         name, _, template = text.partition("=")
         column = columns.get(name)
-        if isinstance(column, Files) and column.field.kind == "image" and _is_gray(column):
+        if isinstance(column, FileColumn) and column.field.kind == "image" and _is_gray(column):
             yield f"{name} is an image, which crops smooth; for ids say --field {name}:mask={printable(template)}"
 
 
-def _is_gray(column: Files) -> bool:
+def _is_gray(column: FileColumn) -> bool:
     """Tell whether the first file is a PNG of one channel of 8 bits at most, or of a palette."""
     path = next((path for path in map(column.path, range(len(column))) if path is not None), None)
     if path is None:

@@ -1,9 +1,4 @@
-"""Packs as a source: the samples of one pack, or of several, one after the other.
-
-Packs as a source: opened, compared, and their samples one after the other.
-
-Whether the fields of several packs are the same, so that one pack can hold the values of all.
-"""
+"""Packs as a source: the samples of one pack, or of several whose fields are the same, one after the other."""
 
 from __future__ import annotations
 

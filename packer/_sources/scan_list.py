@@ -7,7 +7,7 @@ labels      an int64 an image, or a float64, as the JSON says
 name ends   an int64 an image
 checksums   a uint32 for every 4096 images: the CRC-32C of their labels, then of their ends, then of their names
 names       bytes; labels, ends and names are as in `Source`
-fields      where there are any; see `packer._sources.scan_list`
+fields      where there are any; see below
 
 Numbers are little-endian. A stamp has a checksum of its own because it may be replaced by `MENDABLE`. The images of a
 part are compared with the checksums of their blocks, so that a task reads no more of the list than it needs.
@@ -19,20 +19,13 @@ others of version 4. Lists of version 3 have class ids for labels, and say nothi
 Lists of version 2 have no checksums either, and two int64 a stamp. Their labels and names are compared with the digest
 in the JSON, all of them whichever part is wanted; their stamps cannot be compared with anything.
 
-The header of the list of a source: magic, length and CRC-32C of the JSON, and the JSON.
-
-The values of fields in the list of a source, after the names; `packer._sources.scan_list` has the rest of the list.
-
-For every field, each column beginning at a multiple of 8 bytes:
+Fields, each column beginning at a multiple of 8 bytes:
 
 a scalar or a class     its values, in the field's dtype or int64; then a byte a value, 1 where there is none
 bytes, or files         an int64 a value, where it begins; an int64, its size, -1 where there is none; then all values,
                         which are paths where the values are files
 
-Then a uint32 for every 4096 images: the CRC-32C of their values, field by field, as `Column.content` gives these.
-
-Names that occur twice, found without holding every name.
-"""
+Then a uint32 for every 4096 images: the CRC-32C of their values, field by field, as `Column.content` gives these."""
 
 from __future__ import annotations
 
@@ -52,7 +45,17 @@ import numpy.typing as npt
 from packer._account import REPORTED, Account
 from packer._codecs import LABEL_TYPES
 from packer._fields import DTYPES, Field
-from packer._sources.base import Blobs, Column, Files, InContainer, Numbers, OtherFiles, Source, listing_digest
+from packer._sources.base import (
+    SIZE_FIELDS,
+    BlobColumn,
+    Column,
+    FileColumn,
+    NumberColumn,
+    OtherFiles,
+    RangeColumn,
+    Source,
+    listing_digest,
+)
 from packer._storage.files import AppendFile, PatchFile, replacing
 from packer._storage.packfile import PackFile
 from packer._storage.place import place_of
@@ -166,7 +169,7 @@ _FIELD_ALIGNMENT = 8
 def described_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
     """Return what the JSON of a list says of the fields."""
     return [
-        {"field": column.field.to_json(), "files": isinstance(column, Files), "bytes": _bytes(column)}
+        {"field": column.field.to_json(), "files": isinstance(column, FileColumn), "bytes": _bytes(column)}
         for column in columns
     ]
 
@@ -174,7 +177,7 @@ def described_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
 def stored_columns(columns: Sequence[Column]) -> Iterator[npt.NDArray[Any]]:
     """Yield what is stored of the fields, but the checksums, array by array."""
     for column in columns:
-        if isinstance(column, Numbers):
+        if isinstance(column, NumberColumn):
             yield column.values.astype(_dtype(column.field), copy=False)
             yield column.null.view(np.uint8)
         else:
@@ -208,11 +211,11 @@ def listed_columns(
         if type(size) is not int or size < 0 or type(one["files"]) is not bool:
             raise ValueError(f"what the list says of the field {field.name!r} is of the wrong type")
         if not field.is_blob:
-            columns.append(Numbers(field, array(count, _dtype(field)), array(count, "|u1") != 0))
+            columns.append(NumberColumn(field, array(count, _dtype(field)), array(count, "|u1") != 0))
             continue
         starts, sizes = array(count, "<i8"), array(count, "<i8")
-        blobs = Blobs(field, array(size, "|u1"), starts, sizes)
-        columns.append(Files(field, root, blobs) if one["files"] else blobs)
+        blobs = BlobColumn(field, array(size, "|u1"), starts, sizes)
+        columns.append(FileColumn(field, root, blobs) if one["files"] else blobs)
     return tuple(columns), start + padding(start)
 
 
@@ -235,27 +238,27 @@ def _dtype(field: Field) -> str:
 
 
 def _bytes(column: Column) -> int:
-    if isinstance(column, Numbers):
+    if isinstance(column, NumberColumn):
         return 0
     return int(np.maximum(_blobs(column).sizes, 0).sum())
 
 
-def _blobs(column: Blobs | Files | InContainer) -> Blobs:
+def _blobs(column: BlobColumn | FileColumn | RangeColumn) -> BlobColumn:
     """Return what is stored of a column: values, paths of files, or where values lie in files of a container."""
-    if isinstance(column, InContainer):
+    if isinstance(column, RangeColumn):
         where = np.frombuffer(b"".join(column.content(0, len(column))), "<i8").reshape(3, -1).T
-        return Blobs.packed(
+        return BlobColumn.packed(
             column.field, np.ascontiguousarray(where).reshape(-1).view(np.uint8), np.full(len(column), 24)
         )
-    return column.paths if isinstance(column, Files) else column
+    return column.paths if isinstance(column, FileColumn) else column
 
 
-def _gathered(blobs: Blobs) -> Blobs:
+def _gathered(blobs: BlobColumn) -> BlobColumn:
     """Return values one after the other, and nothing between them."""
-    packed = Blobs.packed(blobs.field, blobs.blob, blobs.sizes)
+    packed = BlobColumn.packed(blobs.field, blobs.blob, blobs.sizes)
     if np.array_equal(packed.starts, blobs.starts):
-        return Blobs.packed(blobs.field, blobs.blob[: _bytes(blobs)], blobs.sizes)
-    return Blobs.of(blobs.field, (blobs.get(index) for index in range(len(blobs))))
+        return BlobColumn.packed(blobs.field, blobs.blob[: _bytes(blobs)], blobs.sizes)
+    return BlobColumn.of(blobs.field, (blobs.get(index) for index in range(len(blobs))))
 
 
 _STAMP = struct.Struct("<qq")
@@ -270,13 +273,13 @@ class ListedSource(Source):
 
     Attributes
     ----------
-    listing : Listing
+    listing : ScanList
         The whole list.
     first : int
         Which image of the list is the first of this source.
     """
 
-    listing: Listing
+    listing: ScanList
     first: int = 0
 
     def between(self, start: int, stop: int) -> ListedSource:
@@ -299,7 +302,7 @@ class ListedSource(Source):
 
 
 @dataclass(frozen=True, eq=False)
-class Listing:
+class ScanList:
     """The columns of a list, and what they are compared with.
 
     Attributes
@@ -440,7 +443,7 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
     except (PackError, ValueError, KeyError, TypeError) as error:
         raise SourceError(f"{printable(error)}. {advice(path)}") from error
     classes, label_type = header["classes"], header["label_type"]
-    listing = Listing(
+    listing = ScanList(
         os.fspath(path),
         file,
         classes,
@@ -468,6 +471,7 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         about=tuple(header.get("about", ())),
         doubts=tuple(header.get("doubts", ())),
         account=Account.from_json(header["account"]) if "account" in header else None,
+        size_field=SIZE_FIELDS.get(header["kind"], ""),
         listing=listing,
     )
 

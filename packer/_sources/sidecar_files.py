@@ -15,7 +15,7 @@ import numpy.typing as npt
 from packer._account import REPORTED, Account
 from packer._codecs import IMAGE_SUFFIXES
 from packer._fields import Field
-from packer._sources.base import Files, Source, npy_array
+from packer._sources.base import FileColumn, Source, npy_array
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, option, printable
 
@@ -99,7 +99,7 @@ def with_files(source: Source, wanted: Sequence[FileField], on_missing: str = "e
     """
     source = _without_own_files(source, wanted)
     columns = [
-        Files.of(
+        FileColumn.of(
             Field(field.name, field.kind, "float32" if field.kind == "array" else "", file=field.template),
             source.root,
             field.paths(source.names),
@@ -109,7 +109,7 @@ def with_files(source: Source, wanted: Sequence[FileField], on_missing: str = "e
     return looked_up(source, columns, on_missing, skip=skip)
 
 
-def looked_up(source: Source, columns: Sequence[Files], on_missing: str, *, skip: bool = False) -> Source:
+def looked_up(source: Source, columns: Sequence[FileColumn], on_missing: str, *, skip: bool = False) -> Source:
     """Return a source with fields whose files there are; errors as `with_files`."""
     present, missing = Present(source.root), Missing(source, on_missing)
     for column in columns:
@@ -127,7 +127,7 @@ def looked_up(source: Source, columns: Sequence[Files], on_missing: str, *, skip
             found_paths = [paths[at] or "" for at in np.flatnonzero(there)[: _TRIED if skip else 1].tolist()]
             field = _as_first(field, (os.path.join(source.root, path) for path in found_paths or [""]))
         found = (path if is_there else None for path, is_there in zip(paths, there.tolist(), strict=True))
-        source = source.having(Files.of(field, source.root, found))
+        source = source.having(FileColumn.of(field, source.root, found))
     return missing.settled(source)
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from packer._account import Account
 from packer._codecs import UNLABELED
-from packer._containers.zip import DATASET_JSON, VECTOR, are_parts, dataset_labels, label_vector
-from packer._sources.base import Blobs, Source
+from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_parts, dataset_labels, label_vector
+from packer._sources.base import BlobColumn, Source
 from packer._sources.imagefolder import ImageRule, Walk
 from packer._sources.labels import unknown_classes
 from packer._storage.safe_open import open_regular
@@ -64,7 +64,7 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
     if any(vector is not None for vector in vectors):
         where = printable(path)
         stored = (None if v is None else label_vector(v, where, n) for v, n in zip(vectors, names, strict=True))
-        columns.append(Blobs.of(VECTOR, stored))
+        columns.append(BlobColumn.of(VECTOR, stored))
     ids = [label if type(label) is int else UNLABELED for label in map(said.get, names)]
     known = [] if (columns or not said) and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path)
     labels = np.array(ids, np.int64)

@@ -1,12 +1,8 @@
-"""A table in a file that names images, with labels and fields, instead of directories.
-
-A table in a file that names images by their URLs, or by paths below a URL, with labels and fields.
-
-The names that a table has for files which are called otherwise on the disk.
+"""Tables in files that name images by their paths or URLs, with labels and fields, instead of directories.
 
 Tables are written on other systems than the files: with backslashes, another Unicode form, other case, the directories
-of another machine, or ids in place of names. Where exactly one file fits a name, the name means it. Anything else is
-left to whoever reads the file.
+of another machine, or ids in place of names. Where exactly one file fits a name, the name means it. Otherwise the name
+stays as it is, and reading it is an error.
 """
 
 from __future__ import annotations
@@ -26,21 +22,31 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import Account, BadSamples, has_label_name
+from packer._account import Account, BadSamples
 from packer._codecs import IMAGE_SUFFIXES, UNLABELED
-from packer._sources.base import Column, Files, Source
+from packer._containers.roles import has_label_name
+from packer._sources.base import Column, FileColumn, Source
 from packer._sources.imagefolder import FilesOf, ImageRule, Walk, class_directories
 from packer._sources.labels import Meaning, class_ids, meaning_of, quoted, unusable_labels
 from packer._sources.objects import ObjectSource, stamp_of_version, versions_of
 from packer._sources.sidecar_files import looked_up, paths_inside
-from packer._sources.tables import Cells, ColumnSpec, Images, Reading, Table, open_table, reading_of, some_columns
+from packer._sources.tables import (
+    Cells,
+    ColumnSpec,
+    LabelTable,
+    TableImageColumn,
+    TableReading,
+    open_table,
+    reading_of,
+    some_columns,
+)
 from packer._storage.remote.folders import list_in_parallel
 from packer._storage.remote.urls import Url, is_url, join, parse, shown, user_path
 from packer._storage.safe_open import name_problem
 from packer._table import Names
 from packer.errors import OptionError, RemoteError, SourceError, option, printable
 
-__all__ = ["NO_COLUMN", "FileNames", "Rows", "TreeImages", "called_otherwise", "csv_source", "url_table_source"]
+__all__ = ["NO_COLUMN", "FileColumns", "TableRows", "TreeImages", "called_otherwise", "csv_source", "url_table_source"]
 
 Form = Callable[[str], str]
 
@@ -63,7 +69,7 @@ _FORMS: tuple[tuple[str, Form], ...] = (
 _WITH_SUFFIX = "with the suffix that the table leaves out"
 
 
-class FileNames:
+class FileColumns:
     """Finds the files that names mean.
 
     Parameters
@@ -170,7 +176,7 @@ def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
     names : sequence of str
         The names that are no file.
     """
-    note = next(FileNames(files, dict(enumerate(names)), alone=False).notes(), "")
+    note = next(FileColumns(files, dict(enumerate(names)), alone=False).notes(), "")
     return f" But {note.replace(' of the table', '')}." if note else ""
 
 
@@ -253,10 +259,10 @@ def csv_source(
     """
     if not os.path.isdir(root):
         raise SourceError(f"{printable(root)}: no such directory")
-    rows = Rows(root, open_table(table, delimiter, bad, has_header=has_header), unlabeled, suffix or "")
+    rows = TableRows(root, open_table(table, delimiter, bad, has_header=has_header), unlabeled, suffix or "")
     present = TreeImages(root)
     path, own_label = (_PATH, _LABEL) if has_header else ("1", "2")
-    rows.table.images = Images(path_column or path, lambda name: present.has(name + (suffix or "")))
+    rows.table.images = TableImageColumn(path_column or path, lambda name: present.has(name + (suffix or "")))
     header = rows.table.header()
     said, labels = label_column is not None, label_column or own_label
     by_directory = has_labels and bool(columns) and not said and labels not in header
@@ -271,7 +277,7 @@ def csv_source(
         rows.settle()
         rows.require_sound()
     made = rows.columns(root)
-    files = [column for column in made if isinstance(column, Files)]
+    files = [column for column in made if isinstance(column, FileColumn)]
     own = [path for column in files for path in paths_inside(root, column.names())]
     own += files_of(rows.names) if files_of is not None else ()
     if by_directory:
@@ -297,7 +303,7 @@ def csv_source(
         doubts=tuple(rows.table.bad.found),
         account=account,
     )
-    source = source.having(*(column for column in made if not isinstance(column, Files)))
+    source = source.having(*(column for column in made if not isinstance(column, FileColumn)))
     return looked_up(source, files, on_missing, skip=rows.table.bad.skip) if files else source
 
 
@@ -343,7 +349,7 @@ class TreeImages:
         return bool(cell) and any(name.rpartition("/")[2].startswith(f"{cell}.") for name in self.images)
 
 
-def _by_directory(rows: Rows, classes: Sequence[str] | None, files: Iterable[str]) -> Meaning:
+def _by_directory(rows: TableRows, classes: Sequence[str] | None, files: Iterable[str]) -> Meaning:
     """Return the classes and labels that ImageFolder gives images in such directories, without those of files alone."""
     folder_of = [name.partition("/")[0] if "/" in name else "" for name in rows.names]
     beside = {path.partition("/")[0] for path in files}.difference(folder_of)
@@ -358,13 +364,13 @@ def _by_directory(rows: Rows, classes: Sequence[str] | None, files: Iterable[str
     return Meaning(np.array([ids[folder] for folder in folder_of], np.int64), classes=list(ids))
 
 
-class Rows:
+class TableRows:
     """The rows of a table: the images' names, their labels as text, and the lines that the rows end in.
 
     Parameters
     ----------
     root : Path
-    table : Table
+    table : LabelTable
     unlabeled : bool
         Whether rows may lack a label.
     suffix : str
@@ -373,14 +379,14 @@ class Rows:
     Attributes
     ----------
     names, labels : list of str
-    readings : list of Reading
+    readings : list of TableReading
         The values of fields.
     notes : list of str
     unused : list of str
         The columns that are not read.
     """
 
-    def __init__(self, root: Path, table: Table, unlabeled: bool, suffix: str = "") -> None:
+    def __init__(self, root: Path, table: LabelTable, unlabeled: bool, suffix: str = "") -> None:
         self.root = root
         self.table = table
         self._tops = os.path.abspath(root), os.path.realpath(root)
@@ -391,7 +397,7 @@ class Rows:
         self.lines = array("q")
         self.names: list[str] = []
         self.labels: list[str] = []
-        self.readings: list[Reading] = []
+        self.readings: list[TableReading] = []
         self.notes: list[str] = []
         self.unused: list[str] = []
 
@@ -424,7 +430,7 @@ class Rows:
         missing = {row: name for row, name in rows if row in self._outside or name in unknown}
         if missing:
             free = present.images.difference(self.names)
-            matched = FileNames(free, missing, alone=len(missing) == len(self.names))
+            matched = FileColumns(free, missing, alone=len(missing) == len(self.names))
             for row, name in matched.found.items():
                 self.names[row] = name
             for row, files in matched.several.items():
@@ -593,7 +599,7 @@ def _outside(name: str) -> str:
     return said
 
 
-def _require_header(table: Table, header: Sequence[str], path_column: str, present: TreeImages) -> None:
+def _require_header(table: LabelTable, header: Sequence[str], path_column: str, present: TreeImages) -> None:
     """Raise SourceError where the first line of a table without a header would be taken for one, and be lost."""
     if not table.of_texts or not table.has_header:
         return
@@ -624,7 +630,7 @@ def _with_whole_image(cells: Sequence[str], delimiter: str, present: TreeImages)
     return list(cells)
 
 
-def _require_columns(table: Table, present: Sequence[str], own: Sequence[str], fields: Sequence[str]) -> None:
+def _require_columns(table: LabelTable, present: Sequence[str], own: Sequence[str], fields: Sequence[str]) -> None:
     """Raise SourceError where the path, the labels or a field has no column, or two have its name."""
     columns = some_columns([repr(name) for name in present[: _SHOWN + 1]])
     shown = printable(table.path)
@@ -712,7 +718,7 @@ def url_table_source(
         rows.require_labels(header, label_column or labels)
         meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label, rows.table.bad)
     made = rows.columns(rows.root)
-    if files := [column.field.name for column in made if isinstance(column, Files)]:
+    if files := [column.field.name for column in made if isinstance(column, FileColumn)]:
         raise OptionError(
             f"{option('columns', files[0])} would be files beside the images, which are read of a disk alone: "
             "copy them, or "
@@ -754,7 +760,7 @@ def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
     return account, []
 
 
-def _require_url_header(table: Table, header: Sequence[str]) -> None:
+def _require_url_header(table: LabelTable, header: Sequence[str]) -> None:
     """Raise SourceError where the first line of a table without a header would be taken for one, and be lost."""
     if table.has_header and table.of_texts and (first := next(filter(is_url, header), None)):
         raise SourceError(
@@ -765,7 +771,7 @@ def _require_url_header(table: Table, header: Sequence[str]) -> None:
         )
 
 
-class _UrlRows(Rows):
+class _UrlRows(TableRows):
     """The rows of a table of URLs.
 
     Attributes
@@ -775,7 +781,7 @@ class _UrlRows(Rows):
     urls : list of str
     """
 
-    def __init__(self, base: str | None, table: Table, unlabeled: bool, suffix: str) -> None:
+    def __init__(self, base: str | None, table: LabelTable, unlabeled: bool, suffix: str) -> None:
         super().__init__(Path(), table, unlabeled, suffix)
         self._given = base
         self.base = ""

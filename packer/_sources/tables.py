@@ -1,12 +1,8 @@
-"""Tables in files: CSV, one JSON object a line, and Parquet, some thousand rows at a time.
+"""Tables in files: CSV, one JSON object a line, and Parquet, some thousand rows at a time; and their columns as fields.
 
-Columns of tables that become fields: what a person says of them, and their cells as values.
-
-What the cells of a column are, where nobody says it: numbers, texts or JSON, without rounding any.
-
-The text of files that people and their tools write: UTF-8, with a byte order mark or without; or UTF-16 with one.
-
-Excel and Windows Notepad write such marks, and Excel's "Unicode text" is UTF-16.
+Where the user does not say what a column is, its cells tell: numbers, texts or JSON, without rounding any. Text is
+UTF-8, with a byte order mark or without, or UTF-16 with one: Excel and Windows Notepad write such marks, and Excel's
+"Unicode text" is UTF-16.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ import numpy.typing as npt
 from packer._account import BadSamples
 from packer._fields import DTYPES, KINDS, OF_SCALARS, PIXELS, Field, Stored
 from packer._fields.codec import parsed_json, short
-from packer._sources.base import Blobs, Column, Files, Numbers
+from packer._sources.base import BlobColumn, Column, FileColumn, NumberColumn
 from packer._storage.safe_open import open_regular
 from packer._table import encode_name
 from packer.errors import MissingDependencyError, OptionError, SourceError, option, pip_install, printable
@@ -42,9 +38,9 @@ __all__ = [
     "Cells",
     "Chunk",
     "ColumnSpec",
-    "Images",
-    "Reading",
-    "Table",
+    "LabelTable",
+    "TableImageColumn",
+    "TableReading",
     "default_delimiter",
     "encoding_of",
     "file_text",
@@ -109,7 +105,7 @@ _AT_ONCE = 64  # rows
 _LIMITING = Lock()
 
 
-class Images(NamedTuple):
+class TableImageColumn(NamedTuple):
     """Which paths of a column are images that are there."""
 
     column: str
@@ -132,7 +128,7 @@ class Chunk:
     columns: Mapping[str, Cells]
 
 
-class Table(ABC):
+class LabelTable(ABC):
     """A table in a file, which is read anew each time.
 
     Attributes
@@ -148,7 +144,7 @@ class Table(ABC):
         What takes the rows that cannot be used.
     left : dict of int to dict
         The rows that were left out, by their lines, as `bad` has them.
-    images : Images, optional
+    images : TableImageColumn, optional
         Tells which paths are images, so that a path may hold the delimiter.
     joined : list of str
         The paths of the rows that were read last which hold the delimiter.
@@ -162,7 +158,7 @@ class Table(ABC):
         self.path = path
         self.bad = bad or BadSamples()
         self.left: dict[int, dict[str, str]] = {}
-        self.images: Images | None = None
+        self.images: TableImageColumn | None = None
         self.joined: list[str] = []
 
     @abstractmethod
@@ -187,7 +183,7 @@ class Table(ABC):
         return SourceError(f"{printable(self.path)}: cannot be read: {printable(reason)}")
 
 
-class CsvTable(Table):
+class CsvTable(LabelTable):
     """A CSV file in UTF-8, whose bytes that are no UTF-8 become surrogates; or in UTF-16 with a byte order mark.
 
     Parameters
@@ -288,7 +284,7 @@ class CsvTable(Table):
         return self.refused(line, f"has {len(row)} cells, and {names}. Put cells that hold the delimiter into quotes.")
 
 
-class JsonLines(Table):
+class JsonLines(LabelTable):
     """A file with a JSON object a line, in UTF-8. A member that an object has not is missing, as null is."""
 
     def header(self) -> list[str]:
@@ -343,7 +339,7 @@ class JsonLines(Table):
         return row
 
 
-class ParquetTable(Table):
+class ParquetTable(LabelTable):
     """A Parquet file, read by pyarrow."""
 
     unit = "row"
@@ -387,7 +383,7 @@ class ParquetTable(Table):
 
 def open_table(
     path: Path, delimiter: str | None = None, bad: BadSamples | None = None, *, has_header: bool = True
-) -> Table:
+) -> LabelTable:
     """Return the table in a file, of the kind that the suffix says: ``.jsonl``, ``.parquet``; else CSV.
 
     OptionError where one that always has a header is said to have none.
@@ -499,17 +495,17 @@ class ColumnSpec:
         return cls(name if sign else column, column, kind, dtype, rank)
 
 
-class Reading(abc.ABC):
+class TableReading(abc.ABC):
     """Takes the cells of a column, chunk by chunk, and makes a field of them.
 
     Parameters
     ----------
     spec : ColumnSpec
-    table : Table
+    table : LabelTable
         For messages, and for what its cells are.
     """
 
-    def __init__(self, spec: ColumnSpec, table: Table) -> None:
+    def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         self.spec = spec
         self._table = table
         self._field = Field(spec.name, spec.kind, spec.dtype, spec.rank or 0)
@@ -544,10 +540,10 @@ class Reading(abc.ABC):
                 yield None
 
 
-class _Scalars(Reading):
+class _Scalars(TableReading):
     """Cells that become numbers: whole chunks at once, and one by one where any is odd."""
 
-    def __init__(self, spec: ColumnSpec, table: Table) -> None:
+    def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
         self._parts: list[npt.NDArray[Any]] = []
         self._nulls: list[npt.NDArray[np.bool_]] = []
@@ -563,7 +559,7 @@ class _Scalars(Reading):
         self._nulls.append(null)
 
     def column(self, root: Path) -> Column:
-        return Numbers(self._field, np.concatenate(self._parts), np.concatenate(self._nulls))
+        return NumberColumn(self._field, np.concatenate(self._parts), np.concatenate(self._nulls))
 
     def _at_once(self, cells: Cells, null: npt.NDArray[np.bool_]) -> npt.NDArray[Any] | None:
         """Return the values of plain numbers, and note in `null` which are missing; None where any cell is odd."""
@@ -617,10 +613,10 @@ def _cast(numbers: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any] | None:
     return made if fits and np.array_equal(np.isinf(made), np.isinf(numbers)) else None
 
 
-class _Classes(Reading):
+class _Classes(TableReading):
     """Cells that become ids: of a class, or of labels. Whole numbers are ids; names get theirs when they are sorted."""
 
-    def __init__(self, spec: ColumnSpec, table: Table) -> None:
+    def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
         self._places: dict[str, int] = {}
         self._lines: list[int] = []  # in which each of these came first
@@ -650,10 +646,10 @@ class _Classes(Reading):
         field = Field(self.spec.name, self.spec.kind, classes=tuple(names))
         if self.spec.kind == "labels":
             blob = np.frombuffer(flat.astype("<i8").tobytes(), np.uint8)
-            return Blobs.packed(field, blob, np.where(counts < 0, counts, 8 * counts))
+            return BlobColumn.packed(field, blob, np.where(counts < 0, counts, 8 * counts))
         values = np.zeros(len(counts), np.int64)
         values[counts > 0] = flat
-        return Numbers(field, values, counts < 0)
+        return NumberColumn(field, values, counts < 0)
 
     def _several(self, cell: Any) -> list[str]:
         if isinstance(cell, str):
@@ -683,10 +679,10 @@ def _shortened(digits: str) -> str:
     return digits if len(digits) <= 40 else f"{digits[:20]}… ({len(digits)} digits)"
 
 
-class _Bytes(Reading):
+class _Bytes(TableReading):
     """Cells that become bytes."""
 
-    def __init__(self, spec: ColumnSpec, table: Table) -> None:
+    def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
         self._blob = bytearray()
         self._sizes = array("q")
@@ -699,7 +695,7 @@ class _Bytes(Reading):
 
     def column(self, root: Path) -> Column:
         blob, sizes = np.frombuffer(self._blob, np.uint8), np.frombuffer(self._sizes, np.int64)
-        return Blobs.packed(self._field, blob, sizes)
+        return BlobColumn.packed(self._field, blob, sizes)
 
     def _stored(self, cell: Any) -> Stored:
         if self._table.of_texts and self.spec.kind in _JSON:
@@ -714,10 +710,10 @@ class _Bytes(Reading):
         return self._field.encode(cell)
 
 
-class _Paths(Reading):
+class _Paths(TableReading):
     """Cells that are paths of images or masks."""
 
-    def __init__(self, spec: ColumnSpec, table: Table) -> None:
+    def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
         self._paths: list[str | None] = []
 
@@ -725,7 +721,7 @@ class _Paths(Reading):
         self._paths.extend(self._values(cells, lines, self._path))
 
     def column(self, root: Path) -> Column:
-        return Files.of(self._field, root, self._paths)
+        return FileColumn.of(self._field, root, self._paths)
 
     def _path(self, cell: Any) -> str:
         if not isinstance(cell, str) or "\0" in cell:
@@ -734,7 +730,7 @@ class _Paths(Reading):
         return cell.replace(os.sep, "/")
 
 
-def reading_of(spec: ColumnSpec, table: Table) -> Reading:
+def reading_of(spec: ColumnSpec, table: LabelTable) -> TableReading:
     """Return what takes the cells of a column."""
     if spec.kind == "scalar":
         return _Scalars(spec, table)
@@ -760,7 +756,7 @@ _WIDER = {
 """What a column is that is two things in two parts of a table; anything else is JSON."""
 
 
-def kinds_of(table: Table, header: Sequence[str]) -> dict[str, str]:
+def kinds_of(table: LabelTable, header: Sequence[str]) -> dict[str, str]:
     """Return what the cells of each column are: a dtype of scalars, text, json or bytes; nothing where all are null."""
     found: dict[str, str] = {}
     for chunk in table.chunks(header):

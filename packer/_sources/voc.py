@@ -2,8 +2,6 @@
 
 Boxes keep the numbers of the files, as torchvision's ``VOCDetection`` does. In VOC's own files these count pixels from
 1, and xmax and ymax are the last pixel inside.
-
-One file of annotations in Pascal VOC's format.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ import numpy as np
 from packer._account import BadSamples
 from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field
-from packer._sources.base import Blobs, Column, Files, Source
+from packer._sources.base import BlobColumn, Column, FileColumn, Source
 from packer._sources.imagefolder import ImageRule, Walk
 from packer._sources.table_source import called_otherwise
 from packer._sources.tables import encoding_of, file_text
@@ -363,7 +361,7 @@ def _of_objects(
     classes = _classes(read, annotations, present, skip=skip)
     category = Field("category", "labels", classes=tuple(classes), ids=tuple(range(1, len(classes) + 1)))
     columns: list[Column] = [
-        Blobs.of(Field("annotation", "json"), (None if one is None else one.text for one in read)),
+        BlobColumn.of(Field("annotation", "json"), (None if one is None else one.text for one in read)),
         _column(Field("boxes", "boxes"), read, lambda one: one.boxes),
         _column(category, read, lambda one: one.names),
     ]
@@ -381,7 +379,7 @@ def _column(field: Field, read: Iterable[Annotation | None], value: Any) -> Colu
         rows = value(one)
         return field.encode(np.array(rows, np.int8) if field.kind == "array" else rows)
 
-    return Blobs.of(field, (None if one is None else stored(one) for one in read))
+    return BlobColumn.of(field, (None if one is None else stored(one) for one in read))
 
 
 def _classes(read: Iterable[Annotation | None], annotations: Path, present: Iterable[str], *, skip: bool) -> list[str]:
@@ -405,7 +403,7 @@ def _of_masks(directory: Path, stems: Sequence[str], *, inside: bool) -> list[Co
         files = [f"{stem}.png" if f"{stem}.png" in there else None for stem in stems]
         if any(files):
             field = Field(name, "mask", file=f"{'' if inside else '../'}{folder}/{{stem}}.png")
-            columns.append(Files.of(field, directory / folder, files))
+            columns.append(FileColumn.of(field, directory / folder, files))
     return columns
 
 

@@ -1,21 +1,20 @@
 """Images with labels in YOLO's layout: a ``data.yaml``, and in ``labels`` a file for each file in ``images``.
 
-One file of labels in YOLO's format: a line an object, numbers as shares of the image's width and height.
-
-A line is ``class x y width height``, where x and y are the centre of the box; the same with keypoints after them; or
-``class x y x y x y ...``, a polygon.
+A line of a file of labels is an object: ``class x y width height``, where x and y are the centre of the box; the same
+with keypoints after them; or ``class x y x y x y ...``, a polygon. Positions are shares of width and height.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +24,7 @@ from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.codec import is_text, short
 from packer._images.probe import inspect
-from packer._sources.base import Blobs
-from packer._sources.container import DerivedSource
+from packer._sources.base import BlobColumn, ComputedFields, ReadBuffer, Source
 from packer._sources.imagefolder import ImageRule, Walk
 from packer._sources.table_source import called_otherwise
 from packer._sources.tables import file_text, text_of
@@ -34,10 +32,7 @@ from packer._storage.safe_open import open_regular
 from packer._table import Names
 from packer.errors import ImageError, MissingDependencyError, SourceError, option, pip_install, printable
 
-if TYPE_CHECKING:
-    from packer._sources.base import ReadBuffer
-
-__all__ = ["Label", "YoloSource", "read_label", "require_inside", "turned", "yolo_source"]
+__all__ = ["Label", "read_label", "require_inside", "turned", "yolo_source"]
 
 Points = npt.NDArray[np.float64]
 """(..., 2) float64 array: x and y as shares of width and height."""
@@ -174,33 +169,6 @@ _MOST_CLASSES = 100_000
 _DECIMALS = 3  # of the pixels of polygons
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class YoloSource(DerivedSource):
-    """Images with labels in YOLO's layout, whose positions become pixels when the image is read.
-
-    Attributes
-    ----------
-    keypoints : (int, int), optional
-        How many keypoints an object has, and how many numbers a keypoint.
-    """
-
-    keypoints: tuple[int, int] | None
-
-    def derive(self, index: int, stored: Mapping[str, Stored], buffer: ReadBuffer) -> Sequence[Stored]:
-        text = stored[_TEXT]
-        if text is None:
-            return (None,) * len(self.derived)
-        assert isinstance(text, bytes)
-        label = read_label(text.decode("utf-8"), self.keypoints)
-        try:
-            info = inspect(self.read(index, buffer)[0])
-        except ImageError as error:
-            error.name = error.name or self.names[index]
-            raise
-        values = _in_pixels(label, info.width, info.height, info.orientation)
-        return tuple(field.encode(values[field.name]) for field in self.derived)
-
-
 def yolo_source(
     root: Path,
     data: Path,
@@ -210,7 +178,7 @@ def yolo_source(
     rule: ImageRule | None = None,
     bad: BadSamples | None = None,
     unlabeled: bool = False,
-) -> YoloSource:
+) -> Source:
     """List images with labels in YOLO's layout. The images have no labels of their own: -1.
 
     The labels of ``a/images/b/c.jpg`` are in ``a/labels/b/c.txt``; those of a path without ``images`` lie beside it.
@@ -277,8 +245,8 @@ def yolo_source(
     walk.account.unlabeled("they have no file of labels, and their fields are null", without, chosen=unlabeled)
     polygons = any(any(one is not None for one in described.read(text).polygons) for text in texts if text is not None)
     derived = described.fields(polygons=polygons)
-    column = Blobs.of(Field(_TEXT, "text"), (None if text is None else text.encode("utf-8") for text in texts))
-    return YoloSource(
+    column = BlobColumn.of(Field(_TEXT, "text"), (None if text is None else text.encode("utf-8") for text in texts))
+    return Source(
         "yolo",
         root,
         Names.of(names),
@@ -289,10 +257,32 @@ def yolo_source(
         account=walk.account,
         fields=(*derived, column.field),
         columns=(column,),
-        derived=derived,
-        keypoints=described.keypoints,
+        computed=ComputedFields(derived, functools.partial(_values_in_pixels, derived, described.keypoints)),
         doubts=tuple(bad.found),
     )
+
+
+def _values_in_pixels(  # noqa: PLR0917
+    derived: Sequence[Field],
+    keypoints: tuple[int, int] | None,
+    source: Source,
+    index: int,
+    stored: Mapping[str, Stored],
+    buffer: ReadBuffer,
+) -> Sequence[Stored]:
+    """Return the fields of an image, whose positions become pixels when its size is known."""
+    text = stored[_TEXT]
+    if text is None:
+        return (None,) * len(derived)
+    assert isinstance(text, bytes)
+    label = read_label(text.decode("utf-8"), keypoints)
+    try:
+        info = inspect(source.read(index, buffer)[0])
+    except ImageError as error:
+        error.name = error.name or source.names[index]
+        raise
+    values = _in_pixels(label, info.width, info.height, info.orientation)
+    return tuple(field.encode(values[field.name]) for field in derived)
 
 
 def _labels_of(

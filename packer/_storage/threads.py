@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from packer._storage.system import available_cpus
 
-__all__ = ["in_order"]
+__all__ = ["in_order", "results"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -28,15 +28,27 @@ def in_order(work: Callable[[_T], _R], items: Iterable[_T], workers: int | None 
         Threads; by default what `available_cpus` counts.
     """
     workers = workers or available_cpus()
-    pending: deque[Future[_R]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool:
-        try:
-            for item in items:
-                if len(pending) > 2 * workers:
-                    yield pending.popleft().result()
-                pending.append(pool.submit(work, item))
-            while pending:
+        yield from results((pool.submit(work, item) for item in items), 2 * workers + 1)
+
+
+def results(futures: Iterable[Future[_R]], ahead: int) -> Iterator[_R]:
+    """Yield the results of futures, in order, with up to `ahead` futures in work; those left at an error are cancelled.
+
+    Parameters
+    ----------
+    futures : iterable
+        Taken from on this thread, each when a result was used.
+    ahead : int
+    """
+    pending: deque[Future[_R]] = deque()
+    try:
+        for future in futures:
+            pending.append(future)
+            if len(pending) >= ahead:
                 yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()

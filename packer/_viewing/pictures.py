@@ -87,8 +87,7 @@ class Pictures:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._decoders = [BatchDecoder(reader, scaled=True) for reader in catalog.readers]
-        self._exact = [BatchDecoder(reader) for reader in catalog.readers]
+        self._decoders = [BatchDecoder(reader) for reader in catalog.readers]
         self.turn = threading.BoundedSemaphore(available_cpus() + 1)
 
     def small(self, indices: Ints, side: int) -> list[Picture]:
@@ -111,7 +110,7 @@ class Pictures:
         """
         pack, row = self._catalog.locate(index)
         with self.turn:
-            (picture,) = _pictures(self._exact[pack], np.array([row]), side, _QUALITY)
+            (picture,) = _pictures(self._decoders[pack], np.array([row]), side, _QUALITY)
         return replace(picture, index=index)
 
     def cuts(self, index: int, crop: RandomResizedCrop, seed: int, epochs: Sequence[int]) -> list[Cut]:
@@ -120,7 +119,7 @@ class Pictures:
         PackerError if the sample cannot be read.
         """
         pack, row = self._catalog.locate(index)
-        decoder, rows = self._exact[pack], np.full(len(epochs), row)
+        decoder, rows = self._decoders[pack], np.full(len(epochs), row)
         crops = np.zeros(len(epochs), CROP)
         own = self._catalog.seed_of(pack, seed)
         for number, epoch in enumerate(epochs):

@@ -10,7 +10,7 @@ from importlib import resources
 
 import numpy as np
 
-from packer._packs.verify import over_samples
+from packer._packs.walk import over_samples
 from packer._storage.files import require_output, write_output
 from packer._storage.system import in_units
 from packer._table import Ints

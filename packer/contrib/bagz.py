@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from packer._containers.contract import Container, Entry, Piece, no_keys, suffix_of
-from packer._containers.shards import Reading, reading
+from packer._containers.shards import OpenShard, reading
 from packer.errors import SourceError, printable
 
 __all__ = ["Bagz"]
@@ -75,7 +75,7 @@ class Bagz(Container):
                     raise SourceError(f"{limits.path}: {limits.size} bytes are no limits: it was cut short")
                 yield from self._records(unit, file, limits, 0)
 
-    def _records(self, unit: int, file: Reading, limits: Reading, begin: int) -> Iterator[Entry]:
+    def _records(self, unit: int, file: OpenShard, limits: OpenShard, begin: int) -> Iterator[Entry]:
         """Yield the records of a file; their ends stand in `limits` from `begin` on."""
         count, most = (limits.size - begin) // _LIMIT.size, begin if limits is file else file.size
         start, stem, digits = 0, self.files[unit].rpartition(".")[0], len(str(count))
@@ -92,7 +92,7 @@ class Bagz(Container):
             raise SourceError(f"{file.path}: damaged: its last record ends at byte {start} of {most}")
 
 
-def _begin(file: Reading) -> int:
+def _begin(file: OpenShard) -> int:
     """Return where the ends of the records begin."""
     if not file.size:
         return 0

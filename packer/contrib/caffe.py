@@ -33,10 +33,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from packer._containers.blocks import PIECE, RangeReader
 from packer._containers.contract import Entry, Piece, PixelLayout, image_name, no_keys, suffix_of
-from packer._containers.lmdb import MOST_KEY, First, LMDBContainer, Tree, Value, failing, first_of, size_of, text_of
+from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, first_of, size_of, text_of
 from packer._containers.protobuf import varint
-from packer._containers.safe_pickle import PIECE, RangeReader
 from packer._fields import Field, Stored
 from packer._formats.contract import NOTHING, Contents, Placed
 from packer._formats.foreign import (
@@ -51,12 +51,13 @@ from packer._formats.foreign import (
 )
 from packer._formats.lmdb import TreeWriter
 from packer._storage.files import Spool
+from packer._storage.lmdb_tree import MOST_KEY, Tree
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer._table import COLUMNS, Buffer, Sample, Table, encode_name
 from packer.errors import DestinationError, option, printable
 
-__all__ = ["BoundingBox", "Caffe", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
+__all__ = ["Caffe", "CaffeBox", "CaffeWriter", "Datum", "annotated_of", "datum_of", "is_annotated"]
 
 _HEAD = 16
 _MOST_BOXES = 1 << 16
@@ -64,7 +65,7 @@ _FARTHEST = 1e6  # of a corner, in images
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
 
 
-class BoundingBox(NamedTuple):
+class CaffeBox(NamedTuple):
     """An object of SSD's: the group's label, which instance of it, the corners, and whether it is difficult."""
 
     label: int
@@ -89,7 +90,7 @@ class Datum:
         That of the image which the data are; empty where they begin as none.
     labeled : bool
         Whether the message has a label.
-    boxes : list of BoundingBox
+    boxes : list of CaffeBox
     """
 
     channels: int = 0
@@ -101,7 +102,7 @@ class Datum:
     encoded: bool | None = None
     suffix: str = ""
     labeled: bool = False
-    boxes: list[BoundingBox] = field(default_factory=list)
+    boxes: list[CaffeBox] = field(default_factory=list)
 
     @property
     def is_encoded(self) -> bool:
@@ -178,7 +179,7 @@ def annotated_of(file: PackFile, offset: int, size: int, head: bytes = b"") -> D
     return datum
 
 
-def _boxes(file: PackFile, offset: int, size: int) -> Iterator[BoundingBox]:
+def _boxes(file: PackFile, offset: int, size: int) -> Iterator[CaffeBox]:
     label, annotations = 0, []
     for number, wire, value, length in _fields(RangeReader(file, offset, size)):
         if number == 1 and wire == _VARINT:
@@ -196,7 +197,7 @@ def _boxes(file: PackFile, offset: int, size: int) -> Iterator[BoundingBox]:
             yield _box(RangeReader(file, *box), label, instance)
 
 
-def _box(window: RangeReader, label: int, instance: int) -> BoundingBox:
+def _box(window: RangeReader, label: int, instance: int) -> CaffeBox:
     corners, difficult = [0.0] * 4, False
     for number, wire, value, _ in _fields(window):
         if number in (1, 2, 3, 4) and wire == _FOUR:
@@ -205,7 +206,7 @@ def _box(window: RangeReader, label: int, instance: int) -> BoundingBox:
             difficult = bool(value)
     if not all(abs(corner) <= _FARTHEST for corner in corners):  # NaN is not, either
         raise ValueError(f"a box with the corners {corners}, which are fractions of the image")
-    return BoundingBox(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
+    return CaffeBox(label, instance, (corners[0], corners[1], corners[2], corners[3]), difficult)
 
 
 def _fields(window: RangeReader) -> Iterator[tuple[int, int, int, int]]:
@@ -261,7 +262,7 @@ class Caffe(LMDBContainer):
         container.annotated = annotated
         return container
 
-    def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
+    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
         raw = self.pixels is not None  # images whose names lose their suffixes
         paths = (_path_of(key) for key, _, _ in tree.walk())
         hashes = np.fromiter((hash(os.path.splitext(path)[0] if raw else path) for path in paths), np.int64)
@@ -271,7 +272,7 @@ class Caffe(LMDBContainer):
             self.notes.append("paths occur in several keys, so names are the whole keys")
         return super().ordered(path, blank, tree)
 
-    def entry(self, value: Value) -> Entry:
+    def entry(self, value: LMDBValue) -> Entry:
         head = value.head(PIECE)
         if is_annotated(head) != self.annotated:
             raise ValueError("SSD's AnnotatedDatum and Caffe's Datum in one file")
@@ -301,7 +302,7 @@ class Caffe(LMDBContainer):
         return (name if self.whole_keys else os.path.splitext(name)[0]) + ".png"
 
 
-def _read(value: Value, head: bytes) -> Datum:
+def _read(value: LMDBValue, head: bytes) -> Datum:
     read = annotated_of if is_annotated(head) else datum_of
     return read(value.file, value.offset, value.size, head)
 
@@ -313,7 +314,7 @@ def _path_of(key: bytes) -> str:
     return text_of(key) if name_problem(path) else path
 
 
-def _objects(value: Value, datum: Datum) -> dict[str, Stored]:
+def _objects(value: LMDBValue, datum: Datum) -> dict[str, Stored]:
     """Return the values of the fields that the boxes are: corners in pixels, and what belongs to each."""
     boxes = datum.boxes
     if not boxes:

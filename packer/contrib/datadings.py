@@ -20,7 +20,7 @@ import numpy as np
 
 from packer._containers.contract import Container, Entry, Piece
 from packer._containers.roles import ColumnType, Roles, Value, roles_of, short_text
-from packer._containers.shards import Reading, reading
+from packer._containers.shards import OpenShard, reading
 from packer._fields import Field
 from packer.errors import SourceError, printable
 
@@ -51,7 +51,7 @@ class Span(NamedTuple):
     size: int
 
 
-def read_map(file: Reading, at: int) -> tuple[dict[str, Any], int]:
+def read_map(file: OpenShard, at: int) -> tuple[dict[str, Any], int]:
     """Return the values of the map at a position by their keys, and where the map ends.
 
     Strings and bytes are Spans. Arrays and maps within are Spans of the kind ``"array"``, which `unpacked` reads.
@@ -77,12 +77,12 @@ def read_map(file: Reading, at: int) -> tuple[dict[str, Any], int]:
     return values, at
 
 
-def unpacked(file: Reading, at: int) -> Any:
+def unpacked(file: OpenShard, at: int) -> Any:
     """Return an array or a map at a position, with what is in it, none of which may be bytes; errors as `read_map`."""
     return _unpacked(file, at, _DEEPEST)[0]
 
 
-def _unpacked(file: Reading, at: int, depth: int) -> tuple[Any, int]:
+def _unpacked(file: OpenShard, at: int, depth: int) -> tuple[Any, int]:
     if not depth:
         raise ValueError("it is nested too deeply")
     head, at = _head(file, at)
@@ -105,7 +105,7 @@ def _unpacked(file: Reading, at: int, depth: int) -> tuple[Any, int]:
     return members, at
 
 
-def _skip(file: Reading, at: int) -> int:
+def _skip(file: OpenShard, at: int) -> int:
     """Return where the value at a position ends."""
     left, most = 1, _MOST_NESTED
     while left:
@@ -118,7 +118,7 @@ def _skip(file: Reading, at: int) -> int:
     return at
 
 
-def _head(file: Reading, at: int) -> tuple[Any, int]:
+def _head(file: OpenShard, at: int) -> tuple[Any, int]:
     """Return the number at a position, or what says how long the value is; and where the next one begins."""
     data = file.read(at, min(_HEAD, max(1, file.size - at)))
     code = data[0]
@@ -150,7 +150,7 @@ def _unpack(stored: str, data: bytes) -> Any:
     return struct.unpack_from(stored, data, 1)[0]
 
 
-def _text(file: Reading, at: int) -> tuple[str, int]:
+def _text(file: OpenShard, at: int) -> tuple[str, int]:
     head, at = _head(file, at)
     if not isinstance(head, Span) or head.kind not in ("str", "bin") or head.size > _HEAD * 64:
         raise ValueError("a key is no text")
@@ -229,7 +229,7 @@ class Datadings(Container):
                 entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
             yield entry
 
-    def _maps(self, unit: int) -> Iterator[tuple[Reading, dict[str, Any]]]:
+    def _maps(self, unit: int) -> Iterator[tuple[OpenShard, dict[str, Any]]]:
         """Yield the values of each sample, with the file that they lie in; they are where the offsets say."""
         name = self.files[unit] + ".offsets"
         told = _offsets(self.root / name) if name in self.files[self.data :] else itertools.repeat(None)
@@ -257,7 +257,7 @@ def _offsets(path: os.PathLike[str]) -> Iterator[int | None]:
             yield from np.frombuffer(file.read(start, min(8 * _BLOCK, file.size - start)), ">u8").tolist()
 
 
-def _type(file: Reading, value: Any) -> ColumnType | None:
+def _type(file: OpenShard, value: Any) -> ColumnType | None:
     """Return what a value is; None where there is none."""
     if value is None:
         return None
@@ -274,7 +274,7 @@ def _type(file: Reading, value: Any) -> ColumnType | None:
     return ColumnType("json")
 
 
-def _short(file: Reading, value: Any) -> list[Any]:
+def _short(file: OpenShard, value: Any) -> list[Any]:
     """Return a value that may be a label; nothing of any other."""
     if isinstance(value, Span):
         is_short = value.kind != "array" and value.size <= _SHORT
@@ -291,7 +291,7 @@ def _joined(first: ColumnType | None, second: ColumnType | None) -> ColumnType |
     return ColumnType("", why="is of several types")
 
 
-def _value(file: Reading, value: Any, unit: int, name: str, roles: Roles) -> Value:
+def _value(file: OpenShard, value: Any, unit: int, name: str, roles: Roles) -> Value:
     field = roles.fields.get(name)
     if not isinstance(value, Span):
         if value is not None and field is not None and field.kind not in ("scalar", "class"):

@@ -73,11 +73,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer._account import Account, has_label_name, is_label_name
+from packer._account import Account
 from packer._codecs import UNLABELED
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Chosen, ChosenField, Container, Entry, Packed, Piece, PixelLayout, suffix_of
-from packer._containers.roles import are_whole
+from packer._containers.roles import NAMES, are_whole, has_label_name, is_label_name
 from packer._fields import Field, Stored
 from packer._formats.contract import NOTHING, Contents, Frame, Placed
 from packer._formats.foreign import ShardWriter
@@ -90,13 +90,13 @@ from packer.errors import DestinationError, OptionError, PackError, SourceError,
 __all__ = [
     "ATTRIBUTES",
     "N5",
-    "Array",
     "Block",
     "BlockFiles",
-    "Group",
-    "Images",
+    "N5Array",
+    "N5Group",
+    "N5Images",
+    "N5Rows",
     "N5Writer",
-    "Rows",
     "images_of",
     "read_attributes",
 ]
@@ -206,7 +206,7 @@ class Block:
             raise SourceError(str(error)) from error
 
 
-class Array:
+class N5Array:
     """One array.
 
     Parameters
@@ -418,12 +418,12 @@ _STEP = 1024  # samples that are listed at once
 _CHANNELS = {3: "RGB", 1: "L"}
 
 
-class Images(abc.ABC):
+class N5Images(abc.ABC):
     """The images in an array.
 
     Attributes
     ----------
-    array : Array
+    array : N5Array
         Whose blocks are the container's files.
     count : int
     step : int
@@ -440,7 +440,7 @@ class Images(abc.ABC):
     shape: tuple[int, int] | None = None
     note = ""
 
-    def __init__(self, array: Array, count: int, step: int = _STEP) -> None:
+    def __init__(self, array: N5Array, count: int, step: int = _STEP) -> None:
         self.array, self.count, self.step = array, count, step
 
     @abc.abstractmethod
@@ -454,10 +454,10 @@ class Images(abc.ABC):
         """
 
 
-class _Pixels(Images):
+class _Pixels(N5Images):
     """An array of N x H x W x 3 or N x 3 x H x W bytes; or of N x H x W, which are grey."""
 
-    def __init__(self, array: Array, layout: PixelLayout, shape: tuple[int, int]) -> None:
+    def __init__(self, array: N5Array, layout: PixelLayout, shape: tuple[int, int]) -> None:
         each = array.blocks[0]
         super().__init__(array, len(array), -(-_STEP // each) * each)
         self.pixels, self.shape = layout, shape
@@ -476,10 +476,10 @@ class _Pixels(Images):
                 yield self.array.rows(number, number + 1).tobytes(), ".png"
 
 
-class _BlockEach(Images):
+class _BlockEach(N5Images):
     """An array of N blocks of one element each, which are the bytes of an image each."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: N5Array) -> None:
         super().__init__(array, len(array))
 
     def between(self, start: int, stop: int) -> Iterator[tuple[Image, str]]:
@@ -491,13 +491,13 @@ class _BlockEach(Images):
             yield blocks.piece(block, 0, block.count), suffix_of(blocks.head(block, 0))
 
 
-class _OneByOne(Images):
+class _OneByOne(N5Images):
     """Bytes of images one after the other, and arrays that say where each one begins, and how many bytes it has.
 
     Without an array of sizes, each image ends where the next one begins, and the offsets are one more than the images.
     """
 
-    def __init__(self, array: Array, offsets: Array, sizes: Array | None) -> None:
+    def __init__(self, array: N5Array, offsets: N5Array, sizes: N5Array | None) -> None:
         super().__init__(array, len(offsets) - (sizes is None))
         self._offsets, self._sizes = offsets, sizes
         self._copied = 0
@@ -530,7 +530,7 @@ class _OneByOne(Images):
 class _Blocks:
     """The blocks of an array, of which the last one stays open."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: N5Array) -> None:
         self._array = array
         self._place, self._block = -1, None  # type: int, Block | None
         self._elements: bytes | None = None
@@ -562,12 +562,12 @@ class _Blocks:
         return self._elements[offset : offset + size]
 
 
-def images_of(array: Array, sibling: Callable[[str], Array | None]) -> Images | None:
+def images_of(array: N5Array, sibling: Callable[[str], N5Array | None]) -> N5Images | None:
     """Return the images in an array; None where there are none.
 
     Parameters
     ----------
-    array : Array
+    array : N5Array
     sibling : callable
         Returns the array of a name in the same group; None where there is none.
 
@@ -591,7 +591,7 @@ def images_of(array: Array, sibling: Callable[[str], Array | None]) -> Images | 
     return _OneByOne(array, offsets, sizes)
 
 
-def _pixels(array: Array) -> Images | None:
+def _pixels(array: N5Array) -> N5Images | None:
     """Return the images whose pixels are the rows of an array; None where they are none."""
     _, *sides = array.shape
     layout = None
@@ -604,13 +604,13 @@ def _pixels(array: Array) -> Images | None:
     return None if layout is None or not height * width else _Pixels(array, layout, (height, width))
 
 
-def _require_integers(array: Array, count: int) -> None:
+def _require_integers(array: N5Array, count: int) -> None:
     """Raise SourceError where an array is none of so many integers."""
     if array.shape != (count,) or array.dtype.kind not in "iu":
         raise array.error(f"its elements are not {count} integers")
 
 
-_LABELS = ("labels", "label", "targets", "y")
+_LABELS = NAMES["n5"].labels
 _STEP = 1 << 16  # labels that are looked at together
 _OF_DATA = {"offsets", "sizes", "names", "name_ends"}
 _OF_NUMBERS, _OF_ROWS = ("scalar", "class"), ("array", "labels", "boxes", "keypoints")
@@ -620,27 +620,27 @@ _NO_IMAGES = "no array of images that packer reads: N x H x W x 3 uint8, a block
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class N5Rows:
     """The arrays whose rows belong together.
 
     Attributes
     ----------
-    images : Images
-    labels : Array, optional
+    images : N5Images
+    labels : N5Array, optional
     names : (Array, Array), optional
         The bytes of all names, and where each one ends.
-    columns : dict of Field to Array
+    columns : dict of Field to N5Array
     classes : list of str, optional
     """
 
-    images: Images
-    labels: Array | None
-    names: tuple[Array, Array] | None
-    columns: Mapping[Field, Array]
+    images: N5Images
+    labels: N5Array | None
+    names: tuple[N5Array, N5Array] | None
+    columns: Mapping[Field, N5Array]
     classes: list[str] | None
 
 
-class Group:
+class N5Group:
     """The arrays below a directory, opened when they are asked for.
 
     Attributes
@@ -654,24 +654,24 @@ class Group:
         self.root, self.account = root, Account()
         self._only = only
         self._chooses = False  # whether keys say what is wanted
-        self._arrays: dict[str, Array | None] = {}
+        self._arrays: dict[str, N5Array | None] = {}
 
     @classmethod
-    def at(cls, path: Path) -> Group:
+    def at(cls, path: Path) -> N5Group:
         """Return the group in a directory; an array alone is a group of one."""
-        if Array.are_of_one(read_attributes(path)):
+        if N5Array.are_of_one(read_attributes(path)):
             return cls(path.parent, path.name)
         return cls(path)
 
-    def array(self, name: str) -> Array | None:
+    def array(self, name: str) -> N5Array | None:
         """Return an array by its path; None where there is none."""
         if name not in self._arrays:
             attributes = None if name_problem(name) else read_attributes(self.root / name)
-            there = attributes is not None and Array.are_of_one(attributes)
-            self._arrays[name] = Array(self.root, name, attributes) if there and attributes else None
+            there = attributes is not None and N5Array.are_of_one(attributes)
+            self._arrays[name] = N5Array(self.root, name, attributes) if there and attributes else None
         return self._arrays[name]
 
-    def _require(self, name: str, key: str) -> Array:
+    def _require(self, name: str, key: str) -> N5Array:
         """Return an array that a person named."""
         array = self.array(name)
         if array is None:
@@ -684,7 +684,7 @@ class Group:
             return [self._only]
         return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir(follow_symlinks=False))
 
-    def rows(self, keys: Mapping[str, str]) -> Rows:
+    def rows(self, keys: Mapping[str, str]) -> N5Rows:
         """Return the arrays that keys name; without any, all that belong together.
 
         Raises
@@ -699,22 +699,22 @@ class Group:
         labels, columns = self._named_columns(images, chosen) if keys else self._all_columns(images)
         if labels is not None and len(labels.shape) != 1:
             raise labels.error(f"labels are numbers, and these have {len(labels.shape)} dimensions")
-        return Rows(images, labels, self._names_of(images), columns, self._classes(labels))
+        return N5Rows(images, labels, self._names_of(images), columns, self._classes(labels))
 
     @staticmethod
-    def has_gaps(labels: Array) -> bool:
+    def has_gaps(labels: N5Array) -> bool:
         """Tell whether floats are the numbers of classes, with NaN where an image has none."""
         parts = (labels.rows(start, min(start + _STEP, len(labels))) for start in range(0, len(labels), _STEP))
         return are_whole(parts) == (True, True)
 
-    def _named_images(self, name: str) -> Images:
+    def _named_images(self, name: str) -> N5Images:
         """Return the images in an array that a person named."""
         images = self._images(self._require(name, "image"))
         if images is None:
             raise SourceError(f"{printable(self.root / name)}: {_NO_IMAGES}")
         return images
 
-    def _only_images(self) -> Images:
+    def _only_images(self) -> N5Images:
         """Return the images of the group."""
         names = self.names()
         found = {}
@@ -730,7 +730,7 @@ class Group:
         (images,) = found.values()
         return images
 
-    def _named_columns(self, images: Images, chosen: Chosen) -> tuple[Array | None, dict[Field, Array]]:
+    def _named_columns(self, images: N5Images, chosen: Chosen) -> tuple[N5Array | None, dict[Field, N5Array]]:
         labels = None if chosen.label is None else self._require(chosen.label, "label")
         columns = {field: self._require(field.key, field.name) for field in chosen.fields}
         arrays = [*columns.values(), *([] if labels is None else [labels])]
@@ -743,7 +743,7 @@ class Group:
             self.account.left_out("array", "no --key names it", left, chosen=True)
         return labels, {_field(field, array): array for field, array in columns.items()}
 
-    def _all_columns(self, images: Images) -> tuple[Array | None, dict[Field, Array]]:
+    def _all_columns(self, images: N5Images) -> tuple[N5Array | None, dict[Field, N5Array]]:
         arrays = {}
         for name in self.names():
             array = self._readable(name)
@@ -767,7 +767,7 @@ class Group:
                 self.account.left_out("array", str(error), [name])
         return label, columns
 
-    def _label_among(self, arrays: Mapping[str, Array]) -> Array | None:
+    def _label_among(self, arrays: Mapping[str, N5Array]) -> N5Array | None:
         """Return the array of labels, by what it is called; None where nobody can tell."""
         able = [name for name, array in arrays.items() if len(array.shape) == 1]
         known = [name for name in _LABELS if name in able] or [name for name in able if is_label_name(name)]
@@ -780,7 +780,7 @@ class Group:
             self.account.looks_like_labels("array", name, f"--key label={name}" if name in able else "", why)
         return None
 
-    def _names_of(self, images: Images) -> tuple[Array, Array] | None:
+    def _names_of(self, images: N5Images) -> tuple[N5Array, N5Array] | None:
         """Return the arrays of names beside encoded images."""
         names, ends = (self._sibling(images.array, name) for name in ("names", "name_ends"))
         if images.pixels is not None or names is None or ends is None:
@@ -794,7 +794,7 @@ class Group:
             raise names.error(f"they are not the names of {images.count} images")
         return names, ends
 
-    def _classes(self, labels: Array | None) -> list[str] | None:
+    def _classes(self, labels: N5Array | None) -> list[str] | None:
         """Return the names of the classes, where attributes of the group or of the labels have them."""
         if labels is None:
             return None
@@ -804,14 +804,14 @@ class Group:
                 return classes
         return None
 
-    def _images(self, array: Array) -> Images | None:
+    def _images(self, array: N5Array) -> N5Images | None:
         return images_of(array, lambda name: self._sibling(array, name))
 
-    def _sibling(self, array: Array, name: str) -> Array | None:
+    def _sibling(self, array: N5Array, name: str) -> N5Array | None:
         folder = array.name.rpartition("/")[0]
         return self.array(f"{folder}/{name}" if folder else name)
 
-    def _readable(self, name: str) -> Array | None:
+    def _readable(self, name: str) -> N5Array | None:
         """Return an array; None where there is none, or none that packer reads, which is left out."""
         try:
             array = self.array(name)
@@ -822,7 +822,7 @@ class Group:
         return array
 
 
-def _field(chosen: ChosenField, array: Array) -> Field:
+def _field(chosen: ChosenField, array: N5Array) -> Field:
     """Return the field of an array's rows; OptionError where they are none."""
     name, rank = chosen.name, len(array.shape) - 1
     kind = chosen.kind or ("array" if rank else "scalar")
@@ -847,10 +847,10 @@ class N5(Container):
 
     Attributes
     ----------
-    rows : Rows
+    rows : N5Rows
     """
 
-    rows: Rows = field(kw_only=True)
+    rows: N5Rows = field(kw_only=True)
 
     kind = "n5"
 
@@ -863,10 +863,10 @@ class N5(Container):
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
         attributes = read_attributes(path) if ATTRIBUTES in names else None
-        if attributes is not None and ("n5" in attributes or Array.are_of_one(attributes)):
+        if attributes is not None and ("n5" in attributes or N5Array.are_of_one(attributes)):
             return [path]
         below = [path / name for name in sorted(names)[:_LOOKED_AT]]
-        found = any(Array.are_of_one(read_attributes(one)) for one in below if os.path.isfile(one / ATTRIBUTES))
+        found = any(N5Array.are_of_one(read_attributes(one)) for one in below if os.path.isfile(one / ATTRIBUTES))
         return [path] if found else None
 
     @classmethod
@@ -875,7 +875,7 @@ class N5(Container):
             raise OptionError(f"N5 is read one directory at a time, and these are {len(paths)}")
         if "name" in keys:
             raise OptionError("--key name: the arrays of N5 hold no text; samples are called by their numbers")
-        group = Group.at(paths[0])
+        group = N5Group.at(paths[0])
         rows = group.rows(keys)
         labels = rows.labels
         is_float = labels is not None and labels.dtype.kind == "f" and not group.has_gaps(labels)
@@ -935,7 +935,7 @@ class N5(Container):
             yield text[begin - limits[0] : end - limits[0]].decode("utf-8", "surrogateescape")
 
 
-def _stored(field: Field, array: Array, start: int, stop: int) -> list[Stored]:
+def _stored(field: Field, array: N5Array, start: int, stop: int) -> list[Stored]:
     """Return the values of rows as a pack holds them."""
     rows = array.rows(start, stop)
     try:
@@ -1003,11 +1003,9 @@ class N5Writer(ShardWriter):
                 f"{self._shard_size:,}. Start again with {option('fresh', True)} and a larger "
                 f"{option('shard_size')}, at most {_LARGEST}."
             )
-        frame = Frame(len(self._blob_fields))
+        frame = self.new_frame()
         frame.add_image(sample.data)
-        for one, stored in zip(self._contents.fields, sample.fields, strict=True):
-            if stored is not None and not isinstance(stored, (int, float)):
-                frame.copy_blob(self._blob_fields[one.name], stored)
+        self.copy_blobs(frame, sample)
         return frame
 
     def append(self, sample: Sample) -> Placed:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from packer._containers.contract import Entry, Piece, PixelLayout, no_keys
-from packer._containers.lmdb import First, LMDBContainer, Tree, Value, failing, shown_key, text_of
+from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, shown_key, text_of
 from packer._containers.safe_pickle import unpickled
+from packer._storage.lmdb_tree import Tree
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError, printable
 
@@ -49,7 +50,7 @@ class PySODToolBox(LMDBContainer):
                 )
         return cls.of_files(paths, pixels=PixelLayout("HWC", "BGR" if channels == {3} else "L"))
 
-    def ordered(self, path: Path, blank: Value, tree: Tree) -> Iterator[Value]:
+    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
         found = _listed_beside(path)
         self.shapes = {key: shape[1:] for key, shape in found}
         self.suffixed = len({os.path.splitext(key)[0] for key, _ in found}) == len(found)
@@ -57,11 +58,11 @@ class PySODToolBox(LMDBContainer):
             place = tree.find(key)
             if place is None:
                 raise SourceError(f"{printable(path)}: {shown_key(key)}: is not there, and {_SIDECAR} lists it")
-            yield Value(blank.unit, blank.file, key, *place)
+            yield LMDBValue(blank.unit, blank.file, key, *place)
         if tree.entries != len(found):
             self.account.left_out("key", f"{_SIDECAR} does not list them", count=tree.entries - len(found))
 
-    def entry(self, value: Value) -> Entry:
+    def entry(self, value: LMDBValue) -> Entry:
         assert self.pixels is not None
         height, width = self.shapes[value.key]
         if value.size != self.pixels.size(height, width):

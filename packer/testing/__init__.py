@@ -1,1 +1,1 @@
-"""What tests, demonstration and benchmarks share: drawn photos, the reference, the test suite of a format."""
+"""Drawn photos and packs, torchvision's ImageFolder, and the conformance suite of formats and containers."""

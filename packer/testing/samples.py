@@ -1,8 +1,6 @@
-"""Drawn samples, and packs of them: writing one, comparing one, changing its bytes.
+"""Drawn samples, and packs of them to write, compare and change; and torchvision, beside a torch without CUDA too.
 
-Images that behave like photos where it matters here: their JPEGs have a photo's size and decoding cost.
-
-torchvision's ImageFolder, also beside a torch without CUDA.
+Drawn photos behave like photos where it matters here: their JPEGs have a photo's size and decoding cost.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from packer._images import native
 from packer._images.extension import _native
 from packer._images.operations import FILTERS, LONGEST_MOVED, NO_FILL
-from tests.augment.operated import Pixels, differing, operated, operation, pixels_of, tensor
+from tests.augment.operation import Pixels, differing, operated, operation, pixels_of, tensor
 
 pytest.importorskip("packer.testing.samples").torchvision()
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from packer._images.operations import FILTERS, KINDS, NO_FILL, Operations, nothing
 from packer._images.torch_ops import operate
@@ -159,6 +161,59 @@ def operated(levels: torch.Tensor, operations: Operations) -> torch.Tensor:
     images = levels.clone(memory_format=torch.channels_last)
     operate(images, operations)
     return images
+
+
+def of_every_kind(count: int) -> Operations:
+    """Return operations of which every kind has `count` images, with and without a fill, by each filter."""
+    operations = nothing(count * len(KINDS), 1)
+    each = operations[:, 0]
+    each["kind"], each["factor"] = np.arange(len(each)) % len(KINDS), 0.4
+    each["matrix"] = _get_inverse_affine_matrix([0.0, 0.0], 20.0, [3.0, 5.0], 1.1, [4.0, 2.0])
+    choices = itertools.cycle(itertools.product(range(len(FILTERS)), (NO_FILL, MAGENTA)))
+    each["interpolation"], each["fill"] = zip(*itertools.islice(choices, len(each)), strict=True)
+    each["top"], each["left"], each["height"], each["width"] = 2, 3, 5, 7
+    return operations
+
+
+class Reads(TorchDispatchMode):
+    """Counts the operations whose results have to be read before the program can go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        indices = args[1] if name in ("index", "index_put_") else ()
+        by_mask = any(index is not None and index.dtype == torch.bool for index in indices)
+        if by_mask or name in ("_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2"):
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_no_operation_reads_pixels_to_go_on() -> None:
+    """On a GPU each such read would wait until everything before it is done."""
+    operations = of_every_kind(4)
+    images = torch.randint(0, 256, (len(operations), 3, 24, 30), dtype=torch.uint8)
+    with Reads() as reads:
+        operate(images, operations)
+    assert reads.found == []
+    with Reads() as reads:
+        images[images > 3].max().item()
+    assert reads.found == ["index", "_local_scalar_dense"]
+
+
+@needs_cuda
+@pytest.mark.cuda
+def test_operations_do_not_wait_for_the_gpu() -> None:
+    operations = of_every_kind(4)
+    images = torch.randint(0, 256, (len(operations), 3, 24, 30), dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        operate(images, operations)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_operations_follow_one_another_and_leave_other_images_alone() -> None:

@@ -24,14 +24,13 @@ from packer._images.encode import encode
 from packer._sources import imagefolder_source
 from packer.errors import printable
 from packer.testing.samples import draw_imagefolder
+from tests.conftest import Trees
 from tests.making import command, content, packer, packer_many, solid
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("tree")
-    draw_imagefolder(root, classes=3, per_class=6, size=(48, 64))
-    return root
+def tree(trees: Trees) -> Path:
+    return trees(classes=3, per_class=6, size=(48, 64))
 
 
 def run(*arguments: object, **options: Any) -> str:
@@ -78,8 +77,9 @@ def test_files_are_encoded_anew_where_that_is_asked_for(tree: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["convert", "info", "verify", "export"])
-def test_help(name: str) -> None:
-    result = packer(name, "--help", env={**os.environ, "COLUMNS": "200"})
+def test_help(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    result = packer(name, "--help")
     assert (result.returncode, result.stderr) == (0, "")
     assert name in packer("-h").stdout
     if name != "convert":
@@ -392,20 +392,17 @@ def test_bad_usage_is_one_clear_line(tree: Path, tmp_path: Path) -> None:
 def test_output_that_is_not_utf_8(tree: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     solid(root / "日本" / "x.png", size=(40, 40))
-    environment = {**os.environ, "PYTHONUTF8": "0"}
     (root / "日本" / "bad.png").write_text("bad")
-    for arguments, status in [
-        (["convert", root, tmp_path / "x.lmdb"], 1),
-        (["convert", root, tmp_path / "x.lmdb", "--on-error", "skip"], 3),
-        (["info", tmp_path / "x.lmdb"], 0),
-        (["export", tmp_path / "x.lmdb", tmp_path / "é"], 0),
+    for arguments, status, encoding in [
+        (["convert", root, tmp_path / "x.lmdb"], 1, "ascii"),
+        (["convert", root, tmp_path / "x.lmdb", "--on-error", "skip"], 3, "cp1252:strict"),
+        (["info", tmp_path / "x.lmdb"], 0, "ascii"),
+        (["info", tmp_path / "x.lmdb"], 0, "latin-1"),
+        (["export", tmp_path / "x.lmdb", tmp_path / "é"], 0, "ascii"),
     ]:
-        for encoding in ("ascii", "latin-1", "cp1252:strict"):
-            again = ["--overwrite"] if arguments[0] == "convert" else []
-            shutil.rmtree(tmp_path / "é", ignore_errors=True)
-            result = packer(*arguments, *again, env={**environment, "PYTHONIOENCODING": encoding})
-            assert (result.returncode, "Traceback" in result.stderr) == (status, False), result.stderr
-            assert encoding != "latin-1" or arguments[0] != "info" or "  ####" in result.stdout
+        result = packer(*arguments, env={**os.environ, "PYTHONUTF8": "0", "PYTHONIOENCODING": encoding})
+        assert (result.returncode, "Traceback" in result.stderr) == (status, False), result.stderr
+        assert encoding != "latin-1" or "  ####" in result.stdout
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 import packer
 from packer.testing.samples import draw_imagefolder
 from tests.making import packer_many
-from tests.sources.test_indexed import bag
+from tests.sources.test_index import bag
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import ast
 import shutil
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def test_the_names_that_are_proposed_for_packs_of_one_name_differ(
         shutil.copy(alike[0], pack)
     with pytest.raises(packer.SourceError, match="two samples of") as caught:
         merge.merge(packs, tmp_path / "both.lmdb")
-    proposed = re.findall("--prefix ([^ ]+)", str(caught.value))
+    proposed = ast.literal_eval(str(caught.value).partition("prefixes=")[2])
     assert packer.merge(packs, tmp_path / "both.lmdb", prefixes=proposed).manifest.count == 4 * len(packs)
 
 

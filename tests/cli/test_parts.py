@@ -16,14 +16,13 @@ from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer.testing.samples import draw_imagefolder
+from tests.conftest import Trees
 from tests.making import command, packer, packer_many
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("tree")
-    draw_imagefolder(root, classes=4, per_class=20, size=(32, 40))
-    return root
+def tree(trees: Trees) -> Path:
+    return trees(classes=4, per_class=20, size=(32, 40))
 
 
 @pytest.fixture(scope="module")

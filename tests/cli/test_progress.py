@@ -13,7 +13,7 @@ import pytest
 from packer._cli import cli
 from packer._cli.output import ProgressDisplay, _line, _Progress
 from packer._storage.remote.cache import prepare
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Trees
 from tests.making import every_command, packer, packer_many
 
 KEYS = [
@@ -38,9 +38,8 @@ def objects(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    draw_imagefolder(root := tmp_path_factory.mktemp("progress") / "tree", classes=2, per_class=4, size=(24, 32))
-    return root
+def tree(trees: Trees) -> Path:
+    return trees(classes=2, per_class=4, size=(24, 32))
 
 
 def test_every_command_says_in_json_how_far_it_is_and_that_it_is_done(tree: Path, tmp_path: Path) -> None:

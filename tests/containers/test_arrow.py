@@ -11,13 +11,13 @@ import pytest
 
 import packer
 from packer._containers import Listing, list_samples
-from packer._containers.arrow import ArrowImages, Batch, Batches, Buffered
+from packer._containers.arrow import ArrowBatch, ArrowImages, Batches, Buffered
 from packer._formats import open_pack
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError
 from packer.testing.samples import draw_imagefolder
-from tests.containers.reading import images, labels, stored
 from tests.containers.records import photo
+from tests.containers.samples import images, labels, stored
 from tests.containers.test_parquet import FEATURES, IMAGE, table
 
 
@@ -170,7 +170,7 @@ def test_missing_values_that_the_file_has_no_bytes_of_take_little_memory(tmp_pat
     with PackFile(path) as file:
         reader = Batches(file, 0, pa.schema([pa.field(f"column {number}", kind) for number in range(8)]))
         rows = 8 if pa.types.is_fixed_size_binary(kind) else file.size
-        batch = Batch(rows, [(rows, rows)] * 8, [Buffered(0, 0)] * 16, "")
+        batch = ArrowBatch(rows, [(rows, rows)] * 8, [Buffered(0, 0)] * 16, "")
         with pytest.raises(SourceError, match="missing values would take"):
             next(reader.rows(batch, [f"column {number}" for number in range(8)]))
 

@@ -20,7 +20,7 @@ from PIL import Image
 import packer
 from packer import Field
 from packer._sources.container import container_source
-from packer.contrib.n5 import N5, Array, read_attributes
+from packer.contrib.n5 import N5, N5Array, read_attributes
 from packer.errors import CorruptPackError, OptionError, SourceError
 from packer.testing.samples import draw_photo
 
@@ -58,10 +58,10 @@ def block(path: Path, extent: list[int], data: bytes, mode: int = 0, count: int 
     path.write_bytes(struct.pack(f">HH{len(extent)}I", mode, len(extent), *extent) + counted + data)
 
 
-def array(path: Path, name: str = "") -> Array:
+def array(path: Path, name: str = "") -> N5Array:
     found = read_attributes(path / name)
     assert found is not None
-    return Array(path, name, found)
+    return N5Array(path, name, found)
 
 
 def indexed(path: Path, **options: Any) -> packer.ImageDataset:

@@ -18,7 +18,7 @@ from packer._containers.parquet import ParquetImages
 from packer._formats import open_pack
 from packer.errors import MissingDependencyError, SourceError
 from packer.testing.samples import draw_imagefolder
-from tests.containers.reading import images, labels, stored
+from tests.containers.samples import images, labels, stored
 
 FEATURES = {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog", "owl"], "_type": "ClassLabel"}}
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

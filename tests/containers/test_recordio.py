@@ -15,8 +15,8 @@ import packer
 from packer._containers import Listing, find_container, list_samples
 from packer._sources import container_source
 from packer.errors import OptionError, SourceError
-from tests.containers.reading import images_of
 from tests.containers.records import MAGIC, image_record, part, photo, rec, rec_and_idx
+from tests.containers.samples import images_of
 
 
 def listed(*paths: Path, keys: Mapping[str, str] | None = None) -> Listing:

@@ -19,11 +19,11 @@ from packer._containers import find_container, named_paths
 from packer._containers.contract import Budget, Entry, Piece
 from packer._containers.hf_tables import row_lists
 from packer._containers.listing import Listing, _blocks, list_samples
-from packer._containers.lmdb import F_BIGDATA, NODE_HEADER, P_LEAF, PAGE, PAGE_HEADER
 from packer._fields.coco import mask_of
 from packer._fields.codec import short
+from packer._storage.lmdb_tree import F_BIGDATA, NODE_HEADER, P_LEAF, PAGE, PAGE_HEADER
 from packer.errors import SourceError
-from tests.containers import test_arrow, test_parquet, test_pickledlmdb
+from tests.containers import test_arrow, test_parquet, test_pickle_lmdb
 from tests.containers.lmdbs import photos, write_lmdb
 
 IMAGE = photos(1)[0]
@@ -184,7 +184,7 @@ def test_the_number_of_an_array_is_one(tmp_path: Path, number: int | str) -> Non
     )
     value = serialized(whole)
     with pytest.raises(ValueError, match=r"a damaged value of pyarrow"):
-        test_pickledlmdb.read(value, tmp_path, test_pickledlmdb.deserialized)
+        test_pickle_lmdb.read(value, tmp_path, test_pickle_lmdb.deserialized)
 
 
 def many(child: pa.Array, each: int) -> pa.Array:

@@ -21,7 +21,6 @@ from packer._containers import Listing, find_container, list_samples
 from packer._containers.protobuf import encode_example
 from packer._containers.tfrecord import masked_crc32c
 from packer.errors import ImageError, OptionError, SourceError
-from tests.containers.reading import images_of
 from tests.containers.records import (
     bytes_list,
     example,
@@ -32,6 +31,7 @@ from tests.containers.records import (
     tfrecord,
     varint,
 )
+from tests.containers.samples import images_of
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 

@@ -10,14 +10,12 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._packs.info import digest
 from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Trees
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("tree")
-    draw_imagefolder(root, classes=4, per_class=30, size=(96, 128))
-    return root
+@pytest.fixture(scope="session")
+def tree(trees: Trees) -> Path:
+    return trees(classes=4, per_class=30, size=(96, 128))
 
 
 @pytest.fixture(scope="module")

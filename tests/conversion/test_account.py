@@ -29,7 +29,7 @@ from packer.errors import OptionError, SourceError
 from tests.containers import records, test_bagz, test_beton, test_datadings, test_litdata, test_mds, test_n5
 from tests.containers.lmdbs import write_lmdb
 from tests.making import packer as run_packer
-from tests.uploading.conftest import bucket, moto, s3  # noqa: F401 - fixtures, which `built` asks for
+from tests.upload.conftest import bucket, moto, s3  # noqa: F401 - fixtures, which `built` asks for
 
 
 def jpeg(number: int) -> bytes:

@@ -18,9 +18,8 @@ import pytest
 
 from packer._conversion.convert import convert
 from packer._conversion.dask import ClusterProgress, _Watch, convert_on, open_client
-from packer._conversion.parts import Job, SharedSource
+from packer._conversion.partition import Partition, SharedSource, finish
 from packer._conversion.recipe import Recipe
-from packer._conversion.run_parts import finish
 from packer._packs.info import digest
 from packer._sources import imagefolder_source
 from packer.errors import ClusterError, ResumeError
@@ -49,16 +48,16 @@ def client(cluster: Any) -> Iterator[Any]:
         yield client
 
 
-def begin(path: Path, tree: Path, parts: int = 12, **fields: Any) -> tuple[Job, SharedSource]:
-    job = Job(path, parts, Recipe("png"), "lmdb", **fields)
+def begin(path: Path, tree: Path, parts: int = 12, **fields: Any) -> tuple[Partition, SharedSource]:
+    job = Partition(path, parts, Recipe("png"), "lmdb", **fields)
     job.begin(lambda: imagefolder_source(tree), {}, share=True)
-    return job, SharedSource(job.paths.listing)
+    return job, SharedSource(job.listing())
 
 
 def test_a_cluster_gives_the_same_pack(client: Any, tree: Path, whole: str, tmp_path: Path) -> None:
-    job, source = begin(tmp_path / "out.lmdb", tree)
+    job, source = begin(tmp_path / "out.lmdb", tree, scratch=tmp_path / "scratch")
     seen: list[ClusterProgress] = []
-    parts = convert_on(client, job, source, scratch=tmp_path / "scratch", progress=seen.append)
+    parts = convert_on(client, job, source, progress=seen.append)
     assert sorted(part.number for part in parts) == list(range(12))
     assert all(part.note == "" for part in parts)
     assert sum(part.images for part in parts) == 120
@@ -166,13 +165,14 @@ def test_a_cluster_of_its_own_and_a_scheduler_file(
     cluster: Any, client: Any, tree: Path, whole: str, tmp_path: Path
 ) -> None:
     (tmp_path / "scheduler.json").write_text(json.dumps({"address": cluster.scheduler_address}))
-    for name, where in [("local", "local:2"), ("file", f"file:{tmp_path / 'scheduler.json'}")]:
-        out = tmp_path / f"{name}.h5"
-        result = packer("convert", tree, out, "--codec", "png", "--parts", 5, "--cluster", where)
+    own, by_file = tmp_path / "local.h5", tmp_path / "file.h5"
+    places = [(own, "local:2"), (by_file, f"file:{tmp_path / 'scheduler.json'}")]
+    lines = [["convert", tree, out, "--codec", "png", "--parts", 5, "--cluster", where] for out, where in places]
+    *first, again = packer_many([*lines, lines[-1]])  # one process: Dask takes longer to import than a part to make
+    for result, out in zip(first, (own, by_file), strict=True):
         assert result.returncode == 0, result.stderr
         assert digest(out) == whole
-    again = packer("convert", tree, out, "--codec", "png", "--parts", 5, "--cluster", where)
-    assert again.stdout == f"{out}: done already\n"
+    assert again.stdout == f"{by_file}: done already\n"
 
 
 def test_a_pack_on_a_cluster(cluster: Any, client: Any, tree: Path, whole: str, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_pack_on_a_cluster(cluster: Any, client: Any, tree: Path, whole: str, 
 def test_reports_of_new_nodes_arrive_while_progress_is_asked_for(tree: Path, tmp_path: Path) -> None:
     """Dask calls `note` on a thread of its own."""
     parts = 3000
-    watch = _Watch(Job(tmp_path / "out.lmdb", parts, Recipe(), "lmdb"), 2 * parts)
+    watch = _Watch(Partition(tmp_path / "out.lmdb", parts, Recipe(), "lmdb"), 2 * parts)
 
     def report() -> None:
         for part in range(parts):
@@ -214,13 +214,12 @@ def test_dask_is_asked_for_in_words_that_install_it(tmp_path: Path) -> None:
     assert "--cluster needs Dask: pip install 'packer-images[cluster]' (" in result.stderr
 
 
-def test_clusters_that_are_not_there(tmp_path: Path) -> None:
+def test_clusters_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     solid(tmp_path / "tree" / "a" / "1.png")
-    environment = {**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
-    for where in ("tcp://127.0.0.1:1", f"file:{tmp_path / 'missing'}"):
-        result = packer(
-            "convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster", where, env=environment
-        )
+    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")
+    places = ["tcp://127.0.0.1:1", f"file:{tmp_path / 'missing'}"]
+    line = ["convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster"]
+    for result, where in zip(packer_many([*line, where] for where in places), places, strict=True):
         assert result.returncode == 1
         assert "Traceback" not in result.stderr
         assert where in result.stderr
@@ -234,13 +233,12 @@ def test_what_names_no_cluster(tmp_path: Path, where: str) -> None:
         pass
 
 
-def test_a_queue_whose_jobs_nobody_described(tmp_path: Path) -> None:
+def test_a_queue_whose_jobs_nobody_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dask_jobqueue", reason="needs Dask: pip install dask-jobqueue")
     solid(tmp_path / "tree" / "a" / "1.png")
-    nothing = {**os.environ, "DASK_JOBQUEUE__SLURM__CORES": "None", "DASK_JOBQUEUE__SLURM__MEMORY": "None"}
-    result = packer(
-        *("convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster", "slurm"), env=nothing
-    )
+    monkeypatch.setenv("DASK_JOBQUEUE__SLURM__CORES", "None")
+    monkeypatch.setenv("DASK_JOBQUEUE__SLURM__MEMORY", "None")
+    result = packer("convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster", "slurm")
     assert result.returncode == 1
     assert "as scripts/slurm/jobqueue.yaml does" in result.stderr
     assert "Traceback" not in result.stderr

@@ -14,7 +14,7 @@ from PIL import Image
 import packer
 from packer._images.pillow import decode
 from packer._images.probe import CLIPPED, DEEP, inspect
-from tests.images.drawn import encoded, oriented, photo
+from tests.images.samples import encoded, oriented, photo
 from tests.making import packer_many, solid
 
 GREY = photo(37, 53)[..., 0]

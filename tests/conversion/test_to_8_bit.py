@@ -15,7 +15,7 @@ import packer
 from packer._images.depth import FOUND
 from packer._images.probe import CLIPPED, DEEP
 from packer.errors import ImageError, OptionError, ResumeError
-from tests.images.drawn import encoded, photo
+from tests.images.samples import encoded, photo
 from tests.images.tiffs import GREY, RGB, noise, tiff
 from tests.making import packer_many
 

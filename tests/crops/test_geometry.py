@@ -13,6 +13,7 @@ from PIL import Image
 from packer import crops
 from packer.testing.samples import torchvision
 from tests.crops.reference import executed, noise, smooth
+from tests.pairs import pairwise
 
 v1 = torchvision().transforms
 from torchvision.transforms import v2  # noqa: E402
@@ -49,9 +50,7 @@ def test_center_crop(version: str, size: Any) -> None:
         equal(crops.CenterCrop(size), NAMES[version].CenterCrop(size), height, width)
 
 
-@pytest.mark.parametrize("version", NAMES)
-@pytest.mark.parametrize("size", [1, 16, 40, [24], (31, 32), (33, 8)])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pairwise(version=NAMES, size=[1, 16, 40, [24], (31, 32), (33, 8)], interpolation=["bilinear", "bicubic"])
 def test_resize(version: str, size: Any, interpolation: str) -> None:
     mode = v1.InterpolationMode(interpolation)
     if size == 1 and version == "v1":
@@ -101,10 +100,9 @@ PADDINGS = [0, 3, [5], (4, 2), (1, 0, 3, 2)]
 FILLS: list[tuple[Any, str]] = [(0, "constant"), (200, "constant"), *[(0, m) for m in ("edge", "reflect", "symmetric")]]
 
 
-@pytest.mark.parametrize("version", NAMES)
-@pytest.mark.parametrize("padding", PADDINGS)
-@pytest.mark.parametrize(("fill", "mode"), FILLS)
-def test_pad(version: str, padding: Any, fill: int, mode: str) -> None:
+@pairwise(version=NAMES, padding=PADDINGS, filling=FILLS)
+def test_pad(version: str, padding: Any, filling: tuple[Any, str]) -> None:
+    fill, mode = filling
     for height, width in SIZES:
         if min(height, width) > 5 or mode in ("constant", "edge"):  # torch reflects less than the image
             equal(crops.Pad(padding, fill, mode), NAMES[version].Pad(padding, fill, mode), height, width)
@@ -115,10 +113,9 @@ def test_pad_with_a_colour() -> None:
         equal(crops.Pad((2, 3), (255, 1, 128)), v2.Pad((2, 3), (255, 1, 128)), height, width)
 
 
-@pytest.mark.parametrize("padding", [None, *PADDINGS])
-@pytest.mark.parametrize(("fill", "mode"), FILLS)
-@pytest.mark.parametrize("size", [7, (33, 20), 64])
-def test_random_crop(padding: Any, fill: int, mode: str, size: Any) -> None:
+@pairwise(padding=[None, *PADDINGS], filling=FILLS, size=[7, (33, 20), 64])
+def test_random_crop(padding: Any, filling: tuple[Any, str], size: Any) -> None:
+    fill, mode = filling
     for height, width in SIZES:
         if min(height, width) > 30 or mode in ("constant", "edge"):
             needed = {"pad_if_needed": True, "fill": fill, "padding_mode": mode}

@@ -19,7 +19,7 @@ from packer._images.extension import _native
 from packer._images.geometry import Box
 from packer._images.jpeg_tiles import transcode
 from packer._images.numbers import NumberFormat, write
-from tests.images.drawn import encoded, jpeg
+from tests.images.samples import encoded, jpeg
 
 Array = npt.NDArray[Any]
 

@@ -16,7 +16,7 @@ from packer._images import jpeg
 from packer._images.geometry import Box
 from packer._images.jpeg_tiles import read_tiles
 from tests.device.crops import LEVELS, by_processor, cut, mutation, random_box, side_of, tiled
-from tests.images.drawn import SUBSAMPLINGS
+from tests.images.samples import SUBSAMPLINGS
 
 FINE, DAMAGED, UNSUPPORTED = range(3)
 SIZE = (97, 140)

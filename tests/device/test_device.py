@@ -16,7 +16,7 @@ from benchmarks.kernels import compare_stages
 from device.batch import batch_of
 from device.twin import Twin
 from tests.device.crops import LEVELS, mutation, random_box, table_of, tiled
-from tests.images.drawn import SUBSAMPLINGS
+from tests.images.samples import SUBSAMPLINGS
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,7 +16,7 @@ from packer._images.jpeg_tiles import transcode
 from packer.crops import RandomResizedCrop
 from packer.errors import NotTileableError
 from tests.device.crops import LEVELS, corners, mutation, noise, random_box, side_of, table_of, tiled, unequal
-from tests.images.drawn import SUBSAMPLINGS, VARIANTS
+from tests.images.samples import SUBSAMPLINGS, VARIANTS
 
 SIZES = ((48, 64), (37, 53), (131, 100), (17, 200), (1, 17), (17, 1), (2, 33), (1, 1), (15, 9))
 

@@ -18,7 +18,7 @@ from packer._images.geometry import Box
 from tests.device.conftest import require_compilers
 from tests.device.crops import LEVELS, by_processor, corners, cut, mutation, noise, random_box, tiled, unequal
 from tests.device.test_damage import with_bytes_after_a_group
-from tests.images.drawn import SUBSAMPLINGS
+from tests.images.samples import SUBSAMPLINGS
 
 REGISTERS = {"tiles": 64, "tables": 64, "entropy": 80, "idct": 128, "weights": 64, "across": 64, "down": 64}
 """The most that a thread of each may take."""

@@ -18,7 +18,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small tree: samples below and above the size where LMDB gives them pages of their own, and a bad file."""
     root = tmp_path_factory.mktemp("tree")
     draw_imagefolder(root, classes=3, per_class=4, size=(32, 40))
-    for number in range(12):
+    for number in range(14):
         solid(root / "class_01" / f"small{number:02d}.png", (number, 0, 0), size=(33 + number % 5, 40))
     solid(root / "class_02" / "bad.png").write_text("no image")
     return root

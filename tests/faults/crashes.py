@@ -10,6 +10,7 @@ import contextlib
 import gc
 import io
 import json
+import math
 import os
 import signal
 import subprocess
@@ -33,8 +34,7 @@ _CHANGING = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}  #
 class Ended(NamedTuple):
     """How many images an earlier run had done, and how often this one changed the disk.
 
-    How often differs a little from run to run: a checkpoint waits for no other. `joining` counts the changes of a pack
-    with parts once another part was converted; that number is always the same.
+    `joining` counts the changes of a pack with parts once another part was converted.
     """
 
     continued: int
@@ -178,16 +178,18 @@ def _die() -> None:
 def with_fields(source: Source) -> Source:
     """Return the source with values of fields of several kinds, some large, some missing."""
     from packer._fields import Field
-    from packer._sources.base import Blobs, Numbers
+    from packer._sources.base import BlobColumn, NumberColumn
 
     count = range(len(source))
     return source.having(
-        Numbers(
+        NumberColumn(
             Field("age", "scalar", "float32"), np.arange(len(count), dtype="<f4") / 3, np.arange(len(count)) % 4 == 1
         ),
-        Blobs.of(Field("raw", "bytes"), (None if i % 5 == 0 else bytes([i]) * (700 * (i % 30)) for i in count)),
-        Numbers(Field("kind", "class", classes=("a", "b")), np.arange(len(count)) % 2, np.arange(len(count)) % 3 == 0),
-        Blobs.of(Field("caption", "text"), (b"ab" * (i % 3) for i in count)),
+        BlobColumn.of(Field("raw", "bytes"), (None if i % 5 == 0 else bytes([i]) * (700 * (i % 30)) for i in count)),
+        NumberColumn(
+            Field("kind", "class", classes=("a", "b")), np.arange(len(count)) % 2, np.arange(len(count)) % 3 == 0
+        ),
+        BlobColumn.of(Field("caption", "text"), (b"ab" * (i % 3) for i in count)),
     )
 
 
@@ -313,13 +315,31 @@ def _import_what_children_import() -> None:
     container_source([Path(__file__)])  # imports the readers of all containers, and finds none
 
 
+def _checkpoint_after_every(samples: int) -> None:
+    """Make conversions begin a checkpoint after so many samples, however busy the machine is.
+
+    By default a checkpoint is left out while another one runs, so that their number would depend on the disk's speed.
+    """
+    from packer._conversion import workspace
+
+    add = workspace.Checkpoints.add
+
+    def add_after_the_last(checkpoints: workspace.Checkpoints, entries: list[workspace.Entry]) -> None:
+        if checkpoints._running is not None:
+            checkpoints._running.result()
+        add(checkpoints, entries)
+
+    workspace.Checkpoints.add = add_after_the_last  # type: ignore[method-assign]
+    workspace._CHECKPOINT_SAMPLES = samples
+    workspace._CHECKPOINT_SECONDS = math.inf
+
+
 def _serve(checkpoint_samples: int) -> None:
     import packer._conversion.pipeline
-    import packer._conversion.workspace
     from packer._formats import FORMATS
 
     _import_what_children_import()
-    packer._conversion.workspace._CHECKPOINT_SAMPLES = checkpoint_samples
+    _checkpoint_after_every(checkpoint_samples)
     packer._conversion.pipeline._MAX_BATCH = checkpoint_samples
     for row in FORMATS.values():
         row.open_writer(), row.open_reader()

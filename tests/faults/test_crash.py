@@ -18,10 +18,6 @@ from tests.making import SUFFIXES, content
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 
-# How often the journal is written depends on time, and so does how many changes of the disk there are. A busy machine
-# makes some more; a kill that comes after so much of them may come too late.
-_NEARLY = 0.8
-
 OPTIONS: dict[str, dict[str, Any]] = {
     "lmdb": {},
     "hdf5": {},
@@ -42,10 +38,10 @@ def remove(path: Path) -> None:
 
 @formats
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_killed_before_and_amid_every_change_of_the_disk(
-    crash_server: CrashServer, tree: Path, fast_tmp: Path, format: str, overwrite: bool
+def test_killed_before_and_amid_changes_of_the_disk(
+    crash_server: CrashServer, tree: Path, fast_tmp: Path, format: str, *, overwrite: bool, sweep: int
 ) -> None:
-    """Creating, writing, syncing, cutting, renaming and removing files: every one of them, in turn."""
+    """Creating, writing, syncing, cutting, renaming and removing files: every third, and with --faults every one."""
     reference, old, path = (fast_tmp / f"{name}{SUFFIXES[format]}" for name in ("reference", "old", "pack"))
     settings: dict[str, Any] = {"format": format, "options": OPTIONS[format]}
     whole = crash_server.run(tree, reference, **settings)
@@ -55,27 +51,27 @@ def test_killed_before_and_amid_every_change_of_the_disk(
     if overwrite:
         crash_server.run(tree, old, codec="raw", **settings)
         previous = content(old)
-    # What replacing another pack changes, happens at the end.
-    at, kills, continued = whole.changes - 25 if overwrite else 0, 0, set()
+    # A pack replaces another one at the end, where every change counts.
+    at, step = (whole.changes - 24, 1) if overwrite else (1, 3 if sweep == 1 else 1)
+    kills, continued = 0, set()
     while True:
-        at += 1
         if overwrite:
             (shutil.copytree if old.is_dir() else shutil.copyfile)(old, path)
         if crash_server.run(tree, path, at=at, overwrite=overwrite, **settings) is not None:
             break
-        kills += 1
+        kills, at = kills + 1, at + step
         complete = path.exists() and content(path) == expected
         assert complete or not path.exists() or content(path) == previous
         if not complete or os.path.exists(f"{path}.partial"):
             repeated = crash_server.run(tree, path, overwrite=overwrite or complete, **settings)
             assert repeated is not None
             continued.add(repeated.continued)
-        assert content(path) == expected, f"killed at change {at}"
+        assert content(path) == expected, f"killed at change {at - step}"
         assert os.listdir(fast_tmp).count(f"{path.name}.partial") == 0
         remove(path)
     assert content(path) == expected
     assert kills >= 20
-    assert overwrite or {0, 5, 25} <= continued  # there were several checkpoints to continue from
+    assert overwrite or {0, 5, 12, 17, 22, 27} == continued  # every checkpoint, and none
     assert verify(path) == []
 
 
@@ -91,7 +87,7 @@ def test_with_fields_killed_at_several_moments(
     expected, continued = content(reference), set()
     for at in range(1, whole.changes, whole.changes // (10 if sweep == 1 else 30)):
         ended = crash_server.run(tree, path, at=at, **settings)
-        assert ended is None or at > _NEARLY * whole.changes
+        assert ended is None
         if not path.exists() or os.path.exists(f"{path}.partial"):
             ended = crash_server.run(tree, path, overwrite=path.exists(), **settings)
             assert ended is not None
@@ -112,7 +108,7 @@ def test_killed_while_it_writes_past_the_cache(crash_server: CrashServer, tree: 
     assert whole is not None
     for at in range(1, whole.changes, 3):
         ended = crash_server.run(tree, path, format="lmdb", large=True, at=at)
-        assert ended is None or at > _NEARLY * whole.changes
+        assert ended is None
         if not path.exists() or os.path.exists(f"{path}.partial"):
             ended = crash_server.run(tree, path, format="lmdb", large=True, overwrite=path.exists())
             assert ended is not None
@@ -129,12 +125,12 @@ def test_killed_at_random_moments(
     """One conversion after the other is killed and continued until each is complete."""
     settings: dict[str, Any] = {"format": format, "options": {"shard_size": 1_000_000} if format == "pth" else {}}
     path, expected = fast_tmp / f"pack{SUFFIXES[format]}", {}
-    for codec in ("keep", "png", "raw"):
+    for codec in ("keep", "png"):
         crash_server.run(many, path, codec=codec, **settings)
         expected[codec] = content(path)
         remove(path)
     chance, kills, codecs = random.Random(format), 0, itertools.cycle(expected)
-    while kills < 10 * sweep:
+    while kills < 4 * sweep:
         codec = next(codecs)
         while not path.exists() or os.path.exists(f"{path}.partial"):
             seconds = chance.uniform(0.01, 0.15)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +37,23 @@ def pack(tree: Path, fast_tmp: Path, format: str) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def large_packs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that writes a pack of a format with a table so large that it is mapped."""
+
+    @functools.cache
+    def pack(format: str) -> Path:
+        samples = [Sample(f"a/{number:05d}", 0, b"%d" % number, 1, 1) for number in range(20_000)]
+        return write_pack(tmp_path_factory.mktemp("large") / f"large{SUFFIXES[format]}", format, samples)
+
+    return pack
+
+
 @pytest.fixture
-def large(fast_tmp: Path, format: str) -> Path:
-    """A pack with a table so large that it is mapped."""
-    samples = [Sample(f"a/{number:05d}", 0, b"%d" % number, 1, 1) for number in range(20_000)]
-    return write_pack(fast_tmp / f"large{SUFFIXES[format]}", format, samples)
+def large(large_packs: Callable[[str], Path], fast_tmp: Path, format: str) -> Path:
+    """A copy of a large pack, to damage."""
+    pack = large_packs(format)
+    return Path((shutil.copytree if pack.is_dir() else shutil.copy)(pack, fast_tmp / pack.name))
 
 
 def stored(pack: Path) -> list[bytes]:
@@ -66,7 +81,7 @@ def require_found_or_harmless(pack: Path, expected: list[bytes]) -> set[int]:
 
 
 @formats
-def test_a_thousand_flipped_bits(pack: Path, format: str, sweep: int) -> None:
+def test_flipped_bits(pack: Path, format: str, sweep: int) -> None:
     expected, chance = stored(pack), random.Random(format)
     contents = {file: file.read_bytes() for file in files_of(pack)}
     places = {
@@ -78,7 +93,7 @@ def test_a_thousand_flipped_bits(pack: Path, format: str, sweep: int) -> None:
     }
     assert len(places) == sum(map(len, expected))
     hits = found = 0
-    for _ in range(1000 * sweep):
+    for _ in range(300 * sweep):
         (file,) = chance.choices(list(contents), [len(content) for content in contents.values()])
         position, bit = chance.randrange(len(contents[file])), 1 << chance.randrange(8)
         with open(file, "r+b") as opened:
@@ -94,7 +109,7 @@ def test_a_thousand_flipped_bits(pack: Path, format: str, sweep: int) -> None:
             opened.seek(position)
             opened.write(contents[file][position : position + 1])
     assert hits == found
-    assert hits > 100
+    assert hits > 30
     assert verify(pack) == []
 
 
@@ -133,7 +148,7 @@ reads = {
     "read_many": lambda: reader.read_many([1, 19_999]),
     "item": lambda: dataset[19_999],
     "items": lambda: dataset.__getitems__([19_999, 5]),
-    "labels": lambda: dataset._targets_of(np.array([19_999])),
+    "labels": lambda: ImageBatches(dataset).labels(np.array([19_999])),
     "crops": lambda: ImageBatches(dataset).choose(np.array([19_999]), 0, 0),
 }
 for name, read in reads.items():

@@ -18,7 +18,7 @@ import packer._conversion.convert
 import packer._conversion.pipeline
 import packer._conversion.workspace
 from packer._conversion.convert import convert
-from packer._conversion.parts import Job
+from packer._conversion.partition import Partition
 from packer._conversion.recipe import Recipe
 from packer._datasets.staging import stage
 from packer._formats import hdf5
@@ -89,7 +89,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
     with pytest.raises(DestinationError, match=rf"its images take {needed / 1e6:,.1f} MB, and the disk has .* MB left"):
         convert(imagefolder_source(many), path)
     assert os.listdir(small_disk) == ["other"]
-    job = Job(path, 3, Recipe(), format)
+    job = Partition(path, 3, Recipe(), format)
     with pytest.raises(DestinationError, match="and the disk has"):
         job.begin(lambda: imagefolder_source(many), {})
     assert os.listdir(small_disk) == ["other"]

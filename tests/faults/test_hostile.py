@@ -36,6 +36,7 @@ from packer._table import Sample, checksum
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageTooLargeError, PackerError
 from tests.making import SUFFIXES, packer_many, solid, write_pack
+from tests.pairs import pairwise
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 
@@ -193,12 +194,12 @@ def test_rows_that_lead_elsewhere_are_not_exported(tmp_path: Path, format: str, 
     assert verify(path) != []
 
 
-@formats
-@pytest.mark.parametrize("codec", ["png", "raw"])
-@pytest.mark.parametrize(
-    "crop", [None, RandomResizedCrop(8, flip=0.5), ResizeCenterCrop(8, 9), Resize((8, 8)), Compose([])]
+@pairwise(
+    format=SUFFIXES,
+    codec=["png", "raw"],
+    crop=[None, RandomResizedCrop(8, flip=0.5), ResizeCenterCrop(8, 9), Resize((8, 8)), Compose([])],
+    size=[{"height": 0}, {"width": 0}, {"height": 0, "width": 0}, {"width": -3}],
 )
-@pytest.mark.parametrize("size", [{"height": 0}, {"width": 0}, {"height": 0, "width": 0}, {"width": -3}])
 def test_images_without_pixels(tmp_path: Path, format: str, codec: str, crop: Any, size: dict[str, int]) -> None:
     """The table says so, and the checksums fit: who makes a pack can make them so."""
     stream = io.BytesIO()

@@ -18,7 +18,7 @@ from tests.golden.leftovers import IMAGES, KEPT, LARGE, MADE_IN, SERVER, VERSION
 from tests.golden.leftovers.states import BATCH, LOADERS, SAMPLERS, dataset_at, followed
 from tests.making import content
 from tests.storage.remote.objects import serving
-from tests.uploading.stores import Moto, Proxy
+from tests.upload.stores import Moto, Proxy
 
 same_version = pytest.mark.skipif(packer.__version__ != VERSION, reason="another version does not go on with it")
 

@@ -18,7 +18,7 @@ from packer._images.decode import decode, installed_decoders
 from packer._images.probe import inspect
 from packer._sources import imagefolder_source
 from packer.errors import ImageError
-from tests.images.drawn import encoded, jpeg, oriented, photo, png_chunk, tiff_orientation
+from tests.images.samples import encoded, jpeg, oriented, photo, png_chunk, tiff_orientation
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow's, about what is as odd as it is meant to be
 

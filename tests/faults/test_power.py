@@ -13,10 +13,9 @@ import pytest
 import packer._conversion.pipeline
 import packer._conversion.workspace
 from packer._conversion.convert import Summary, convert
-from packer._conversion.parts import Job
+from packer._conversion.partition import Partition, finish
 from packer._conversion.recipe import Recipe
-from packer._conversion.run_parts import finish
-from packer._conversion.workspace import UnfinishedPack
+from packer._conversion.workspace import ConversionRecord
 from packer._datasets.staging import stage
 from packer._formats import FORMATS, format_for
 from packer._formats.parts import join_parts
@@ -70,14 +69,14 @@ def test_the_power_fails_after_any_sync(
         states.append((fast_tmp / f"state-{len(states)}", recorded[-1]))
         disk.restore(states[-1][0])
 
-    def count_recorded(self: UnfinishedPack, entries: Any) -> None:
-        record(self, entries)
+    def count_recorded(self: ConversionRecord, entries: Any) -> None:
+        save(self, entries)
         recorded.append(recorded[-1] + len(entries))
 
-    record, disk = UnfinishedPack.record, Disk(work, keep_state)
+    save, disk = ConversionRecord.save, Disk(work, keep_state)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", disk.fsync)
-        patch.setattr(UnfinishedPack, "record", count_recorded)
+        patch.setattr(ConversionRecord, "save", count_recorded)
         start(tree, work / name, overwrite=overwrite)
         keep_state()  # the command has ended: nothing may be lost any more
     assert len(states) >= 12
@@ -136,8 +135,8 @@ def test_the_power_fails_during_a_conversion_in_parts(
     work.mkdir()
     start(tree, fast_tmp / "whole.lmdb")
 
-    def begun(directory: Path) -> tuple[Job, Source]:
-        job = Job(directory / "pack.lmdb", 2, Recipe(), "lmdb", on_error="skip")
+    def begun(directory: Path) -> tuple[Partition, Source]:
+        job = Partition(directory / "pack.lmdb", 2, Recipe(), "lmdb", on_error="skip")
         return job, job.begin(lambda: imagefolder_source(tree), {})
 
     def keep_state(missing: list[int]) -> None:

@@ -6,6 +6,7 @@ What lies at a pack's path is a file that holds the number of the pack and nothi
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def _number_of(path: Path) -> int:
 ROW = Format(
     "memory",
     (".memory",),
-    f"{__name__}:MemoryWriter",
-    f"{__name__}:MemoryReader",
-    magic=(0, _MAGIC),
+    writer=f"{__name__}:MemoryWriter",
+    reader=f"{__name__}:MemoryReader",
+    magic=re.escape(_MAGIC),
 )

@@ -229,7 +229,7 @@ def test_c_opens_no_path_that_leaves_the_base(whole: bool, tmp_path: Path) -> No
 
     if not native.PREFERRED:
         pytest.skip("needs C")
-    from tests.images.drawn import encoded, photo
+    from tests.images.samples import encoded, photo
 
     data = encoded(photo(40, 56), "JPEG")
     (tmp_path / "base").mkdir()
@@ -348,7 +348,7 @@ def test_c_reads_no_file_that_is_another_than_was_listed(tmp_path: Path) -> None
 
     if not native.PREFERRED:
         pytest.skip("needs C")
-    from tests.images.drawn import encoded, photo
+    from tests.images.samples import encoded, photo
 
     data, time = encoded(photo(40, 56), "JPEG"), 1_600_000_000_123_456_700
     for name, stamp in (("fine", time), ("seconds", time // 10**9 * 10**9)):

@@ -11,11 +11,11 @@ import lmdb
 import pytest
 from hypothesis import given, strategies as st
 
-from packer._containers.lmdb import NODE_HEADER, P_LEAF, Page, Tree, nodes_of
 from packer._fields import Field
 from packer._formats import FORMATS, open_pack
 from packer._formats.lmdb import LMDBReader
 from packer._packs.verify import verify
+from packer._storage.lmdb_tree import NODE_HEADER, P_LEAF, Page, Tree, nodes_of
 from packer._table import COLUMNS, Sample
 from packer.errors import CorruptPackError, NotAPackError, PackError
 from packer.testing.conformance import FileFormatConformance, draw_samples, drawn, sizes, write_pack

@@ -19,7 +19,7 @@ from .memory import ROW, MemoryReader
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FORMATS, ROW.name, ROW)
+    monkeypatch.setitem(FORMATS.own, ROW.name, ROW)
 
 
 class TestMemory(FormatConformance):

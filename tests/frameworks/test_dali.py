@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import packer
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "dali.py"
 COUNT, BATCH = 14, 4
@@ -33,12 +33,8 @@ def example() -> Any:
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a pack whose images have one class each, so that a label names its image."""
-    root = tmp_path_factory.mktemp("dali")
-    draw_imagefolder(root / "tree", classes=COUNT, per_class=1, size=(48, 64))
-    packer.convert(root / "tree", root / "train.lmdb")
-    return root / "train.lmdb"
+def pack(trees: Trees, packs: Packs) -> Path:
+    return packs(trees(classes=COUNT, per_class=1, size=(48, 64)))
 
 
 def test_dali_gets_every_image_once_in_an_order_of_its_own_each_epoch(example: Any, pack: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import dataloader
 
 import packer
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 
 PAGE = Path(packer.__file__).parents[1] / "docs" / "frameworks.md"
 FRAMEWORKS = {
@@ -61,12 +61,8 @@ def examples() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a pack whose images have one class each, so that a label names its image."""
-    root = tmp_path_factory.mktemp("frameworks")
-    draw_imagefolder(root / "tree", classes=COUNT, per_class=1, size=(48, 64))
-    packer.convert(root / "tree", root / "train.lmdb")
-    return root / "train.lmdb"
+def pack(trees: Trees, packs: Packs) -> Path:
+    return packs(trees(classes=COUNT, per_class=1, size=(48, 64)))
 
 
 Batches = list[tuple[list[int], list[str]]]

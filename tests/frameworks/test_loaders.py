@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DistributedSampler
 
 import packer
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 
 COUNT = 10
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
@@ -25,12 +25,8 @@ pytestmark = pytest.mark.filterwarnings("default")  # of frameworks, which warn 
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a pack whose images have one class each, so that a label names its image."""
-    root = tmp_path_factory.mktemp("loaders")
-    draw_imagefolder(root / "tree", classes=COUNT, per_class=1, size=(24, 32))
-    packer.convert(root / "tree", root / "train.lmdb")
-    return root / "train.lmdb"
+def pack(trees: Trees, packs: Packs) -> Path:
+    return packs(trees(classes=COUNT, per_class=1, size=(24, 32)))
 
 
 @pytest.fixture(params=["DataLoader", "Loader"])
@@ -183,34 +179,35 @@ class Watching(pl.LightningModule):
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    pack, kind, out = sys.argv[1:]
+    pack, out = sys.argv[1:]
     dataset = packer.open_dataset(pack, crop=packer.CenterCrop(16))
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
-    trainer = pl.Trainer(max_epochs=2, accelerator="cpu", devices=2, strategy="ddp", **quiet)
-    model, workers = Watching(), {"num_workers": 1} if kind == "DataLoader" else {}
-    make = getattr(packer, kind)
-    trainer.fit(model, make(dataset, 2, shuffle=True, **workers))
-    trainer.predict(model, make(dataset, 2, **workers))
-    said = {"seen": model.seen, "predicted": model.predicted}
-    Path(out, f"{trainer.global_rank}.json").write_text(json.dumps(said))
+    for make, workers in (packer.DataLoader, {"num_workers": 1}), (packer.Loader, {}):
+        trainer = pl.Trainer(max_epochs=2, accelerator="cpu", devices=2, strategy="ddp", **quiet)
+        model = Watching()
+        trainer.fit(model, make(dataset, 2, shuffle=True, **workers))
+        trainer.predict(model, make(dataset, 2, **workers))
+        said = {"seen": model.seen, "predicted": model.predicted}
+        Path(out, f"{make.__name__}{trainer.global_rank}.json").write_text(json.dumps(said))
 """
 
 
-@pytest.mark.parametrize("kind", ["DataLoader", "Loader"])
-def test_two_ranks_of_lightning_see_every_sample_once(kind: str, pack: Path, tmp_path: Path) -> None:
+def test_two_ranks_of_lightning_see_every_sample_once(pack: Path, tmp_path: Path) -> None:
     of("pytorch_lightning")
     script = tmp_path / "ranks.py"
     script.write_text(RANKS)
-    command = [sys.executable, str(script), str(pack), kind, str(tmp_path)]
+    command = [sys.executable, str(script), str(pack), str(tmp_path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
-    said = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    for epoch in range(2):
-        shares = [
-            [label for labels in of_rank["seen"][3 * epoch : 3 * epoch + 3] for label in labels] for of_rank in said
-        ]
-        assert sorted(shares[0] + shares[1]) == [*range(COUNT)]
-    assert sorted(label for of_rank in said for labels in of_rank["predicted"] for label in labels) == [*range(COUNT)]
+    for kind in ("DataLoader", "Loader"):
+        said = [json.loads((tmp_path / f"{kind}{rank}.json").read_text()) for rank in range(2)]
+        for epoch in range(2):
+            seen = [
+                label for of_rank in said for labels in of_rank["seen"][3 * epoch : 3 * epoch + 3] for label in labels
+            ]
+            assert sorted(seen) == [*range(COUNT)], kind
+        predicted = [label for of_rank in said for labels in of_rank["predicted"] for label in labels]
+        assert sorted(predicted) == [*range(COUNT)], kind
 
 
 @pytest.mark.parametrize("workers", [0, 2])

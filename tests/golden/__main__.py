@@ -15,15 +15,14 @@ import numpy as np
 from PIL import Image
 
 from packer._conversion.convert import convert
-from packer._conversion.parts import Job
+from packer._conversion.partition import Partition, finish
 from packer._conversion.recipe import Recipe
-from packer._conversion.run_parts import finish
 from packer._fields import DTYPES, Field
 from packer._formats import open_pack
 from packer._images.jpeg_tiles import read_tiles
 from packer._images.resize import ResizeSpec
 from packer._sources import Source, csv_source, imagefolder_source
-from packer._sources.base import Blobs, Files, Numbers
+from packer._sources.base import BlobColumn, FileColumn, NumberColumn
 from packer.testing.samples import draw_imagefolder, draw_photo
 from tests.golden import FIELDED, KINDS, LABELED
 from tests.making import SUFFIXES, solid
@@ -71,7 +70,7 @@ def write(kind: str, path: Path, small: Path, wide: Path) -> None:
     if not kind.endswith("-parts"):
         convert(source, path, recipe=recipe)
         return
-    job = Job(path, PARTS, recipe, next(format for format in SUFFIXES if SUFFIXES[format] == path.suffix))
+    job = Partition(path, PARTS, recipe, next(format for format in SUFFIXES if SUFFIXES[format] == path.suffix))
     for number in range(PARTS):
         job.convert(job.begin(lambda: source, {}), number)
     finish(path)
@@ -107,8 +106,8 @@ def fielded(root: Path) -> Source:
     count = np.arange(len(source))
     null = count == len(source) - 2
 
-    def blobs(field: Field, value: Callable[[int], Any]) -> Blobs:
-        return Blobs.of(field, (None if null[i] else bytes(field.encode(value(i))) for i in count.tolist()))
+    def blobs(field: Field, value: Callable[[int], Any]) -> BlobColumn:
+        return BlobColumn.of(field, (None if null[i] else bytes(field.encode(value(i))) for i in count.tolist()))
 
     def mask_of(number: int) -> bytes:
         return (masks / f"{source.names[number]}.png").read_bytes()
@@ -117,11 +116,11 @@ def fielded(root: Path) -> Source:
         Field(dtype, "scalar", dtype) for dtype in ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
     ]
     return source.having(
-        *(Numbers(field, (count % 2).astype(DTYPES[field.dtype]), null) for field in scalars),
-        Numbers(
+        *(NumberColumn(field, (count % 2).astype(DTYPES[field.dtype]), null) for field in scalars),
+        NumberColumn(
             Field("kind", "class", classes=("red", "green", "blue"), ids=(3, 7, 20)), np.array([3, 7, 20, 3, 7]), null
         ),
-        Files.of(
+        FileColumn.of(
             Field("mask", "mask", file="../masks/{path}.png"), root, (f"../masks/{name}.png" for name in source.names)
         ),
         blobs(Field("view", "image"), mask_of),

@@ -18,7 +18,7 @@ from packer._images.jpeg import read_header, segments
 from packer._images.jpeg_tiles import cut_out, first_rows, read_tiles
 from packer._images.probe import inspect
 from packer.errors import ImageError, ImageTooLargeError
-from tests.images.drawn import encoded, photo, tiff_orientation
+from tests.images.samples import encoded, photo, tiff_orientation
 
 ALL = ("auto", *installed_decoders())
 

@@ -20,7 +20,7 @@ from packer._images.modes import decode_as, decode_unchanged
 from packer._images.pillow import opened
 from packer._images.probe import bands_not_shown, inspect
 from packer.errors import ImageError
-from tests.images.drawn import encoded, photo
+from tests.images.samples import encoded, photo
 from tests.images.tiffs import GREY, RGB, noise, tiff
 
 CMYK = 5

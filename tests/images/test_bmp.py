@@ -15,7 +15,7 @@ from packer._images.decode import decode
 from packer._images.probe import inspect
 from packer._images.rectangle import RectangleDecoder
 from packer.errors import ImageError, ImageTooLargeError
-from tests.images.drawn import SIZES, encoded, photo
+from tests.images.samples import SIZES, encoded, photo
 
 PHOTO = encoded(photo(7, 9), "BMP")
 
@@ -45,10 +45,10 @@ def test_the_decoder_pillow_is_pillow_for_a_plain_bmp_too(monkeypatch: pytest.Mo
     """A Pillow that reads no BMP shows who reads it."""
     rectangle, size = (1, 2, 3, 4), (7, 9)
     assert np.array_equal(decode(PHOTO, decoder="pillow"), photo(7, 9))
-    assert np.array_equal(RectangleDecoder(decoder="pillow").decode(PHOTO, rectangle, size)[0], photo(7, 9)[1:4, 2:6])
+    assert np.array_equal(RectangleDecoder(decoder="pillow").decode(PHOTO, rectangle, size), photo(7, 9)[1:4, 2:6])
     monkeypatch.delitem(Image.OPEN, "BMP")
     assert np.array_equal(decode(PHOTO), photo(7, 9))
-    assert np.array_equal(RectangleDecoder().decode(PHOTO, rectangle, size)[0], photo(7, 9)[1:4, 2:6])
+    assert np.array_equal(RectangleDecoder().decode(PHOTO, rectangle, size), photo(7, 9)[1:4, 2:6])
     with pytest.raises(ImageError):
         decode(PHOTO, decoder="pillow")
     with pytest.raises(ImageError):

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from packer._images import jpeg as jpeg_header, native
 from packer._images.decode import DECODERS, apply_orientation, decode, fast_decoder, installed_decoders
 from packer.errors import ImageError, ImageTooLargeError
-from tests.images.drawn import (
+from tests.images.samples import (
     SIZES,
     SUBSAMPLINGS,
     VARIANTS,
@@ -29,6 +29,7 @@ from tests.images.drawn import (
     png_chunk,
     tiff_orientation,
 )
+from tests.pairs import pairwise
 
 INSTALLED = installed_decoders()
 
@@ -56,9 +57,7 @@ def assert_pillow_agrees(data: bytes, decoder: str) -> None:
         assert np.array_equal(decode(data, decoder=decoder), expected)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
+@pairwise(subsampling=SUBSAMPLINGS, variant=VARIANTS, size=SIZES)
 def test_pixels_are_pillows(subsampling: str, variant: str, size: tuple[int, int], decoder: str) -> None:
     data = jpeg(subsampling, variant, size)
     pixels = decode(data, decoder=decoder)

@@ -9,7 +9,7 @@ from PIL import Image
 from packer._codecs import CODECS
 from packer._images.encode import encode
 from packer.errors import ImageError
-from tests.images.drawn import SIZES, encoded, photo, pillow_pixels
+from tests.images.samples import SIZES, encoded, photo, pillow_pixels
 
 PHOTO = photo(48, 64)
 

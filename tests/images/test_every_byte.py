@@ -14,9 +14,9 @@ from packer._images.encode import encode_tiled
 from packer._images.jpeg import read_header
 from packer._images.jpeg_tiles import cut_out, cut_out_in_python, first_rows, first_rows_in_python, transcode
 from packer.errors import NotTileableError
-from tests.images.drawn import encoded, jpeg, oriented, photo, pillow_pixels, png_chunk, segment
+from tests.images.samples import encoded, jpeg, oriented, photo, pillow_pixels, png_chunk, segment
+from tests.images.test_native_probe import require_pythons, surveyed
 from tests.images.test_png import chunks_of, drawn
-from tests.images.test_survey import require_pythons, surveyed
 
 pytestmark = [
     pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation, and AVX2 or NEON"),

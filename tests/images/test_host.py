@@ -14,7 +14,7 @@ import pytest
 import packer
 from packer._images import native
 from packer._images.extension import _native
-from tests.images.drawn import encoded, photo
+from tests.images.samples import encoded, photo
 
 NATIVE = Path(packer.__file__).parents[1] / "tests" / "native"
 

@@ -19,8 +19,9 @@ from packer._images import decode, native, png
 from packer._images.depth import decode_to_8_bit
 from packer._images.probe import inspect
 from packer.errors import ImageError
-from tests.images.drawn import encoded, photo, png_chunk
+from tests.images.samples import encoded, photo, png_chunk
 from tests.images.tiffs import GREY, RGB, noise, tiff
+from tests.pairs import pairwise
 
 Numbers = npt.NDArray[Any]
 
@@ -93,7 +94,10 @@ def expected(name: str, how: str) -> Numbers:
     return np.broadcast_to(levels, (*levels.shape[:2], 3))
 
 
-@pytest.fixture(params=["compiled", "python", "pillow"])
+WAYS = ("compiled", "python", "pillow")
+
+
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Decode by packer's C, without it, and by Pillow wherever that is possible."""
     if request.param != "compiled":
@@ -105,8 +109,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("name", DEEP)
-@pytest.mark.parametrize("how", TO_8_BIT)
+@pairwise(name=DEEP, how=TO_8_BIT, way=WAYS)
 def test_levels_are_the_same_in_all_ways(name: str, how: str, way: str) -> None:
     data = DEEP[name][0]
     depth = inspect(data).depth

@@ -16,7 +16,7 @@ from packer._images import modes, png
 from packer._images.decode import decode
 from packer._images.modes import decode_as, decode_unchanged, holds_ids
 from packer.errors import ImageError, ImageTooLargeError
-from tests.images.drawn import encoded, jpeg, oriented, photo
+from tests.images.samples import encoded, jpeg, oriented, photo
 from tests.images.test_png import drawn, samples_of
 
 SIZE = (37, 53)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from packer._images import native
-from tests.images.drawn import encoded, photo
+from tests.images.samples import encoded, photo
 
 pytestmark = [
     pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation"),

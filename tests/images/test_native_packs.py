@@ -21,7 +21,7 @@ from packer._images.encode import encode_tiled
 from packer._images.geometry import INTERPOLATIONS, PADDINGS
 from packer._sources import imagefolder_source
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
-from tests.images.drawn import encoded, photo
+from tests.images.samples import encoded, photo
 from tests.images.test_native_pixels import RESIZED, UNUSUAL, jpeg
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")

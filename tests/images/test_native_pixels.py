@@ -29,7 +29,7 @@ from packer._images.geometry import CROP, INTERPOLATIONS, Box, Rectangle
 from packer._images.jpeg import read_header, segments
 from packer._images.jpeg_tiles import read_tiles
 from packer.errors import ImageError
-from tests.images.drawn import damaged, encoded, photo
+from tests.images.samples import damaged, encoded, photo
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")
 

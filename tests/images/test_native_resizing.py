@@ -11,7 +11,7 @@ from packer._images import native, turbojpeg
 from packer._images.geometry import INTERPOLATIONS, Box
 from packer._images.rectangle import RectangleDecoder, resize_by_torch, resize_into
 from packer.errors import ImageTooLargeError
-from tests.images.drawn import encoded
+from tests.images.samples import encoded
 from tests.images.test_native_pixels import RESIZED, SAMPLINGS, boxes, decoded, interpolations, rectangles, same
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")

@@ -13,7 +13,7 @@ from packer._images import native
 from packer._images.geometry import CROP, PADDINGS, Box, Crops
 from packer._images.operations import KINDS, nothing
 from packer._storage.packfile import LOCATION
-from tests.images.drawn import encoded, jpeg, photo
+from tests.images.samples import encoded, jpeg, photo
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")
 

@@ -69,7 +69,7 @@ from packer._images.encode import encode_tiled
 from packer._images.geometry import PADDINGS, Box
 from packer._images.jpeg_tiles import transcode
 from packer._images.native.records import SURVEY, survey
-from tests.images.drawn import encoded, jpeg, photo
+from tests.images.samples import encoded, jpeg, photo
 
 fail_at = ctypes.CDLL(None).fail_at
 fail_at.argtypes, fail_at.restype = [ctypes.c_long], ctypes.c_long
@@ -132,7 +132,7 @@ calls = {
     "raw pixels": drawing("raw", pixels.tobytes(), whole, raw=1),
     "grey": prepared(compiled.decode_grey, grey, *size, levels.ctypes.data),
     "resizing": prepared(compiled.resize, *numbers, shrunk.ctypes.data),
-    "a part": prepared(compiled.cut_out, tiled, *size, 8, 8, 20, 20, 0),
+    "a part": prepared(compiled.cut_out, tiled, *size, 8, 8, 20, 20),
     "a table of tiles": prepared(compiled.annotate, encoded(pixels, "JPEG", restart_marker_blocks=1)),
     "rows": prepared(compiled.first_rows, tiled, *size, 20),
     "a survey": surveying(),

@@ -19,7 +19,7 @@ from packer._images.resize import ResizeSpec
 from packer._sources import imagefolder_source
 from packer.errors import ImageError, SourceError
 from tests.conftest import odd_images
-from tests.images.drawn import encoded, jpeg, photo, png_chunk
+from tests.images.samples import encoded, jpeg, photo, png_chunk
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Pillow's, about metadata that are as odd as they are meant to be

@@ -25,7 +25,7 @@ from packer._images.rectangle import RectangleDecoder, resize_by_torch, resize_i
 from packer._table import Sample
 from packer.errors import CorruptPackError, ImageError, ImageTooLargeError
 from packer.testing.samples import torchvision
-from tests.images.drawn import encoded, photo
+from tests.images.samples import encoded, photo
 from tests.making import write_pack
 
 Pixels = npt.NDArray[np.uint8]
@@ -155,19 +155,6 @@ def test_windows_of_all_images_are_those_of_numpy(kind: str, box: Box, compiled:
     with c_or_not(compiled):
         RectangleDecoder().decode_into(STORED[kind], SIZE, box, out)
     assert np.array_equal(pixels_of(out), expected(SHOWN[kind], box))
-
-
-@settings(max_examples=60)
-@given(box=boxes(), kind=st.sampled_from(["JPEG", "tiled"]))
-def test_windows_of_halved_images_are_padded(box: Box, kind: str) -> None:
-    box = box._replace(top=0, left=0, crop_height=61, crop_width=83, scaled_height=17, scaled_width=23)
-
-    def draw(part: Box) -> Pixels:
-        drawn = placed(*part.out)
-        RectangleDecoder().decode_into(STORED[kind], SIZE, part, drawn, scaled=True)
-        return pixels_of(drawn)
-
-    assert np.array_equal(draw(box), laid_out(box, draw))
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -20,7 +20,7 @@ from PIL.PngImagePlugin import PngInfo
 from packer._images import png
 from packer._images.extension import _native
 from packer._images.probe import inspect
-from tests.images.drawn import encoded, photo, png_chunk
+from tests.images.samples import encoded, photo, png_chunk
 
 pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler when packer is installed")
 

@@ -17,7 +17,7 @@ from packer._images import native
 from packer._images.decode import decode
 from packer._images.geometry import Box
 from packer.errors import ImageError
-from tests.images.drawn import encoded, photo, png_chunk
+from tests.images.samples import encoded, photo, png_chunk
 from tests.images.test_png import CHANNELS, KINDS, chunks_of, drawn
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")
@@ -194,14 +194,3 @@ def test_images_that_pillow_refuses_are_refused() -> None:
         decode(bytes(data))
     with pytest.raises(ImageError, match="allowed"):
         decode(encoded(photo(20, 30), "PNG"), max_pixels=599)
-
-
-def test_a_png_is_not_halved_but_decoded_by_packer() -> None:
-    torch = pytest.importorskip("torch")
-    from packer._images.rectangle import RectangleDecoder
-
-    data, box = encoded(photo(80, 60), "PNG"), Box.of((0, 0, 80, 60), (20, 15))
-    outs = [torch.empty((1, 3, 20, 15), dtype=torch.uint8, memory_format=torch.channels_last) for _ in "ab"]
-    for scaled, out in zip((False, True), outs, strict=True):
-        RectangleDecoder().decode_into(data, (80, 60), box, out, scaled)
-    assert torch.equal(*outs)

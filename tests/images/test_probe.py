@@ -15,7 +15,7 @@ from PIL import Image
 from packer._images.decode import decode
 from packer._images.probe import CLIPPED, MAX_PIXELS, inspect
 from packer.errors import ImageError, ImageTooLargeError
-from tests.images.drawn import (
+from tests.images.samples import (
     damaged,
     encoded,
     jpeg,

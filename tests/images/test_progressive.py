@@ -18,9 +18,9 @@ from packer._images.geometry import MAX_PIXELS
 from packer._images.jpeg import read_header, scans
 from packer._images.modes import decode_as
 from packer.errors import ImageTooLargeError
-from tests.images.drawn import SUBSAMPLINGS, encoded, jpeg, photo, pillow_pixels
+from tests.images.jpeg_writer import Factors, Scan, draw_coefficients, scripts, write
+from tests.images.samples import SUBSAMPLINGS, encoded, jpeg, photo, pillow_pixels
 from tests.images.test_native_pixels import cut, rectangles, same
-from tests.images.written import Factors, Scan, draw_coefficients, scripts, write
 
 pytestmark = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed")
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from packer._images import jpeg_tiles
 from packer._images.decode import decode, fast_decoder
-from packer._images.geometry import Box, Rectangle, allowed_halvings, from_corner, touched
+from packer._images.geometry import Box, Rectangle, from_corner, touched
 from packer._images.jpeg_tiles import annotate, first_rows, first_rows_in_python
 from packer._images.rectangle import RectangleDecoder, resize_into
 from packer.crops import ResizeCenterCrop
@@ -24,7 +24,7 @@ from packer.testing.samples import draw_photo, torchvision
 def decode_rectangle(
     data: bytes, rectangle: Rectangle, size: tuple[int, int], touched: Rectangle | None = None, **options: Any
 ) -> np.ndarray:
-    return RectangleDecoder(**options).decode(data, rectangle, size, touched=touched)[0]
+    return RectangleDecoder(**options).decode(data, rectangle, size, touched=touched)
 
 
 PHOTO = draw_photo(np.random.default_rng(0), 121, 163)
@@ -170,25 +170,6 @@ def test_mirroring_before_resizing_changes_nothing(size: tuple[int, int], output
         resize_into(pixels, Box.of((0, 0, *size), (output, output), flip=flip), out)
         outs.append(out)
     assert torch.equal(outs[0].flip(3), outs[1])
-
-
-def test_halving_stays_close_and_is_used_only_where_it_may() -> None:
-    assert allowed_halvings(Box.of((0, 0, 447, 448), (224, 224))) == 0
-    assert allowed_halvings(Box.of((0, 0, 448, 448), (224, 224))) == 1
-    assert allowed_halvings(Box.of((0, 0, 4000, 9000), (224, 224))) == 3
-    photo = draw_photo(np.random.default_rng(1), 640, 600)
-    data = encode(photo, subsampling=0)
-    for box in (Box.of((16, 32, 512, 512), (100, 100)), Box.of((0, 0, 640, 600), (128, 120), (14, 10), (100, 100))):
-        outs = []
-        for halvings in (0, 1, 2):
-            out = torch.empty((1, 100, 100, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
-            pixels, halved = RectangleDecoder().decode(data, box.rectangle, (640, 600), halvings)
-            assert halved == halvings
-            resize_into(pixels, box, out, halved)
-            outs.append(out.double())
-        for other in outs[1:]:
-            error = (other - outs[0]).square().mean()
-            assert 10 * torch.log10(255**2 / error) > 30
 
 
 @pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")

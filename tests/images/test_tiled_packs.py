@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from packer._conversion.convert import convert
-from packer._conversion.parts import Job
+from packer._conversion.partition import Partition
 from packer._conversion.pipeline import prepare
 from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
@@ -27,7 +27,7 @@ from packer._packs.verify import verify
 from packer._sources import imagefolder_source, pack_source
 from packer.errors import SourceError
 from tests.conftest import odd_images
-from tests.images.drawn import SUBSAMPLINGS, VARIANTS, encoded, jpeg, photo, pillow_pixels
+from tests.images.samples import SUBSAMPLINGS, VARIANTS, encoded, jpeg, photo, pillow_pixels
 from tests.making import SUFFIXES, content, packer
 
 needs_c = pytest.mark.skipif(_native is None, reason="needs a C compiler when packer is installed")
@@ -206,7 +206,7 @@ def test_a_pack_is_tiled(tree: Path, tmp_path: Path, recipe: Recipe) -> None:
 def test_a_pack_without_jpegs_is_not_tiled(tree: Path, tmp_path: Path, codec: str) -> None:
     convert(imagefolder_source(tree).limited(4), tmp_path / "x.lmdb", recipe=Recipe(codec))
     source, tiled = pack_source(tmp_path / "x.lmdb"), Recipe(tiles=True)
-    job = Job(tmp_path / "y.lmdb", 2, tiled, "lmdb")
+    job = Partition(tmp_path / "y.lmdb", 2, tiled, "lmdb")
     for attempt in (lambda: convert(source, job.destination, recipe=tiled), lambda: job.begin(lambda: source, {})):
         with pytest.raises(SourceError, match=f"its samples are {codec}, and tiles are parts of JPEGs"):
             attempt()

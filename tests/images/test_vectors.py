@@ -15,7 +15,7 @@ from packer._images import native
 from packer._images.encode import encode_tiled
 from packer._images.extension import VECTORS
 from packer._images.geometry import PADDINGS, Box
-from tests.images.drawn import SUBSAMPLINGS, VARIANTS, damaged, encoded, jpeg as drawn_jpeg, photo
+from tests.images.samples import SUBSAMPLINGS, VARIANTS, damaged, encoded, jpeg as drawn_jpeg, photo
 from tests.images.test_native_pixels import (
     RESIZED,
     SAMPLINGS,

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from packer._images import native, numbers
 from packer._images.extension import VECTORS
 from packer._images.operations import KINDS, NO_FILL
-from tests.augment.operated import operated, operation
+from tests.augment.operation import operated, operation
 
 pytestmark = pytest.mark.skipif(not VECTORS, reason="needs a C compiler at the installation, and AVX2 or NEON")
 

@@ -19,7 +19,7 @@ from packer._images.resize import ResizeSpec, resize
 from packer.errors import ImageError, ImageTooLargeError
 from packer.testing.samples import torchvision
 from tests.crops.reference import executed
-from tests.images.drawn import encoded, photo
+from tests.images.samples import encoded, photo
 
 torchvision()
 from torchvision import tv_tensors  # noqa: E402

@@ -31,7 +31,7 @@ from packer._measuring.plot import _drawn, plot
 from packer._sources import imagefolder_source
 from packer.testing.samples import draw_imagefolder
 from tests.making import packer, write_pack
-from tests.remote.served import FilesOfThisMachine, Served
+from tests.remote.fileserver import FilesOfThisMachine, Served
 from tests.storage.remote.objects import serving
 
 RECIPE = """

@@ -20,7 +20,7 @@ from packer._images.extension import _native
 from packer._measuring.disk import DiskReadings, file_system, read_disk
 from packer._measuring.doctor import _listing
 from packer.errors import SourceError
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Trees
 from tests.making import content, packer as run, packer_many, without_root_powers
 
 if sys.platform != "linux":
@@ -32,9 +32,8 @@ def by_topic(diagnosis: packer.Diagnosis) -> dict[str, packer.Finding]:
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    draw_imagefolder(root := tmp_path_factory.mktemp("doctor") / "tree", classes=2, per_class=8, size=(64, 64))
-    return root
+def tree(trees: Trees) -> Path:
+    return trees(classes=2, per_class=8, size=(64, 64))
 
 
 def test_what_is_said_of_the_machine_is_what_others_say() -> None:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import packer
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Trees
 
 ROOT = Path(packer.__file__).parents[1]
 
@@ -32,9 +32,8 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    draw_imagefolder(root := tmp_path_factory.mktemp("device") / "tree", classes=3, per_class=4, size=(270, 300))
-    return root
+def photos(trees: Trees) -> Path:
+    return trees(classes=3, per_class=4, size=(270, 300))
 
 
 def measure(photos: Path, work: Path, *arguments: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.remote.served import FilesOfThisMachine, Served
+from tests.remote.fileserver import FilesOfThisMachine, Served
 from tests.storage.remote.objects import serving
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.remote.served import FilesOfThisMachine, Served
+from tests.remote.fileserver import FilesOfThisMachine, Served
 from tests.storage.remote.objects import serving
 
 __all__ = ["METHODS", "make_pack", "run"]

@@ -12,23 +12,19 @@ from pathlib import Path
 
 import pytest
 
-import packer
 from packer import open_dataset
 from packer._storage.remote import blocks, cache
 from packer._storage.remote.cache import BLOCK, CacheNotice, Stretch
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 from tests.making import content, packer_many
-from tests.remote.served import Served
+from tests.remote.fileserver import Served
 
 
 @pytest.fixture(scope="module")
-def packs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def photo_packs(trees: Trees, packs: Packs) -> list[Path]:
     """Two packs, of which one consists of several objects."""
-    root = tmp_path_factory.mktemp("cached")
-    draw_imagefolder(root / "tree", classes=2, per_class=30, size=(150, 200))
-    for name in ("one.lmdb", "two.pth"):
-        packer.convert(root / "tree", root / name)
-    return [root / "one.lmdb", root / "two.pth"]
+    tree = trees(classes=2, per_class=30, size=(150, 200))
+    return [packs(tree), packs(tree, "pth")]
 
 
 def read(url: str, kept: Path) -> list[bytes]:
@@ -38,11 +34,11 @@ def read(url: str, kept: Path) -> list[bytes]:
         return [bytes(data) for data, _ in dataset.__getitems__(range(len(dataset)))]
 
 
-def test_info_says_what_is_kept_and_clear_removes_it(packs: list[Path], served: Served, tmp_path: Path) -> None:
-    kept, urls = tmp_path / "kept", [served.url(path) for path in packs]
+def test_info_says_what_is_kept_and_clear_removes_it(photo_packs: list[Path], served: Served, tmp_path: Path) -> None:
+    kept, urls = tmp_path / "kept", [served.url(path) for path in photo_packs]
     expected = [read(f"{url}?sig=hidden", kept) for url in urls]
     for path in kept.glob("*/*"):
-        os.utime(path, (86_400, 86_400) if "two" in (path.parent / "about.json").read_text() else None)
+        os.utime(path, (86_400, 86_400) if ".pth" in (path.parent / "about.json").read_text() else None)
     info, *_ = packer_many([["cache", "info", kept, "--json"]])
     told = json.loads(info.stdout)
     assert (told["directory"], told["limit"]) == (str(kept), 10**9)
@@ -51,8 +47,8 @@ def test_info_says_what_is_kept_and_clear_removes_it(packs: list[Path], served: 
     assert sum(one["size"] for one in objects.values()) == told["size"]
     one = told["objects"][0]  # which was used last
     assert one["url"] == f"{urls[0]}?sig=..."
-    assert one["object_size"] == packs[0].stat().st_size
-    assert one["etag"] == served.server.etag(str(packs[0])[1:])
+    assert one["object_size"] == photo_packs[0].stat().st_size
+    assert one["etag"] == served.server.etag(str(photo_packs[0])[1:])
     assert 0.5 * one["object_size"] < one["size"] < one["object_size"] + (1 << 20)
     on_disk = sum(p.stat().st_blocks * 512 for p in kept.rglob("*") if p.is_file() and p.parent != kept)
     assert told["size"] == on_disk
@@ -81,7 +77,7 @@ def test_info_says_what_is_kept_and_clear_removes_it(packs: list[Path], served: 
     assert [read(url, kept) for url in urls] == expected
 
 
-def test_only_what_packer_wrote_is_removed(packs: list[Path], served: Served, tmp_path: Path) -> None:
+def test_only_what_packer_wrote_is_removed(photo_packs: list[Path], served: Served, tmp_path: Path) -> None:
     """Someone keeps other things in the directory of the cache, or says another directory."""
     kept, foreign = tmp_path / "kept", tmp_path / "foreign"
     name = "0123456789abcdef" * 2
@@ -94,7 +90,7 @@ def test_only_what_packer_wrote_is_removed(packs: list[Path], served: Served, tm
     (tmp_path / "else" / "000000.stretch").write_text("mine")
     (kept / ("e" * 32)).symlink_to(tmp_path / "else")
     before, theirs = content(kept), content(foreign)
-    read(served.url(packs[0]), kept)
+    read(served.url(photo_packs[0]), kept)
     (own,) = (path for path in kept.iterdir() if path.name not in {*before, "packer-cache.txt"})
     (own / "notes.txt").write_text("mine")
     here, there, missing, empty = packer_many(
@@ -118,22 +114,24 @@ def test_only_what_packer_wrote_is_removed(packs: list[Path], served: Served, tm
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs")
-def test_a_note_that_is_a_fifo_is_not_waited_for(packs: list[Path], served: Served, tmp_path: Path) -> None:
-    read(served.url(packs[0]), tmp_path / "kept")
+def test_a_note_that_is_a_fifo_is_not_waited_for(photo_packs: list[Path], served: Served, tmp_path: Path) -> None:
+    read(served.url(photo_packs[0]), tmp_path / "kept")
     planted = tmp_path / "kept" / ("d" * 32)
     planted.mkdir()
     os.mkfifo(planted / "about.json")
     (info,) = packer_many([["cache", "info", tmp_path / "kept", "--json"]])
-    assert served.url(packs[0]) in {one["url"] for one in json.loads(info.stdout)["objects"]}, info.stderr
+    assert served.url(photo_packs[0]) in {one["url"] for one in json.loads(info.stdout)["objects"]}, info.stderr
     assert planted.exists()
 
 
-def test_the_default_cache(served: Served, packs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_cache(
+    served: Served, photo_packs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It need not be there; it is told once, to who makes it, and not again."""
     monkeypatch.delenv("PACKER_CACHE_DIR")
     monkeypatch.delenv("PACKER_CACHE_SIZE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    default, url = tmp_path / "packer", served.url(packs[0])
+    default, url = tmp_path / "packer", served.url(photo_packs[0])
     before, cleared, first, second, quiet = packer_many(
         [
             ["cache", "info"],
@@ -169,9 +167,9 @@ with packer.open_dataset(sys.argv[1], output="bytes", cache_dir=sys.argv[2]) as 
 """
 
 
-def test_a_cache_is_cleared_while_others_read(packs: list[Path], served: Served, tmp_path: Path) -> None:
+def test_a_cache_is_cleared_while_others_read(photo_packs: list[Path], served: Served, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    words = [sys.executable, "-W", "error", "-c", READER, served.url(packs[0]), str(kept)]
+    words = [sys.executable, "-W", "error", "-c", READER, served.url(photo_packs[0]), str(kept)]
     readers = [
         subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONHASHSEED": "1"})
         for _ in range(2)
@@ -196,10 +194,10 @@ def test_a_cache_is_cleared_while_others_read(packs: list[Path], served: Served,
 @pytest.mark.parametrize("number", [0, 1], ids=["one object", "several objects"])
 @pytest.mark.parametrize("second", ["b", ""], ids=["two directories", "a directory and memory"])
 def test_two_caches_of_one_object_in_one_process(
-    packs: list[Path], served: Served, tmp_path: Path, number: int, second: str
+    photo_packs: list[Path], served: Served, tmp_path: Path, number: int, second: str
 ) -> None:
     """Each keeps what is read by it, and nothing is fetched again that it has."""
-    url, path = served.url(packs[number]), packs[number]
+    url, path = served.url(photo_packs[number]), photo_packs[number]
     expected = [bytes(data) for data, _ in open_dataset(path, output="bytes")]
     stored = sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else [path]))
     places = [tmp_path / "a", tmp_path / second if second else ""]
@@ -218,10 +216,10 @@ def test_two_caches_of_one_object_in_one_process(
 
 
 def test_what_is_chosen_for_a_later_dataset_changes_no_earlier_one(
-    packs: list[Path], served: Served, tmp_path: Path
+    photo_packs: list[Path], served: Served, tmp_path: Path
 ) -> None:
     places = [tmp_path / name for name in "ab"]
-    first, _ = (open_dataset(served.url(packs[1]), output="bytes", cache_dir=place) for place in places)
+    first, _ = (open_dataset(served.url(photo_packs[1]), output="bytes", cache_dir=place) for place in places)
     begun = sum(one.size for one in cache.cached_objects(str(places[1])))
     copy = pickle.loads(pickle.dumps(first))
     copy.__getitems__(range(0, len(copy), 2))

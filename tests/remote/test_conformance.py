@@ -9,8 +9,8 @@ import pytest
 from packer._formats import Reader
 from packer.testing.conformance import PackConformance
 from packer.testing.conformance.packs import PackCase, ReadingConformance
-from tests.formats import test_index, test_joined
-from tests.remote.served import Served
+from tests.formats import test_index, test_parts
+from tests.remote.fileserver import Served
 
 
 class Remote(PackCase):
@@ -45,7 +45,7 @@ class TestWebDataset(Remote, PackConformance):
     options = {"shard_size": 400_000}  # noqa: RUF012 - read only
 
 
-class TestParts(Remote, test_joined.PartsConformance):
+class TestParts(Remote, test_parts.PartsConformance):
     format = "pth"
 
 

@@ -11,20 +11,20 @@ import pytest
 
 import packer
 from packer.errors import NotAPackError
-from tests.containers import test_arrays_of_images, test_beton, test_hdf5arrays
+from tests.containers import test_arrays, test_beton, test_hdf5
 from tests.containers.everywhere import GOLDEN, _seen
 from tests.containers.test_golden import EXPECTED
-from tests.remote.served import Served
+from tests.remote.fileserver import Served
 
 MADE: dict[str, Callable[[Path], Path]] = {
     "FFCV": lambda tmp: test_beton.jpegs(tmp / "train.beton"),
     "FFCV, pixels": lambda tmp: test_beton.beton(
         tmp / "raw.beton", {"label": 1, "image": 2}, [{"label": 1, "image": image} for image in test_beton.PIXELS]
     ),
-    "CIFAR-10": lambda tmp: test_arrays_of_images.cifar10(tmp / "cifar"),
-    "MNIST": lambda tmp: test_arrays_of_images.mnist(tmp / "mnist"),
-    "HDF5 of Fuel": lambda tmp: test_hdf5arrays.fuel(tmp / "fuel.hdf5"),
-    "HDF5, pixels": lambda tmp: test_hdf5arrays.array(tmp / "x.h5"),
+    "CIFAR-10": lambda tmp: test_arrays.cifar10(tmp / "cifar"),
+    "MNIST": lambda tmp: test_arrays.mnist(tmp / "mnist"),
+    "HDF5 of Fuel": lambda tmp: test_hdf5.fuel(tmp / "fuel.hdf5"),
+    "HDF5, pixels": lambda tmp: test_hdf5.array(tmp / "x.h5"),
     **{
         name: lambda tmp, name=name: copied(GOLDEN / name, tmp)  # type: ignore[misc]
         for name, expected in EXPECTED.items()

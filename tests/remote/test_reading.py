@@ -28,10 +28,10 @@ from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer._storage.remote.urls import UrlPath
 from packer.errors import CorruptPackError, DestinationError, OptionError, PackerError, PackError, PackNotFoundError
-from packer.testing.samples import draw_imagefolder
+from tests.conftest import Packs, Trees
 from tests.golden import FIELDED
 from tests.making import SUFFIXES, packer_many
-from tests.remote.served import Served
+from tests.remote.fileserver import Served
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PACKS = sorted(path for path in GOLDEN.glob("schema-*/*.*") if path.suffix != ".json")
@@ -59,17 +59,13 @@ def test_a_golden_pack(path: Path, served: Served) -> None:
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("tree")
-    draw_imagefolder(directory, classes=3, per_class=20, size=(64, 80))
-    return directory
+def tree(trees: Trees) -> Path:
+    return trees(classes=3, per_class=20, size=(64, 80))
 
 
-@pytest.fixture(scope="module", params=SUFFIXES.values())
-def pack(tree: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("packs") / f"photos{request.param}"
-    convert(imagefolder_source(tree), path)
-    return path
+@pytest.fixture(scope="module", params=SUFFIXES)
+def pack(request: pytest.FixtureRequest, tree: Path, packs: Packs) -> Path:
+    return packs(tree, request.param)
 
 
 def batches(dataset: Any, **how: Any) -> list[tuple[npt.NDArray[Any], list[int]]]:
@@ -120,7 +116,7 @@ def test_processes_and_workers_read(pack: Path, served: Served) -> None:
 
 @pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
 def test_a_random_order_is_warned_of(pack: Path, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "_said", set())
+    monkeypatch.setattr(sampling, "_warned", set())
     there = open_dataset(served.url(pack), crop=packer.CenterCrop(32))
     with pytest.warns(RuntimeWarning, match="a random order over a pack at a URL"):
         list(packer.DataLoader(there, 16, shuffle=True, num_workers=1))

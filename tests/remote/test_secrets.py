@@ -21,7 +21,7 @@ from packer._storage.remote.urls import UrlPath, parse, shown, user_path
 from packer.errors import PackerError
 from packer.testing.samples import draw_imagefolder
 from tests.making import packer_many
-from tests.remote.served import Served
+from tests.remote.fileserver import Served
 
 SECRET = "hunter2"
 SHAPES = (

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import packer
-from tests.remote import killed, starts
-from tests.remote.served import Served
+from tests.remote import crashes, starts
+from tests.remote.fileserver import Served
 from tests.storage.remote.objects import serving
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
@@ -79,8 +79,8 @@ def test_a_fork_reads_beside_its_parent(pack: Path, served: Served, tmp_path: Pa
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
-@pytest.mark.parametrize("kind", killed.KINDS)
+@pytest.mark.parametrize("kind", crashes.KINDS)
 def test_what_is_killed_amid_writes_leaves_a_cache_that_is_right(kind: str) -> None:
     data = random.Random(1).randbytes(1_500_001)
     with serving({"object": data}) as server:
-        killed.many(kind, 3, random.Random(2), server, data)
+        crashes.many(kind, 3, random.Random(2), server, data)

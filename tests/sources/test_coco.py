@@ -15,10 +15,10 @@ from pycocotools.coco import COCO
 
 import packer
 from packer._fields.coco import annotations_of, captions_of, drawn as painted, image_of
-from packer._sources.base import ReadBuffer
-from packer._sources.coco import CocoSource, coco_source
+from packer._sources.base import ReadBuffer, Source
+from packer._sources.coco import coco_source
 from packer.errors import ImageError, SourceError
-from tests.drawncoco import draw_coco
+from tests.cocoset import draw_coco
 
 BUFFER = ReadBuffer()
 
@@ -29,7 +29,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def source(drawn: dict[str, Path]) -> CocoSource:
+def source(drawn: dict[str, Path]) -> Source:
     return coco_source(drawn["instances"].parent / "images", list(drawn.values()), masks=True)
 
 
@@ -43,7 +43,7 @@ def values_of(source: Any, index: int) -> dict[str, Any]:
     return {field.name: field.decode(one) for field, one in zip(source.fields, stored, strict=True)}
 
 
-def test_images_come_in_the_order_of_their_ids_without_labels(source: CocoSource, theirs: COCO) -> None:
+def test_images_come_in_the_order_of_their_ids_without_labels(source: Source, theirs: COCO) -> None:
     ids = sorted(theirs.imgs)
     assert list(source.names) == [theirs.imgs[id]["file_name"] for id in ids]
     assert set(source.labels.tolist()) == {-1}
@@ -51,7 +51,7 @@ def test_images_come_in_the_order_of_their_ids_without_labels(source: CocoSource
     assert [values_of(source, index)["image_id"] for index in range(len(source))] == ids
 
 
-def test_every_member_of_every_annotation_comes_back(source: CocoSource, drawn: dict[str, Path]) -> None:
+def test_every_member_of_every_annotation_comes_back(source: Source, drawn: dict[str, Path]) -> None:
     documents = {what: json.loads(path.read_text()) for what, path in drawn.items()}
     values = [values_of(source, index) for index in range(len(source))]
     by_id = {one["id"]: one for own in values for one in annotations_of(own)}
@@ -69,7 +69,7 @@ def test_every_member_of_every_annotation_comes_back(source: CocoSource, drawn: 
         assert entry == {"file": f"{what}.json", "members": members}
 
 
-def test_fields_have_the_numbers_that_training_takes(source: CocoSource, theirs: COCO) -> None:
+def test_fields_have_the_numbers_that_training_takes(source: Source, theirs: COCO) -> None:
     for index in range(0, len(source), 7):
         values = values_of(source, index)
         expected = theirs.imgToAnns[values["image_id"]]
@@ -128,7 +128,7 @@ def in_a_list(made: tuple[Path, Path]) -> tuple[Path, list[Path]]:
     return made[0], [made[1]]
 
 
-def test_masks_have_crowds_below_and_small_ones_on_top(source: CocoSource, theirs: COCO) -> None:
+def test_masks_have_crowds_below_and_small_ones_on_top(source: Source, theirs: COCO) -> None:
     for index in range(len(source)):
         values = values_of(source, index)
         mask = np.asarray(Image.open(io.BytesIO(values["mask"])))
@@ -141,14 +141,14 @@ def test_masks_have_crowds_below_and_small_ones_on_top(source: CocoSource, their
         assert mask.shape == (values["image_info"]["height"], values["image_info"]["width"])
 
 
-def test_part_of_the_images_keep_their_own_values(source: CocoSource) -> None:
+def test_part_of_the_images_keep_their_own_values(source: Source) -> None:
     some = source.between(50, 60).sampled(3)
     for index in range(len(some)):
         whole = next(place for place, name in enumerate(source.names) if name == some.names[index])
         assert some.values(index, BUFFER) == source.values(whole, BUFFER)
 
 
-def test_what_decides_the_values_decides_the_digest(source: CocoSource, drawn: dict[str, Path]) -> None:
+def test_what_decides_the_values_decides_the_digest(source: Source, drawn: dict[str, Path]) -> None:
     root = drawn["instances"].parent / "images"
     digests = {
         coco_source(root, [drawn[name] for name in names], masks=masks).describe()["sha256"]

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from packer._sources import ColumnSpec, Source, csv_source
-from packer._sources.base import Numbers, ReadBuffer
+from packer._sources.base import NumberColumn, ReadBuffer
 from packer.errors import OptionError, SourceError
 
 
@@ -92,8 +92,8 @@ def test_numbers_stay_in_columns(tmp_path: Path) -> None:
     rows = [{"path": f"{i}.jpg", "label": 0, "a": i, "b": i / 3, "c": i % 2} for i in range(40_000)]
     for suffix in (".csv", ".jsonl", ".parquet"):
         source = listed(written(tmp_path, suffix, rows), "a:int32", "b:float32", "c:int8")
-        assert all(isinstance(column, Numbers) for column in source.columns)
-        a, b, c = (column.values for column in source.columns if isinstance(column, Numbers))
+        assert all(isinstance(column, NumberColumn) for column in source.columns)
+        a, b, c = (column.values for column in source.columns if isinstance(column, NumberColumn))
         assert (a.dtype, b.dtype, c.dtype) == (np.int32, np.float32, np.int8)
         assert np.array_equal(a, np.arange(40_000))
         assert np.array_equal(b, (np.arange(40_000) / 3).astype(np.float32))

@@ -36,6 +36,7 @@ __all__ = [
     "in_memory",
     "look_up",
     "resize",
+    "task_of",
     "tasks",
 ]
 
@@ -121,6 +122,13 @@ def in_memory(images: Sequence[Buffer], sizes: Sequence[tuple[int, int]]) -> Rec
     return locations
 
 
+def task_of(data: Buffer, size: tuple[int, int], box: Box, address: int, raw: bool = False) -> Records:
+    """Return the task of one image in memory, which must stay there; a (1,) array of TASK."""
+    image = np.frombuffer(data, np.uint8)
+    location = MEMORY, image.ctypes.data, image.size, raw, *size, 0, 0, 0, 0, 0
+    return np.array((*location, *box, address), np.int64).view(TASK)  # in a fifth of the time of records
+
+
 def decode_one(  # noqa: PLR0917
     data: Buffer,
     size: tuple[int, int],
@@ -147,9 +155,7 @@ def decode_one(  # noqa: PLR0917
     bool
         Whether the image was decoded; otherwise it is left to other decoders.
     """
-    image = np.frombuffer(data, np.uint8)
-    location = MEMORY, image.ctypes.data, image.size, raw, *size, 0, 0, 0, 0, 0
-    task = np.array((*location, *box, address), np.int64)
+    task = task_of(data, size, box, address, raw)
     changes, each = (0, 0) if operations is None else (operations.ctypes.data, operations.shape[1])
     return not _native.decode_into(task.ctypes.data, 1, changes, each, *LEVELS)
 

@@ -11,8 +11,8 @@
 /* What `locate` takes of a table: addresses of columns, numbers, and how many bytes lie between the items of each of the first
    columns; see packer/_images/native/records.py. */
 enum {
-    LABEL, HEIGHT, WIDTH, OFFSET, SIZE, CRC32C, NAME_END, NAMES, NAMES_SIZE, LONGEST, RAW, CHECKED, MOST_PIXELS, SCALED,
-    LARGEST_READ, STEPS,
+    LABEL, HEIGHT, WIDTH, OFFSET, SIZE, CRC32C, NAME_END, NAMES, NAMES_SIZE, LONGEST, RAW, CHECKED, MOST_PIXELS, LARGEST_READ,
+    STEPS,
 };
 
 /* Returns a number of a column, whose items are little-endian and may lie anywhere, and have 4 or 8 bytes. */
@@ -83,8 +83,7 @@ pixels_of(const Task *task)
 static int
 suits(const int64_t *table, const Task *task)
 {
-    const int halved = task->crop_height / 2 >= task->scaled_height && task->crop_width / 2 >= task->scaled_width;
-    return task->raw || (product(task->height, task->width) <= table[MOST_PIXELS] && !(table[SCALED] && halved));
+    return task->raw || product(task->height, task->width) <= table[MOST_PIXELS];
 }
 
 /* Sorts the samples of each batch, so many at a time, by where their bytes lie: reads go through the file in one direction. */

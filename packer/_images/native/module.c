@@ -73,7 +73,7 @@ PyDoc_STRVAR(uniforms_doc,
 "`indices` and `out` are addresses: of `count` 64-bit integers, and of count * randoms numbers.");
 
 PyDoc_STRVAR(cut_out_doc,
-"cut_out(data, height, width, top, left, crop_height, crop_width, halvings)\n--\n\n"
+"cut_out(data, height, width, top, left, crop_height, crop_width)\n--\n\n"
 "Return a JPEG of the tiles that a rectangle of a tiled JPEG depends on, and the part of the image that it shows.\n\n"
 "See packer._images.jpeg_tiles.cut_out. None where the data are no tiled JPEG of that height and width, or its markers\n"
 "are not where its table says.");

@@ -101,16 +101,14 @@ class Locating:
         Whether the pack has pixels.
     checked : bool
         Whether what is read is compared with its checksum.
-    scaled : bool
-        Whether images may be halved, which is left to others.
     """
 
-    def __init__(self, table: Table, *, raw: bool, checked: bool, scaled: bool = False) -> None:
+    def __init__(self, table: Table, *, raw: bool, checked: bool) -> None:
         self._table = table  # kept alive: the addresses are those of its columns
         columns = [getattr(table, name) for name in _COLUMNS]
         addresses, steps = [column.ctypes.data for column in columns], [column.strides[0] for column in columns]
         names = table.names.ctypes.data, len(table.names), LONGEST_NAME
-        self._numbers = np.array([*addresses, *names, raw, checked, MAX_PIXELS, scaled, LARGEST_READ, *steps], np.int64)
+        self._numbers = np.array([*addresses, *names, raw, checked, MAX_PIXELS, LARGEST_READ, *steps], np.int64)
         self._address = self._numbers.ctypes.data
 
     def tasks(self, positions: Ints, crops: Crops, batch: int, step: int, file: tuple[int, int, int]) -> Located:

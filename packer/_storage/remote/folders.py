@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from packer._storage.remote.client import RemoteObject, list_objects
-from packer._storage.remote.s3 import Bucket
+from packer._storage.remote.s3 import S3Bucket
 from packer._storage.remote.urls import chosen, join, parse
 from packer.errors import MissingDependencyError, RemoteError
 
@@ -37,7 +37,7 @@ def _folders_of(url: str) -> list[str]:
         return []
     prefix = f"{base.key.rstrip('/')}/" if base.key.strip("/") else ""
     try:
-        folders, beside = Bucket(base.host, chosen(url)).folders_in(prefix)
+        folders, beside = S3Bucket(base.host, chosen(url)).folders_in(prefix)
     except (MissingDependencyError, RemoteError):  # such as a public bucket, for which there are no credentials
         return []
     return [] if beside else [folder[len(prefix) :].rstrip("/") for folder in folders]

@@ -1,14 +1,11 @@
-"""Stores of objects, as obstore has them: one for a URL, with credentials where the ecosystem has them; their errors.
+"""Object stores through obstore: the store of a URL for reading, its errors, and buckets that are written.
 
-Only the process that fetches imports this: the threads of obstore do not survive a fork.
+The threads of obstore do not survive a fork, so only the process that fetches reads through it. Buckets of Google Cloud
+and containers of Azure are written in a process for each request, which runs `main`: JSON on its standard input, lines
+of JSON on its standard output.
 
-Buckets of Google Cloud and containers of Azure as they are written: through obstore, in a process of its own.
-
-obstore's threads hang in a process that is forked after they began. So each request has a process, which runs `main`:
-JSON on its standard input, lines of JSON on its standard output.
-
-An object appears when all of it has arrived. obstore cannot go on with an object that was sent in part: it is sent
-anew. What arrived of it before belongs to no object; Azure drops it after a week, and Google by a lifecycle rule.
+An object appears when all of it has arrived. obstore cannot resume an object that was sent in part: it is sent anew.
+The parts that had arrived belong to no object; Azure drops them after a week, and Google by a lifecycle rule.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from packer._storage.remote.urls import RemoteSettings, Url, parse
 from packer._storage.system import python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
-__all__ = ["CUT", "REPLACED", "PuttingStore", "StoreError", "error_of", "main", "store_of"]
+__all__ = ["CUT", "REPLACED", "ObstoreBucket", "StoreError", "error_of", "main", "store_of"]
 
 _CONNECT = 10.0  # seconds until a host that says nothing counts as one that is not there
 
@@ -43,7 +40,7 @@ _PATH = re.compile(r'[Pp]ath:? "(.{1,1000}?)"')
 _KIND = re.compile(r"kind: (Connect|Timeout|Interrupted|Decode|Request|Body)")
 _ENDPOINT = re.compile(r"https?://[^/\s]", re.IGNORECASE)
 _METADATA = "169.254.169.254"
-"""Where machines in a cloud ask for credentials, when nobody gave them any."""
+"""The address at which machines in a cloud get credentials, where none are set."""
 
 REPLACED = "it was replaced after it was opened. Open it again"
 CUT = "the connection was cut, or the answer makes no sense"
@@ -63,19 +60,19 @@ _S3_SETTINGS = {
     "aws_secret_access_key": ("secret_access_key", *_KEYS),
     "aws_session_token": ("session_token", *_KEYS),
 }
-"""What a profile says: obstore's word for it, and the variables that go before."""
+"""Settings of a profile: obstore's name for each, and the variables that override it."""
 
 _BOTO3_KNOWS = {"role_arn", "sso_session", "sso_start_url", "credential_process", "source_profile"}
 
 
 class StoreError(Exception):
-    """What a store says in place of bytes, without anything that may be secret.
+    """An error of a store, without anything that may be secret.
 
     Attributes
     ----------
     kind : str
         "missing", "changed" and "denied" stay so; "outside" is a range that the object does not have, "partial" a
-        server that gives whole objects alone, "length" another count of bytes than was wanted, "refused" another answer
+        server that gives whole objects alone, "length" another count of bytes than requested, "refused" another answer
         that stays so, "away" a host that cannot be reached, and "again" what may go well another time.
     heard : float
         When the last byte came before that, by the monotonic clock; 0 where nobody knows.
@@ -106,7 +103,7 @@ def store_of(url: str, seconds: float) -> tuple[Any, str]:
 
     try:
         return _store_of(url, seconds)
-    except (BaseError, ValueError):  # whose text has what was given
+    except (BaseError, ValueError):  # whose text has the credentials
         raise StoreError("denied", f"the credentials lack something, or make no sense. {_remedy(url)}") from None
 
 
@@ -140,13 +137,13 @@ def _store_of(url: str, seconds: float) -> tuple[Any, str]:
 
 
 def error_of(error: BaseException, url: str) -> StoreError:
-    """Say what an error of obstore's is. Its own text has the whole URL in it, and is left out."""
+    """Return the error for one of obstore's, whose own text has the whole URL in it and is left out."""
     from obstore import exceptions
 
     text = str(error)
     own = _URLS.sub("", text)  # a signed URL has the word credential in it, and a name may have any
     status, code, kind = _STATUS.search(text), _CODE.search(text), _KIND.search(text)
-    said = " ".join(found[1] for found in (status, code) if found)
+    answer = " ".join(found[1] for found in (status, code) if found)
     number = int(status[1]) if status else 0
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
     region = " AWS_REGION may be that of another bucket." if parse(url).scheme == "s3" else ""
@@ -154,7 +151,7 @@ def error_of(error: BaseException, url: str) -> StoreError:
         (isinstance(error, FileNotFoundError), "missing", "there is no such object"),
         (number == 416, "outside", "it has fewer bytes than before"),
         (isinstance(error, exceptions.PreconditionError) or number == 412, "changed", REPLACED),
-        (isinstance(error, denied) or number in (401, 403), "denied", f"access is denied ({said}). {_remedy(url)}"),
+        (isinstance(error, denied) or number in (401, 403), "denied", f"access is denied ({answer}). {_remedy(url)}"),
         (
             f"//{_METADATA}/" in text or (not number and "redential" in own),
             "denied",
@@ -177,8 +174,8 @@ def error_of(error: BaseException, url: str) -> StoreError:
             f"the name of an object there has an empty part, `.` or `..`: {_name_in(text)}. Rename it",
         ),
         (code and code[1] == "NoSuchBucket", "refused", "there is no such bucket"),
-        (300 <= number < 500 and number not in (408, 429), "refused", f"the server refuses: {said}.{region}"),
-        (number, "again", said),
+        (300 <= number < 500 and number not in (408, 429), "refused", f"the server refuses: {answer}.{region}"),
+        (number, "again", answer),
         (kind and kind[1] == "Connect", "away", "the host cannot be reached"),
         (kind and kind[1] == "Timeout", "again", "the server was silent"),
     ):
@@ -198,7 +195,7 @@ def _remedy(url: str) -> str:
 
 
 def _s3_settings() -> dict[str, Any]:
-    """Return what the files of the ecosystem say and its variables do not; obstore reads the variables."""
+    """Return the settings of AWS's files that no variable sets; obstore reads the variables."""
     profile = _profile()
     settings: dict[str, Any] = {
         own: profile[theirs]
@@ -214,10 +211,10 @@ def _s3_settings() -> dict[str, Any]:
     return settings
 
 
-def _require_endpoint(said: str | None) -> None:
+def _require_endpoint(endpoint: str | None) -> None:
     """Raise StoreError where the URL of a store has no scheme, of which obstore would only panic."""
     for name, value in (
-        ("endpoint_url", said),
+        ("endpoint_url", endpoint),
         *((name, os.environ.get(name)) for name in _S3_SETTINGS["endpoint_url"]),
     ):
         if value and not _ENDPOINT.match(value):
@@ -225,7 +222,7 @@ def _require_endpoint(said: str | None) -> None:
 
 
 def _profile() -> dict[str, str]:
-    """Return what the files of AWS say under the profile that is asked for."""
+    """Return the settings of the chosen profile in the files of AWS."""
     name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
     found: dict[str, str] = {}
     for variable, place, section in (
@@ -254,7 +251,7 @@ _PUT_REMEDIES = {
 }
 
 
-class PuttingStore:
+class ObstoreBucket:
     """A bucket or a container that is written.
 
     Parameters
@@ -274,7 +271,7 @@ class PuttingStore:
         return printable(f"{self._base}/{key}")
 
     def find(self, key: str) -> Found | None:
-        """Return what is known of an object; None where there is none."""
+        """Return size and ETag of an object; None where there is none."""
         found = self._ask("find", key)
         return None if found is None else Found(found["size"], found["etag"])
 
@@ -288,7 +285,7 @@ class PuttingStore:
             self._ask("delete", key)
 
     def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
-        """Make an object of a file; as `PartsBucket.send`, but for going on with an object that was sent in part."""
+        """Make an object of a file; as `S3Bucket.send`, but for going on with an object that was sent in part."""
         size, found = path.stat().st_size, self.find(key)
         if key in log.done and same_object(found, size, log.done[key]):
             progress(size)
@@ -305,7 +302,7 @@ class PuttingStore:
         return []
 
     def _ask(self, verb: str, key: str, progress: Callable[[int], None] | None = None, **more: Any) -> Any:
-        """Have a process do something, and return what it says; RemoteError where it fails."""
+        """Send a request to a process of its own, and return the answer; RemoteError where it fails."""
         request = {"verb": verb, "base": self._base, "key": key, "timeout": self._settings.timeout, **more}
         try:
             command = python_command(_PROGRAM, "obstore")
@@ -341,17 +338,17 @@ class PuttingStore:
 
 
 def main() -> None:
-    """Do what standard input asks for."""
+    """Answer the request on standard input."""
     request = json.load(sys.stdin)
     try:
-        _say({"result": _done(request)})
+        _answer({"result": _result(request)})
     except ImportError:
-        _say({"error": "ImportError"})
+        _answer({"error": "ImportError"})
     except Exception as error:  # whatever it is, the parent says so
-        _say({"error": type(error).__name__})
+        _answer({"error": type(error).__name__})
 
 
-def _done(request: dict[str, Any]) -> Any:
+def _result(request: dict[str, Any]) -> Any:
     import obstore
     from obstore.exceptions import NotFoundError
 
@@ -378,15 +375,15 @@ def _done(request: dict[str, Any]) -> Any:
             obstore.delete(store, key)
         return None
     with open(request["path"], "rb") as file:
-        given = obstore.put(store, key, _pieces(file, request["part"]), chunk_size=request["part"], max_concurrency=8)
-    return given["e_tag"] or ""
+        stored = obstore.put(store, key, _pieces(file, request["part"]), chunk_size=request["part"], max_concurrency=8)
+    return stored["e_tag"] or ""
 
 
 def _pieces(file: Any, size: int) -> Iterator[bytes]:
     while piece := file.read(size):
-        _say({"sent": len(piece)})
+        _answer({"sent": len(piece)})
         yield piece
 
 
-def _say(answer: dict[str, Any]) -> None:
+def _answer(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)  # noqa: T201 - its standard output is read by its parent alone

@@ -1,24 +1,23 @@
-"""Buckets of S3, and of stores that speak as S3 does, as they are written: through boto3, which is pure Python.
+"""Buckets of S3, and of stores with its interface, that are written: through boto3, which is pure Python.
 
 boto3 finds credentials, the endpoint and the region as every other tool does: in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``
 and the like, in files, or from the machine. Every call has a limit for connecting, for each wait on the line, and for
 the number of attempts.
 
-One file that becomes one object of S3: in parts, several at a time, and under its name when all have arrived.
+A large file becomes an object in parts, several at a time, which gets its name when all have arrived. A killed upload
+goes on: the store's list of its parts is compared with the file, by size and checksum, and only missing parts are sent.
+Each part goes with its MD5, which the store compares. Uploads that others left of the same object are aborted, unless
+one of them may be alive.
 
-An upload that was killed goes on: what the store lists of its parts is compared with the file, by size and checksum,
-and only what lacks is sent. Each part goes with its MD5, which the store compares. Uploads that others left of the same
-object are aborted, unless one of them may be alive.
-
-What was uploaded of a pack: lines of JSON on this machine's disk, which a killed upload is continued from.
+The log of a pack's uploads, on this machine's disk, is lines of JSON:
 
 ``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin, beside these
 ``{"key": K, "id": ID}``            it has begun
 ``{"key": K, "part": N, "md5": M, "etag": E}``   a part arrived at a store whose ETags are no MD5s
 ``{"key": K, "done": E}``           the object is there, and has this ETag
 
-A line is on the disk before what it announces is asked for. The last line may be torn, and is left out then. No line
-has anything secret: an upload's id is of no use without credentials.
+A line is on the disk before its step begins. The last line may be torn, and is left out then. No line is secret: an
+upload's id is of no use without credentials.
 """
 
 from __future__ import annotations
@@ -54,10 +53,9 @@ from packer.errors import (
 
 __all__ = [
     "PART",
-    "Bucket",
     "Found",
-    "PartsBucket",
     "Piece",
+    "S3Bucket",
     "Unfinished",
     "UploadLog",
     "exists_already",
@@ -66,9 +64,38 @@ __all__ = [
     "same_object",
 ]
 
+
+PART = 8 << 20
+"""Bytes of a part; also, of an object that is sent in one piece, at most."""
+
+
 _ATTEMPTS = 8
+
+
 _SECONDS_TO_CONNECT = 20.0
+
+
 _PAGE = 1000  # keys that one request deletes
+
+
+_MOST_PARTS = 9_000  # S3 has 10,000 at most
+
+
+_MIB = 1 << 20
+
+
+_AT_ONCE = 8
+
+
+_MEMORY = 512 << 20  # bytes of all parts in flight
+
+
+_SECONDS_OF_LIFE = 600  # after its last part, until an upload that is not known here counts as abandoned
+
+
+_OF_PARTS = re.compile("[0-9a-f]{32}-[0-9]+")
+"""The ETag of an object that was made of parts, as S3 has it: the MD5 of their MD5s, and how many they are."""
+
 
 _REMEDIES = {
     "NoSuchBucket": "there is no such bucket. Make it first, or look at AWS_ENDPOINT_URL.",
@@ -80,6 +107,8 @@ _REMEDIES = {
     "PermanentRedirect": "the bucket lies in another region. Say which with AWS_REGION.",
     "RequestTimeTooSkewed": "the clock of this machine is wrong.",
 }
+
+
 _SAME = {
     "403": "AccessDenied",
     "Forbidden": "AccessDenied",
@@ -129,8 +158,8 @@ class Unfinished:
     begun: datetime
 
 
-class Bucket:
-    """A bucket that is written. Safe in many threads at once.
+class S3Bucket:
+    """A bucket in which files become objects, part by part. Safe in many threads at once.
 
     Parameters
     ----------
@@ -145,7 +174,7 @@ class Bucket:
     MissingDependencyError
         If boto3 is not installed.
     RemoteError
-        If what it is configured with cannot be used; so from all methods, where the store cannot be reached or refuses.
+        If its configuration cannot be used; so from all methods, where the store cannot be reached or refuses.
     """
 
     def __init__(self, name: str, settings: RemoteSettings, connections: int = 16) -> None:
@@ -173,7 +202,7 @@ class Bucket:
         return printable(f"s3://{self.name}/{key}")
 
     def find(self, key: str) -> Found | None:
-        """Return what is known of an object; None where there is none."""
+        """Return size and ETag of an object; None where there is none."""
         with self._calling(key, "looked at"):
             try:
                 head = self._client.head_object(Bucket=self.name, Key=key)
@@ -197,27 +226,27 @@ class Bucket:
     def folders_in(self, prefix: str) -> tuple[list[str], bool]:
         """Return the prefixes right below `prefix` that end in a slash, and whether objects lie beside them."""
         found: list[str] = []
-        beside = False
+        has_objects = False
         with self._calling(prefix, "listed"):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.name, Prefix=prefix, Delimiter="/"
             )
             for page in pages:
                 found += [entry["Prefix"] for entry in page.get("CommonPrefixes", ())]
-                beside = beside or any(entry["Key"] != prefix for entry in page.get("Contents", ()))
-        return found, beside
+                has_objects = has_objects or any(entry["Key"] != prefix for entry in page.get("Contents", ()))
+        return found, has_objects
 
     def put(self, key: str, data: Buffer, *, replace: bool) -> str:
-        """Write a small object; return its ETag. FileExistsError where one is there that is not to be replaced."""
+        """Write a small object; return its ETag. FileExistsError for one that is there and not to be replaced."""
         with self._calling(key, "written"), self._refusing(key):
-            given = self._client.put_object(
+            response = self._client.put_object(
                 Bucket=self.name,
                 Key=key,
                 Body=bytes(data),
                 ContentMD5=_base64(md5_of(data)),
                 **({} if replace else {"IfNoneMatch": "*"}),
             )
-        return _plain(given["ETag"])
+        return _plain(response["ETag"])
 
     def delete(self, keys: list[str]) -> None:
         """Delete objects; no error where there is none."""
@@ -271,7 +300,7 @@ class Bucket:
     def put_part(self, key: str, upload: str, number: int, data: Buffer, md5: bytes) -> str:
         """Write a part, which the store compares with `md5`; return the part's ETag."""
         with self._calling(key, f"written (part {number})"):
-            given = self._client.upload_part(
+            response = self._client.upload_part(
                 Bucket=self.name,
                 Key=key,
                 UploadId=upload,
@@ -279,7 +308,7 @@ class Bucket:
                 Body=bytes(data),
                 ContentMD5=_base64(md5),
             )
-        return _plain(given["ETag"])
+        return _plain(response["ETag"])
 
     def complete(self, key: str, upload: str, etags: Mapping[int, str], *, replace: bool) -> str:
         """Make an object of the parts; return its ETag.
@@ -293,14 +322,14 @@ class Bucket:
         """
         parts = [{"PartNumber": number, "ETag": f'"{etags[number]}"'} for number in sorted(etags)]
         with self._calling(key, "completed"), self._refusing(key):
-            given = self._client.complete_multipart_upload(
+            response = self._client.complete_multipart_upload(
                 Bucket=self.name,
                 Key=key,
                 UploadId=upload,
                 MultipartUpload={"Parts": parts},
                 **({} if replace else {"IfNoneMatch": "*"}),
             )
-        return _plain(given["ETag"])
+        return _plain(response["ETag"])
 
     def abort(self, key: str, upload: str) -> None:
         """Drop an upload with its parts; no error where there is none."""
@@ -310,6 +339,83 @@ class Bucket:
             except self._client.exceptions.ClientError as error:
                 if _code(error) not in ("NoSuchUpload", "404", "NoSuchKey"):
                     raise
+
+    def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
+        """Make an object of a file, and compare it with the file.
+
+        Parameters
+        ----------
+        path : Path
+            A file that does not change meanwhile.
+        key : str
+        log : UploadLog
+        replace : bool
+            Whether an object that is there is replaced.
+        progress : callable
+            Called, on any thread, with the number of bytes that have arrived since the last call.
+
+        Raises
+        ------
+        DestinationError
+            If an object is there that is not to be replaced, or the file cannot be read.
+        RemoteError
+            If the store cannot be reached or refuses; the same call goes on.
+        """
+        with _ObjectUpload(self, path, key, log, progress) as upload:
+            found = self.find(key)
+            if key in log.done and same_object(found, upload.size, log.done[key]):
+                progress(upload.size)
+                return
+            try:
+                if found is not None and not replace and not log.knows(key) and not upload.is_small:
+                    raise FileExistsError(key)
+                etag = upload.at_once(replace=replace) if upload.is_small else upload.in_parts(replace=replace)
+            except FileExistsError:
+                raise exists_already(self.shown(key)) from None
+            if not same_object(self.find(key), upload.size, etag):
+                raise RemoteError(f"{self.shown(key)}: is not what was uploaded. Does somebody else write there?")
+            log.finished(key, etag)
+
+    def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
+        """Abort the uploads of an object, and of those below it, that are not in the log; return a note on each.
+
+        Parameters
+        ----------
+        key : str
+        log : UploadLog
+            The log of this machine's uploads.
+        even_alive : bool
+            Whether those are aborted too of which a part arrived lately.
+
+        Raises
+        ------
+        PackLockedError
+            If one may be another process's.
+        """
+        notes = []
+        for upload in self.uploads(key):
+            own = log.ids.get(upload.key) == upload.id or upload.id not in log.before.get(upload.key, {upload.id})
+            if own or not f"{upload.key}/".startswith(f"{key}/"):
+                continue
+            parts = self.parts(upload.key, upload.id)
+            if parts is None:
+                continue
+            silent = _now() - max([upload.begun, *(part.arrived for part in parts)])
+            if silent < timedelta(seconds=_SECONDS_OF_LIFE) and not even_alive:
+                seconds = max(0, round(silent.total_seconds()))
+                raise PackLockedError(
+                    f"{self.shown(upload.key)}: another process may be uploading it: of an upload that began at "
+                    f"{upload.begun:%Y-%m-%d %H:%M:%S} UTC something came {seconds} s ago. "
+                    f"Wait until {_SECONDS_OF_LIFE // 60} minutes without a part have passed, or abort it "
+                    f"with {option('fresh', True)}."
+                )
+            self.abort(upload.key, upload.id)
+            size = sum(part.size for part in parts)
+            notes.append(
+                f"an abandoned upload of {self.shown(upload.key)} was aborted: begun at "
+                f"{upload.begun:%Y-%m-%d %H:%M:%S} UTC, {len(parts)} parts, {size / 1e6:,.1f} MB"
+            )
+        return notes
 
     @contextlib.contextmanager
     def _refusing(self, key: str) -> Iterator[None]:
@@ -324,7 +430,7 @@ class Bucket:
 
     @contextlib.contextmanager
     def _calling(self, key: str, verb: str) -> Iterator[None]:
-        """Turn the errors of boto3 into a RemoteError, which says what cannot be done to which object, and why."""
+        """Turn the errors of boto3 into a RemoteError, which names the step, the object and the cause."""
         import boto3.exceptions
         import botocore.exceptions as errors
 
@@ -348,231 +454,21 @@ class Bucket:
             why = f"boto3 says {type(error).__name__}. Look at AWS_PROFILE, AWS_REGION and AWS_ENDPOINT_URL."
         else:
             return
-        # Without the error that it came from: that one may show the endpoint, with what stands before its `@`.
+        # Without the error that it came from: that one may show the endpoint, with the user before its `@`.
         raise RemoteError(f"{self.shown(key)}: cannot be {verb}: {why}") from None
 
 
-def md5_of(data: Buffer) -> bytes:
-    """Return the MD5 of bytes, by which a store knows that they arrived as they were sent."""
-    return hashlib.md5(data, usedforsecurity=False).digest()
-
-
-def _base64(digest: bytes) -> str:
-    return base64.b64encode(digest).decode("ascii")
-
-
-def _code(error: Any) -> str:
-    return str(error.response.get("Error", {}).get("Code", "?"))
-
-
-def _plain(etag: str) -> str:
-    return etag.strip('"')
-
-
-class UploadLog:
-    """The lines of one pack's upload. Safe in many threads at once.
-
-    Parameters
-    ----------
-    path : Path
-
-    Attributes
-    ----------
-    ids : dict of str to str
-        The upload of each object that was begun last.
-    before : dict of str to set of str
-        Uploads of an object that were there when one was about to begin, of which no id was written down.
-    done : dict of str to str
-        The ETags of objects that were completed.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.ids: dict[str, str] = {}
-        self.before: dict[str, set[str]] = {}
-        self.done: dict[str, str] = {}
-        self._parts: dict[tuple[str, int, str], str] = {}
-        self._lock = threading.Lock()
-        with writing_to(path):
-            text = path.read_bytes() if os.path.exists(path) else b""
-        whole = text[: text.rfind(b"\n") + 1]
-        for line in whole.splitlines():
-            self._take(json.loads(line))
-        self._file = AppendFile(path, keep=len(whole))
-
-    def expect(self, key: str, before: set[str]) -> None:
-        """Write down that an upload is about to begin, beside the uploads `before`."""
-        self._write({"key": key, "before": sorted(before)})
-
-    def begun(self, key: str, id: str) -> None:
-        """Write down that an upload has begun."""
-        self._write({"key": key, "id": id})
-
-    def arrived(self, key: str, number: int, md5: str, etag: str) -> None:
-        """Write down the ETag that a store gave a part, where that is not the MD5."""
-        self._write({"key": key, "part": number, "md5": md5, "etag": etag})
-
-    def finished(self, key: str, etag: str) -> None:
-        """Write down that an object is complete."""
-        self._write({"key": key, "done": etag})
-
-    def etag_of(self, key: str, number: int, md5: str) -> str:
-        """Return the ETag of a part with this MD5: the MD5, where nothing else was written down."""
-        return self._parts.get((key, number, md5), md5)
-
-    def knows(self, key: str) -> bool:
-        """Tell whether an upload of this object was begun here."""
-        return key in self.ids or key in self.before or key in self.done
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was begun."""
-        return not (self.ids or self.before or self.done)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _write(self, line: dict[str, Any]) -> None:
-        with self._lock:
-            self._take(line)
-            self._file.append(json.dumps(line).encode("ascii") + b"\n")
-            self._file.flush()
-            self._file.sync()
-
-    def _take(self, line: dict[str, Any]) -> None:
-        key = line["key"]
-        if "before" in line:
-            self.ids.pop(key, None)
-            self.before[key] = set(line["before"])
-        elif "id" in line:
-            self.before.pop(key, None)
-            self.ids[key] = line["id"]
-        elif "part" in line:
-            self._parts[key, line["part"], line["md5"]] = line["etag"]
-        else:
-            self.ids.pop(key, None)
-            self.done[key] = line["done"]
-
-
-PART = 8 << 20
-"""Bytes of a part; also, of an object that is sent in one piece, at most."""
-
-_MOST_PARTS = 9_000  # S3 has 10,000 at most
-_MIB = 1 << 20
-_AT_ONCE = 8
-_MEMORY = 512 << 20  # bytes of all parts in flight
-_SECONDS_OF_LIFE = 600  # after its last part, until an upload that is not known here counts as abandoned
-_OF_PARTS = re.compile("[0-9a-f]{32}-[0-9]+")
-"""The ETag of an object that was made of parts, as S3 has it: the MD5 of their MD5s, and how many they are."""
-
-
-def part_size(size: int) -> int:
-    """Return how many bytes the parts of an object have, but for the last one: a function of its size alone."""
-    return max(PART, -(-size // (_MOST_PARTS * _MIB)) * _MIB)
-
-
-def same_object(found: Found | None, size: int, etag: str) -> bool:
-    """Tell whether an object is the one that was uploaded. Without an ETag to compare, the size must do."""
-    return found is not None and found.size == size and (not etag or found.etag == etag)
-
-
-def exists_already(shown: str) -> DestinationError:
-    """Return the error for an object that is there and is not to be replaced."""
-    return DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
-
-
-class PartsBucket(Bucket):
-    """A bucket in which files become objects, part by part."""
-
-    def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
-        """Make an object of a file, and compare it with the file.
-
-        Parameters
-        ----------
-        path : Path
-            A file that does not change meanwhile.
-        key : str
-        log : UploadLog
-        replace : bool
-            Whether an object that is there is replaced.
-        progress : callable
-            Called, on any thread, with the number of bytes that have arrived since the last call.
-
-        Raises
-        ------
-        DestinationError
-            If an object is there that is not to be replaced, or the file cannot be read.
-        RemoteError
-            If the store cannot be reached or refuses; the same call goes on.
-        """
-        with _Sending(self, path, key, log, progress) as sending:
-            found = self.find(key)
-            if key in log.done and same_object(found, sending.size, log.done[key]):
-                progress(sending.size)
-                return
-            try:
-                if found is not None and not replace and not log.knows(key) and not sending.is_small:
-                    raise FileExistsError(key)
-                etag = sending.at_once(replace=replace) if sending.is_small else sending.in_parts(replace=replace)
-            except FileExistsError:
-                raise exists_already(self.shown(key)) from None
-            if not same_object(self.find(key), sending.size, etag):
-                raise RemoteError(f"{self.shown(key)}: is not what was uploaded. Does somebody else write there?")
-            log.finished(key, etag)
-
-    def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
-        """Abort the uploads of an object, and of those below it, that are not known here; return what to say of each.
-
-        Parameters
-        ----------
-        key : str
-        log : UploadLog
-            What is known here.
-        even_alive : bool
-            Whether those are aborted too of which something arrived lately.
-
-        Raises
-        ------
-        PackLockedError
-            If one may be another process's.
-        """
-        said = []
-        for upload in self.uploads(key):
-            own = log.ids.get(upload.key) == upload.id or upload.id not in log.before.get(upload.key, {upload.id})
-            if own or not f"{upload.key}/".startswith(f"{key}/"):
-                continue
-            parts = self.parts(upload.key, upload.id)
-            if parts is None:
-                continue
-            silent = _now() - max([upload.begun, *(part.arrived for part in parts)])
-            if silent < timedelta(seconds=_SECONDS_OF_LIFE) and not even_alive:
-                seconds = max(0, round(silent.total_seconds()))
-                raise PackLockedError(
-                    f"{self.shown(upload.key)}: another process may be uploading it: of an upload that began at "
-                    f"{upload.begun:%Y-%m-%d %H:%M:%S} UTC something came {seconds} s ago. "
-                    f"Wait until {_SECONDS_OF_LIFE // 60} minutes without a part have passed, or abort it "
-                    f"with {option('fresh', True)}."
-                )
-            self.abort(upload.key, upload.id)
-            size = sum(part.size for part in parts)
-            said.append(
-                f"an abandoned upload of {self.shown(upload.key)} was aborted: begun at "
-                f"{upload.begun:%Y-%m-%d %H:%M:%S} UTC, {len(parts)} parts, {size / 1e6:,.1f} MB"
-            )
-        return said
-
-
 class _Sent(NamedTuple):
-    """A part that is there: its MD5, and what the store calls it."""
+    """A part that is there: its MD5, and its ETag in the store."""
 
     md5: bytes
     etag: str
 
 
-class _Sending:
-    """The sending of one file."""
+class _ObjectUpload:
+    """The upload of one file, which becomes one object."""
 
-    def __init__(self, bucket: Bucket, path: Path, key: str, log: UploadLog, progress: Callable[[int], None]) -> None:
+    def __init__(self, bucket: S3Bucket, path: Path, key: str, log: UploadLog, progress: Callable[[int], None]) -> None:
         self._bucket, self._path, self._key, self._log, self._progress = bucket, path, key, log, progress
         try:
             self._fd = open_regular(path)
@@ -581,7 +477,7 @@ class _Sending:
         self.size = os.fstat(self._fd).st_size
         self._part = part_size(self.size)
 
-    def __enter__(self) -> _Sending:
+    def __enter__(self) -> _ObjectUpload:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -619,7 +515,7 @@ class _Sending:
         try:
             etags = {number: part.etag for number, part in arrived.items()}
             etag = self._bucket.complete(self._key, upload, etags, replace=replace)
-        except FileNotFoundError:  # what was asked for twice, as the first answer was lost, was done the first time
+        except FileNotFoundError:  # the request was repeated, as the first answer was lost, and had been done
             if not same_object(self._bucket.find(self._key), self.size, expected):
                 raise RemoteError(
                     f"{self._bucket.shown(self._key)}: its upload was aborted by somebody else. "
@@ -679,7 +575,7 @@ class _Sending:
         return _Sent(digest, etag)
 
     def _known(self, number: int) -> _Sent:
-        """Return what is known of a part without asking the store."""
+        """Return MD5 and ETag of a part without asking the store."""
         digest = md5_of(self._read((number - 1) * self._part, self._part))
         return _Sent(digest, self._log.etag_of(self._key, number, digest.hex()))
 
@@ -700,6 +596,123 @@ class _Sending:
         if len(data) != min(most, self.size - start):
             raise DestinationError(f"{printable(self._path)}: became shorter while it was uploaded")
         return bytes(data)
+
+
+class UploadLog:
+    """The lines of one pack's upload. Safe in many threads at once.
+
+    Parameters
+    ----------
+    path : Path
+
+    Attributes
+    ----------
+    ids : dict of str to str
+        The upload of each object that was begun last.
+    before : dict of str to set of str
+        Uploads of an object that were there when one was about to begin, of which no id was written down.
+    done : dict of str to str
+        The ETags of objects that were completed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.ids: dict[str, str] = {}
+        self.before: dict[str, set[str]] = {}
+        self.done: dict[str, str] = {}
+        self._parts: dict[tuple[str, int, str], str] = {}
+        self._lock = threading.Lock()
+        with writing_to(path):
+            text = path.read_bytes() if os.path.exists(path) else b""
+        whole = text[: text.rfind(b"\n") + 1]
+        for line in whole.splitlines():
+            self._take(json.loads(line))
+        self._file = AppendFile(path, keep=len(whole))
+
+    def expect(self, key: str, before: set[str]) -> None:
+        """Write down that an upload is about to begin, beside the uploads `before`."""
+        self._write({"key": key, "before": sorted(before)})
+
+    def begun(self, key: str, id: str) -> None:
+        """Write down that an upload has begun."""
+        self._write({"key": key, "id": id})
+
+    def arrived(self, key: str, number: int, md5: str, etag: str) -> None:
+        """Write down the ETag that a store gave a part, where that is not the MD5."""
+        self._write({"key": key, "part": number, "md5": md5, "etag": etag})
+
+    def finished(self, key: str, etag: str) -> None:
+        """Write down that an object is complete."""
+        self._write({"key": key, "done": etag})
+
+    def etag_of(self, key: str, number: int, md5: str) -> str:
+        """Return the ETag of a part with this MD5: the MD5, where nothing else was written down."""
+        return self._parts.get((key, number, md5), md5)
+
+    def knows(self, key: str) -> bool:
+        """Tell whether an upload of this object was begun here."""
+        return key in self.ids or key in self.before or key in self.done
+
+    @property
+    def empty(self) -> bool:
+        """Whether no upload was begun."""
+        return not (self.ids or self.before or self.done)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with self._lock:
+            self._take(line)
+            self._file.append(json.dumps(line).encode("ascii") + b"\n")
+            self._file.flush()
+            self._file.sync()
+
+    def _take(self, line: dict[str, Any]) -> None:
+        key = line["key"]
+        if "before" in line:
+            self.ids.pop(key, None)
+            self.before[key] = set(line["before"])
+        elif "id" in line:
+            self.before.pop(key, None)
+            self.ids[key] = line["id"]
+        elif "part" in line:
+            self._parts[key, line["part"], line["md5"]] = line["etag"]
+        else:
+            self.ids.pop(key, None)
+            self.done[key] = line["done"]
+
+
+def part_size(size: int) -> int:
+    """Return how many bytes the parts of an object have, but for the last one: a function of its size alone."""
+    return max(PART, -(-size // (_MOST_PARTS * _MIB)) * _MIB)
+
+
+def same_object(found: Found | None, size: int, etag: str) -> bool:
+    """Tell whether an object is the one that was uploaded. Without an ETag to compare, the size must do."""
+    return found is not None and found.size == size and (not etag or found.etag == etag)
+
+
+def exists_already(shown: str) -> DestinationError:
+    """Return the error for an object that is there and is not to be replaced."""
+    return DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
+
+
+def md5_of(data: Buffer) -> bytes:
+    """Return the MD5 of bytes, by which a store knows that they arrived as they were sent."""
+    return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+def _base64(digest: bytes) -> str:
+    return base64.b64encode(digest).decode("ascii")
+
+
+def _code(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Code", "?"))
+
+
+def _plain(etag: str) -> str:
+    return etag.strip('"')
 
 
 def _now() -> datetime:

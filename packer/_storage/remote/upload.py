@@ -1,9 +1,7 @@
-"""A pack that is complete on this machine goes to object storage: every file under its name when all of it is there.
+"""Uploads to object storage: of a complete pack, and of the files that several processes put below one URL.
 
-Where a pack is several files, the manifest goes last: without it, what is there is no pack. Objects that a replaced
-pack had, and the new one has not, are deleted at the end.
-
-What several processes put below one URL: each file under a name of its own, and none is ever replaced.
+Where a pack is several files, the manifest goes last: objects without it are no pack. Objects that a replaced pack had,
+and the new one has not, are deleted at the end. Files below a shared URL are never replaced.
 """
 
 from __future__ import annotations
@@ -15,54 +13,26 @@ from pathlib import Path
 from typing import Protocol
 
 from packer._storage.remote import client
-from packer._storage.remote.obstore import PuttingStore
-from packer._storage.remote.s3 import Found, PartsBucket, UploadLog, exists_already
+from packer._storage.remote.obstore import ObstoreBucket
+from packer._storage.remote.s3 import Found, S3Bucket, UploadLog, exists_already
 from packer._storage.remote.urls import chosen, join, parse
 from packer._storage.safe_open import open_regular
 from packer.errors import DestinationError
 
-__all__ = ["MANIFESTS", "SharedPrefix", "Store", "Upload", "require_writable", "store_of"]
+__all__ = ["MANIFESTS", "SharedPrefix", "Upload", "require_writable", "writable_store"]
+
 
 MANIFESTS = ("manifest.json", ".packer.index/manifest.json")
-"""Where in a pack of several files its manifest lies, which is uploaded last."""
+"""The places of the manifest in a pack of several files, which is uploaded last."""
+
 
 _WRITTEN = ("s3", "gs", "az")
 
 
-class Store(Protocol):
-    """What is asked of a store; keys are relative to its bucket."""
-
-    def shown(self, key: str) -> str: ...
-
-    def find(self, key: str) -> Found | None: ...
-
-    def keys_below(self, prefix: str, most: int | None = None) -> list[str]: ...
-
-    def delete(self, keys: list[str]) -> None: ...
-
-    def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None: ...
-
-    def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]: ...
+_PIECE = 8 << 20  # bytes that are compared at a time
 
 
-def store_of(url: str | Path) -> Store:
-    """Return the store in which the object of a URL is, or will be."""
-    parts = parse(url)
-    settings = chosen(str(parts))
-    if parts.scheme == "s3":
-        return PartsBucket(parts.host, settings)
-    return PuttingStore(parts.scheme, parts.host, settings)
-
-
-def require_writable(destination: str | Path) -> None:
-    """Raise DestinationError where a URL is none that a pack can be written to."""
-    url = parse(destination)
-    if url.scheme not in _WRITTEN:
-        raise DestinationError(
-            f"{url.shown()}: a server of HTTP is read only. Write to s3://, gs:// or az://, or to a file."
-        )
-    if not url.key.strip("/"):
-        raise DestinationError(f"{url.shown()}: names a bucket, and no pack in it, such as {url.shown()}train.lmdb")
+_PAUSES = 0.2, 1.0, 4.0  # seconds before an object is sent again
 
 
 class Upload:
@@ -73,7 +43,7 @@ class Upload:
     destination : str or Path
         Its URL.
     log : UploadLog
-        What an earlier run uploaded.
+        The log of the upload, with that of earlier runs.
     overwrite : bool
         Whether a pack that is there is replaced.
     """
@@ -82,15 +52,15 @@ class Upload:
         url = parse(destination)
         self._key = url.key.strip("/")
         self._log, self._overwrite = log, overwrite
-        self._store = store_of(destination)
+        self._store = writable_store(destination)
 
     def require_free(self, *, fresh: bool = False) -> list[str]:
-        """Refuse a destination where something is that is not to be replaced, or another process is uploading.
+        """Refuse a destination that exists and is not to be replaced, or to which another process is uploading.
 
         Returns
         -------
         list of str
-            What to say of abandoned uploads, which are aborted; with `fresh` also those that may be alive.
+            Notes on abandoned uploads, which are aborted; with `fresh` also those that may be alive.
 
         Raises
         ------
@@ -111,7 +81,7 @@ class Upload:
         Parameters
         ----------
         files : sequence of (str, Path)
-            Where each lies in the pack, and on this machine; the place is empty where the pack is one file.
+            The name of each in the pack, empty where the pack is one file, and its path on this machine.
         progress : callable, optional
             Called, on any thread, with the number of bytes that are there, and their total.
 
@@ -125,26 +95,26 @@ class Upload:
         DestinationError, PackLockedError, RemoteError
             As `require_free`; the same call goes on.
         """
-        said = self.require_free()
+        notes = self.require_free()
         ordered = sorted(files, key=lambda file: (file[0] in MANIFESTS, file[0]))
-        keys = [self._key_of(place) for place, _ in ordered]
+        keys = [self._key_of(name) for name, _ in ordered]
         if self._overwrite:
             self._take_apart()
-        counted = _Counted(sum(path.stat().st_size for _, path in ordered), progress)
+        sent = _ByteCount(sum(path.stat().st_size for _, path in ordered), progress)
         for key, (_, path) in zip(keys, ordered, strict=True):
-            self._store.send(path, key, self._log, replace=self._overwrite, progress=counted.add)
+            self._store.send(path, key, self._log, replace=self._overwrite, progress=sent.add)
         if self._overwrite:
             stale = {*self._present()} - {*keys}
             self._store.delete(sorted(stale))
-        return said
+        return notes
 
     def give_up(self) -> None:
-        """Delete what an earlier run uploaded of a pack of several files that is not complete."""
-        if not any(self._store.find(self._key_of(place)) for place in MANIFESTS):
+        """Delete the objects that an earlier run uploaded of an incomplete pack of several files."""
+        if not any(self._store.find(self._key_of(name)) for name in MANIFESTS):
             self._store.delete([key for key in self._log.done if key != self._key])
 
-    def _key_of(self, place: str) -> str:
-        return f"{self._key}/{place}" if place else self._key
+    def _key_of(self, name: str) -> str:
+        return f"{self._key}/{name}" if name else self._key
 
     def _refuse_what_is_there(self) -> None:
         shown = self._store.shown(self._key)
@@ -152,7 +122,7 @@ class Upload:
             raise exists_already(shown)
         if not self._store.keys_below(f"{self._key}/", 1):
             return
-        if not any(self._store.find(self._key_of(place)) for place in MANIFESTS):
+        if not any(self._store.find(self._key_of(name)) for name in MANIFESTS):
             raise DestinationError(
                 f"{shown}/: holds objects, and no manifest of a pack is among them: something else, a conversion in "
                 "parts, or what an upload left whose scratch is lost. Look at them and delete them, or choose another "
@@ -162,8 +132,8 @@ class Upload:
             raise exists_already(shown)
 
     def _take_apart(self) -> None:
-        """Delete the manifest of the pack that is replaced: what is there from now on is neither pack."""
-        keys = [self._key_of(place) for place in MANIFESTS]
+        """Delete the manifest of the pack that is replaced: from now on the objects are neither pack."""
+        keys = [self._key_of(name) for name in MANIFESTS]
         self._store.delete([key for key in keys if key not in self._log.done and self._store.find(key) is not None])
 
     def _present(self) -> list[str]:
@@ -171,8 +141,8 @@ class Upload:
         return own + self._store.keys_below(f"{self._key}/")
 
 
-class _Counted:
-    """Adds up what arrives on many threads."""
+class _ByteCount:
+    """The number of bytes that have arrived, on many threads."""
 
     def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
         self._done, self._total, self._progress = 0, total, progress
@@ -183,10 +153,6 @@ class _Counted:
             self._done += size
             if self._progress is not None:
                 self._progress(self._done, self._total)
-
-
-_PIECE = 8 << 20  # bytes that are compared at a time
-_PAUSES = 0.2, 1.0, 4.0  # seconds before an object is sent again
 
 
 class SharedPrefix:
@@ -206,7 +172,7 @@ class SharedPrefix:
     def __init__(self, url: str) -> None:
         self._url = str(parse(url))
         self._key = parse(url).key.strip("/")
-        self._store = store_of(url)
+        self._store = writable_store(url)
 
     def is_object(self) -> bool:
         """Tell whether there is an object at the URL itself."""
@@ -263,7 +229,7 @@ class SharedPrefix:
         self._store.abort_others(self._key, log, even_alive=True)
 
     def _has_bytes_of(self, path: Path, name: str) -> bool:
-        """Compare an object with a file, for not every store's ETag says what is in the object."""
+        """Compare an object with a file by their bytes, for not every store's ETag is a checksum."""
         url = join(self._url, name)
         with open(open_regular(path), "rb") as file:
             found = client.head(url)
@@ -276,3 +242,39 @@ class SharedPrefix:
                 )
             except FileNotFoundError:  # another process dropped it meanwhile
                 return False
+
+
+class WritableStore(Protocol):
+    """A bucket or a container that is written; keys are relative to it."""
+
+    def shown(self, key: str) -> str: ...
+
+    def find(self, key: str) -> Found | None: ...
+
+    def keys_below(self, prefix: str, most: int | None = None) -> list[str]: ...
+
+    def delete(self, keys: list[str]) -> None: ...
+
+    def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None: ...
+
+    def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]: ...
+
+
+def writable_store(url: str | Path) -> WritableStore:
+    """Return the store in which the object of a URL is, or will be."""
+    parts = parse(url)
+    settings = chosen(str(parts))
+    if parts.scheme == "s3":
+        return S3Bucket(parts.host, settings)
+    return ObstoreBucket(parts.scheme, parts.host, settings)
+
+
+def require_writable(destination: str | Path) -> None:
+    """Raise DestinationError where a URL is none that a pack can be written to."""
+    url = parse(destination)
+    if url.scheme not in _WRITTEN:
+        raise DestinationError(
+            f"{url.shown()}: a server of HTTP is read only. Write to s3://, gs:// or az://, or to a file."
+        )
+    if not url.key.strip("/"):
+        raise DestinationError(f"{url.shown()}: names a bucket, and no pack in it, such as {url.shown()}train.lmdb")

@@ -1,4 +1,4 @@
-"""The contract of a format, as a test class that every format's own test class inherits.
+"""The contracts of formats and containers, as test classes that the test class of each inherits.
 
 A format is tested by one class that says which format it is::
 
@@ -8,10 +8,17 @@ A format is tested by one class that says which format it is::
 `FormatConformance` is what every format must do; `FileFormatConformance` adds what one that lies on a disk must do, and
 `ForeignLayoutConformance` what one must do whose files are another tool's. `PackConformance` and
 `FilePackConformance` are the tests of the first two that also hold for packs that no writer wrote sample by sample.
+
+A container is tested by a class that says which one it is, and how a file of it is written::
+
+    class TestBagz(ContainerConformance):
+        container = "bagz"
+        def write(self, path, samples): ...
 """
 
 from __future__ import annotations
 
+from packer.testing.conformance.containers import ContainerConformance
 from packer.testing.conformance.packs import FilePackConformance, PackConformance
 from packer.testing.conformance.writing import FileFormatConformance, ForeignLayoutConformance, FormatConformance
 from packer.testing.samples import (
@@ -29,6 +36,7 @@ from packer.testing.samples import (
 
 __all__ = [
     "Change",
+    "ContainerConformance",
     "FileFormatConformance",
     "FilePackConformance",
     "ForeignLayoutConformance",

@@ -1,13 +1,4 @@
-"""What the tests of a format stand on.
-
-Reading gives what was written.
-
-What is damaged, or too new, is refused.
-
-Readers are independent of each other, of threads and of processes.
-
-What every pack must do, and what one that lies on a disk must do as well.
-"""
+"""Tests that every pack must pass, also one on a disk: reading, refusing damage, readers that share a pack."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the writer of a format must do.
-
-What a format must do whose files are another tool's, with packer's index in ``.packer.index``.
-"""
+"""Tests that the writer of a format must pass, and those of a layout of another tool with packer's index beside it."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def upload() -> None:
 
     import packer
     from packer.errors import RemoteError
-    from tests.uploading.stores import Moto, Proxy
+    from tests.upload.stores import Moto, Proxy
 
     moto, puts = Moto(), list[str]()
 
@@ -142,7 +142,7 @@ def objects() -> None:
     """Make one of two parts of a pack in a store, and keep the objects of the store."""
     import boto3
 
-    from tests.uploading.stores import Moto
+    from tests.upload.stores import Moto
 
     moto = Moto()
     os.environ.update(SERVER, AWS_ENDPOINT_URL=moto.url, PACKER_CACHE_DIR=str(WORK / "kept"))

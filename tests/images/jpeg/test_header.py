@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from packer._images.jpeg import JPEGHeader, end_of_image, read_header
-from tests.images.drawn import (
+from tests.images.samples import (
     SIZES,
     SUBSAMPLINGS,
     VARIANTS,
@@ -19,6 +19,7 @@ from tests.images.drawn import (
     pillow_pixels,
     tiff_orientation,
 )
+from tests.pairs import pairwise
 
 
 def header_of(data: bytes) -> JPEGHeader:
@@ -27,9 +28,7 @@ def header_of(data: bytes) -> JPEGHeader:
     return header
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
+@pairwise(subsampling=SUBSAMPLINGS, variant=VARIANTS, size=SIZES)
 def test_header_is_what_pillow_reads(subsampling: str, variant: str, size: tuple[int, int]) -> None:
     data = jpeg(subsampling, variant, size)
     header = header_of(data)

@@ -29,7 +29,7 @@ from packer._images.jpeg_tiles import (
 )
 from packer.errors import ImageError, NotTileableError
 from packer.testing.samples import draw_photo
-from tests.images.drawn import encoded, pillow_pixels
+from tests.images.samples import encoded, pillow_pixels
 
 MCU = {"4:4:4": (8, 8), "4:2:2": (8, 16), "4:2:0": (16, 16), "4:4:0": (16, 8), "4:1:1": (8, 32), "grey": (8, 8)}
 _FACTORS = {
@@ -62,18 +62,18 @@ def tiled(subsampling: str = "4:2:0", size: tuple[int, int] = (121, 190), count:
     return annotate(with_restarts(subsampling, size, count, quality))
 
 
-def part_of(image: bytes, rectangle: Rectangle, halvings: int = 0) -> CutOut:
+def part_of(image: bytes, rectangle: Rectangle) -> CutOut:
     height, width = read_tiles(image).grid[:2]  # type: ignore[union-attr]
-    part = cut_out_in_python(image, (height, width), rectangle, halvings)
+    part = cut_out_in_python(image, (height, width), rectangle)
     assert part is not None
     if jpeg_tiles._native is not None:
-        assert cut_out(image, (height, width), rectangle, halvings) == part
+        assert cut_out(image, (height, width), rectangle) == part
     return part
 
 
 def decode_rectangle(image: bytes, rectangle: Rectangle, size: tuple[int, int], **options: Any) -> np.ndarray:
     rectangles = pytest.importorskip("packer._images.rectangle", reason="needs torch")
-    return rectangles.RectangleDecoder(options.pop("exif", "ignore")).decode(image, rectangle, size, **options)[0]
+    return rectangles.RectangleDecoder(options.pop("exif", "ignore")).decode(image, rectangle, size, **options)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (8, 8), (7, 33), (121, 190), (64, 640)])
@@ -113,19 +113,6 @@ def test_any_part_has_the_pixels_of_the_whole(data: st.DataObject, subsampling: 
     inner = pixels[top - part.rectangle[0] :, left - part.rectangle[1] :][:height, :width]
     assert np.array_equal(inner, expected[top : top + height, left : left + width])
     assert np.array_equal(decode_rectangle(image, rectangle, size), inner)
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), subsampling=st.sampled_from(sorted(MCU)), halvings=st.integers(1, 3))
-def test_a_halved_part_has_the_pixels_of_the_halved_whole(data: st.DataObject, subsampling: str, halvings: int) -> None:
-    size, step = (300, 405), 1 << halvings
-    image = tiled(subsampling, size, 6)
-    top, left = data.draw(st.integers(0, 200)), data.draw(st.integers(0, 300))
-    rectangle = top, left, data.draw(st.integers(1, 300 - top)), data.draw(st.integers(1, 405 - left))
-    whole = np.empty((-(-size[0] // step), -(-size[1] // step), 3), np.uint8)
-    turbojpeg.decode_jpeg(image, whole, scaled=True)
-    expected = whole[top // step : -(-(top + rectangle[2]) // step), left // step : -(-(left + rectangle[3]) // step)]
-    assert np.array_equal(decode_rectangle(image, rectangle, size, halvings=halvings), expected)
 
 
 def test_tiles_outside_of_a_part_are_not_needed() -> None:
@@ -278,8 +265,8 @@ def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None
     image = bytes(table)[: data.draw(st.one_of(st.just(end + 1), st.integers(0, end + 1)))]
     top, left = data.draw(st.integers(0, SIZE[0] - 1)), data.draw(st.integers(0, SIZE[1] - 1))
     tall, wide = data.draw(st.integers(1, SIZE[0] - top)), data.draw(st.integers(1, SIZE[1] - left))
-    rectangle, halvings = (top, left, tall, wide), data.draw(st.integers(0, 3))
-    assert cut_out(image, SIZE, rectangle, halvings) == cut_out_in_python(image, SIZE, rectangle, halvings)
+    rectangle = top, left, tall, wide
+    assert cut_out(image, SIZE, rectangle) == cut_out_in_python(image, SIZE, rectangle)
 
 
 @pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")
@@ -309,8 +296,6 @@ def test_a_rectangle_outside_is_refused(top: int, height: int) -> None:
     for function in (cut_out, cut_out_in_python):
         with pytest.raises(ValueError, match="inside"):
             function(WHOLE, SIZE, (top, 0, height, 5))
-        with pytest.raises(ValueError, match="halvings"):
-            function(WHOLE, SIZE, (0, 0, 5, 5), 4)
 
 
 @settings(max_examples=100, deadline=None)

@@ -24,7 +24,7 @@ from packer._images.extension import _native
 from packer._images.jpeg import segments as jpeg_segments
 from packer._images.jpeg_tiles import read_tiles, transcode
 from packer.errors import NotTileableError
-from tests.images.drawn import (
+from tests.images.samples import (
     SIZES,
     SUBSAMPLINGS,
     VARIANTS,
@@ -36,6 +36,7 @@ from tests.images.drawn import (
     pillow_pixels,
     segment,
 )
+from tests.pairs import pairwise
 
 pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler when packer is installed")
 
@@ -119,9 +120,7 @@ def check(data: bytes) -> bytes:
     return tiled
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
+@pairwise(subsampling=SUBSAMPLINGS, variant=VARIANTS, size=SIZES)
 def test_pixels_stay(subsampling: str, variant: str, size: tuple[int, int]) -> None:
     check(jpeg(subsampling, variant, size))
 
@@ -179,7 +178,7 @@ def test_any_part_has_the_pixels_of_the_whole(data: bytes, draw: st.DataObject) 
     top, left = draw.draw(st.integers(0, height - 1)), draw.draw(st.integers(0, width - 1))
     rectangle = top, left, draw.draw(st.integers(1, height - top)), draw.draw(st.integers(1, width - left))
     rectangles = pytest.importorskip("packer._images.rectangle", reason="needs torch")
-    pixels, _ = rectangles.RectangleDecoder().decode(transcode(data), rectangle, (height, width))
+    pixels = rectangles.RectangleDecoder().decode(transcode(data), rectangle, (height, width))
     assert np.array_equal(pixels, whole[top : top + rectangle[2], left : left + rectangle[3]])
 
 

@@ -188,11 +188,11 @@ find_frame(const uint8_t *data, Py_ssize_t size)
     return 0;
 }
 
-/* Returns which tiles a rectangle depends on, where the decoder halves the image. */
+/* Returns the tiles that a rectangle depends on. */
 static Window
-touched_tiles(const Tiles *tiles, const Rectangle *wanted, int halvings)
+touched_tiles(const Tiles *tiles, const Rectangle *wanted)
 {
-    Py_ssize_t above = tiles->margin_height << halvings, beside = tiles->margin_width << halvings;
+    Py_ssize_t above = tiles->margin_height, beside = tiles->margin_width;
     Py_ssize_t bottom = wanted->top + wanted->height + above, right = wanted->left + wanted->width + beside;
     return (Window){
         .first_row = larger(wanted->top - above, 0) / tiles->tile_height,
@@ -277,10 +277,10 @@ join(const Tiles *tiles, const uint8_t *data, const Groups *groups, const Window
 PyObject *
 cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    int64_t n[7];
+    int64_t n[6];
     Py_ssize_t size;
     const uint8_t *data;
-    if (!read_arguments(arguments, given, &data, &size, n, 7))
+    if (!read_arguments(arguments, given, &data, &size, n, 6))
         return NULL;
     Tiles tiles;
     if (!find_frame(data, size) || !read_tiles(&tiles, data, size) || tiles.height != n[0] || tiles.width != n[1])
@@ -290,12 +290,8 @@ cut_out(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
         PyErr_SetString(PyExc_ValueError, "the rectangle does not lie inside of the image");
         return NULL;
     }
-    if (n[6] < 0 || n[6] > 3) {
-        PyErr_SetString(PyExc_ValueError, "halvings are 0 to 3");
-        return NULL;
-    }
     const Rectangle wanted = {(ptrdiff_t)n[2], (ptrdiff_t)n[3], (ptrdiff_t)n[4], (ptrdiff_t)n[5]};
-    const Window window = touched_tiles(&tiles, &wanted, (int)n[6]);
+    const Window window = touched_tiles(&tiles, &wanted);
     const Rectangle part = extent(&tiles, &window);
     Groups groups;
     if (!find_groups(&groups, &tiles, data, size, &window))

@@ -1,0 +1,154 @@
+"""Reading the structure of a file in blocks: a structure is many small things, close together or between large data."""
+
+from __future__ import annotations
+
+from packer._storage.packfile import PackFile
+
+__all__ = ["PIECE", "BlockReader", "RangeReader"]
+
+_LARGE, _SMALL = 1 << 17, 1 << 12  # bytes of a block: many things, or one and what is close to it
+_CLOSE = 1 << 15  # bytes between things that are read rather than skipped
+
+
+class BlockReader:
+    """Some bytes of a file in memory, which move on as its structure is read.
+
+    A block that begins close behind the last one is twice as large; one behind data that were skipped is small.
+
+    Attributes
+    ----------
+    file : PackFile
+    data : bytes
+        The bytes in memory.
+    begin : int
+        Where in the file they begin.
+    """
+
+    def __init__(self, file: PackFile) -> None:
+        self.file, self._size = file, file.size
+        self.data, self.begin, self._block = b"", 0, _SMALL
+
+    def at(self, offset: int, size: int) -> int:
+        """Have `size` bytes from `offset` on in memory, or those up to the file's end; return where in `data` they are.
+
+        Parameters
+        ----------
+        offset : int
+            Not after the file's end.
+        size : int
+        """
+        place, held = offset - self.begin, len(self.data)
+        if 0 <= place <= place + size <= held:
+            return place
+        size = max(0, min(size, self._size - offset))
+        if not 0 <= place <= place + size <= held:
+            is_close = 0 <= place < held + _CLOSE
+            self._block = min(2 * self._block, _LARGE) if is_close else _SMALL
+            self.data = self.file.read(offset, max(0, min(max(size, self._block), self._size - offset)))
+            self.begin, place = offset, 0
+        return place
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes of the file; fewer where it ends."""
+        place = self.at(offset, size)
+        return self.data[place : place + size]
+
+
+PIECE = 256
+"""Bytes that are read at once."""
+
+_LONGEST = 1 << 28  # of one line or text
+
+
+class RangeReader:
+    """Reads on in a range of a file.
+
+    Parameters
+    ----------
+    file : PackFile
+    offset, size : int
+        Where the range begins, and its bytes.
+    head : bytes, optional
+        Its first bytes, where they were read already.
+
+    Raises
+    ------
+    ValueError
+        From every method, where the range ends before what is wanted.
+    """
+
+    __slots__ = ("_at", "_data", "_end", "_file", "_start")
+
+    def __init__(self, file: PackFile, offset: int, size: int, head: bytes = b"") -> None:
+        self._file, self._start, self._end = file, offset, offset + size
+        self._data, self._at = head or file.read(offset, min(size, PIECE)), 0
+
+    def tell(self) -> int:
+        """Return where in the file the next byte lies."""
+        return self._start + self._at
+
+    @property
+    def left(self) -> int:
+        """How many bytes there are still."""
+        return self._end - self._start - self._at
+
+    def byte(self) -> int:
+        """Return the next byte."""
+        if self._at == len(self._data):
+            self._read_on(1)
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def take(self, count: int) -> bytes:
+        """Return the next bytes."""
+        if self._at + count > len(self._data):
+            self._read_on(count)
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def skip(self, count: int) -> None:
+        """Go on behind some bytes."""
+        if not 0 <= count <= self.left:
+            raise ValueError(f"{count} bytes are announced, and {self.left} are there")
+        self._at += count
+        if self._at > len(self._data):
+            self._start, self._data, self._at = self._start + self._at, b"", 0
+
+    def line(self) -> bytes:
+        """Return the bytes before the next end of a line, which is skipped."""
+        found = self._data.find(b"\n", self._at)
+        while found < 0:
+            held = len(self._data) - self._at
+            if held == self.left:
+                raise ValueError("a line has no end")
+            self._read_on(min(self.left, 2 * held + PIECE))
+            found = self._data.find(b"\n", self._at + held)
+        line = self._data[self._at : found]
+        self._at = found + 1
+        return line
+
+    def varint(self) -> int:
+        """Return the next number of 64 bits, 7 in a byte, as protocol buffers have them."""
+        at = self._at
+        if at < len(self._data) and self._data[at] < 0x80:
+            self._at = at + 1
+            return self._data[at]
+        number = 0
+        for shift in range(0, 70, 7):
+            byte = self.byte()
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number & 0xFFFF_FFFF_FFFF_FFFF
+        raise ValueError("a number has more than 64 bits")
+
+    def _read_on(self, count: int) -> None:
+        """Have at least so many of the next bytes."""
+        left = self.left
+        if not 0 <= count <= left:
+            raise ValueError(f"{count} bytes are announced, and {left} are there")
+        if count > _LONGEST:
+            raise ValueError(f"{count} bytes are too many for one value")
+        self._start += self._at
+        held = self._data[self._at :]
+        self._data = held + self._file.read(self._start + len(held), min(left, max(count, PIECE)) - len(held))
+        self._at = 0

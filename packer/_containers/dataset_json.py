@@ -1,0 +1,67 @@
+"""The labels in ``dataset.json``, which ``dataset_tool.py`` of StyleGAN and EDM writes in archives and directories."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from packer._fields import Field
+from packer._fields.codec import parsed_json
+from packer.errors import SourceError, printable
+
+__all__ = ["DATASET_JSON", "VECTOR", "are_parts", "dataset_labels", "label_vector"]
+
+DATASET_JSON = "dataset.json"
+_OF_A_PART = re.compile(r"[0-9]{5}")
+VECTOR = Field("labels", "array", "float32", 1)
+"""The field of labels that are lists of numbers."""
+
+
+def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
+    """Return the labels of images by their paths, a whole number or a list of numbers each.
+
+    Empty where the file says that there are none; None where it speaks of no labels, so that another tool wrote it.
+
+    Parameters
+    ----------
+    data : bytes
+        The file: ``{"labels": [["00000/img.png", 6], ...]}``, or with null in place of the list.
+    where : str
+        What a message calls the file.
+
+    Raises
+    ------
+    SourceError
+        If labels are none, or it is no JSON.
+    """
+    try:
+        said = parsed_json(data.decode("utf-8-sig"))
+        if not isinstance(said, dict) or "labels" not in said:
+            return None
+        pairs = said["labels"]
+        labels = {} if pairs is None else {name.replace("\\", "/"): label for name, label in pairs}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SourceError(f"{where}: it has no labels of StyleGAN: {printable(error)}") from error
+    for name, label in labels.items():
+        if type(label) is not int and not (isinstance(label, list) and label):
+            raise SourceError(f"{where}: the label of {printable(name)} is neither a number nor a list of numbers")
+    return labels
+
+
+def are_parts(names: Iterable[str]) -> bool:
+    """Tell whether the images lie as ``dataset_tool.py`` writes them, whose directories are parts of equal size.
+
+    Where ``dataset.json`` has null for the labels, other directories are classes.
+    """
+    return all(_OF_A_PART.fullmatch(name.rpartition("/")[0].rpartition("/")[2]) for name in names if "/" in name)
+
+
+def label_vector(label: list[Any], where: str, name: str) -> Any:
+    """Return a list of numbers as a pack holds it; SourceError where it is none."""
+    try:
+        return VECTOR.encode(np.array(label, np.float32))
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"{where}: the label of {printable(name)} is no list of numbers") from error

@@ -1,0 +1,803 @@
+"""The destination of a conversion in parts: its parts, its job and the list of its source, on a disk or in a store.
+
+A job is the JSON object, in ``parts.json``, of the source, the settings and the number of parts. Tasks on several
+machines make the parts. When all parts are there, any process joins them to one pack.
+
+On a disk that all tasks see, the files lie in the directory of the unfinished pack (`packer._conversion.workspace`):
+
+``parts.json``      the job
+``source.list``     the source as it was when the job began: its list, the size and the time of every file
+``pack``            the parts, complete ones under their names, others in a ``.partial`` of their own
+``lock``            held by the process that begins or finishes the job, and by nobody while parts are made
+
+In a store, until the pack ``s3://bucket/train.lmdb`` is complete, there are the objects
+
+``train.lmdb/part-00000.lmdb``, …    the complete parts
+``train.lmdb.partial/parts.json``    the job
+``train.lmdb.partial/HASH.list``     the list of the source; its name is the list's hash
+``train.lmdb.partial/mend-7``        marks that image 7 has stopped a part, and may be replaced
+
+Each object is written once, by the process that comes first; others find it, or make the same bytes. So there is no
+lock. Joining takes the parts' tables alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from packer._conversion.convert import Summary, require_format, require_space
+from packer._conversion.recipe import Recipe
+from packer._conversion.workspace import Workspace, WorkspacePaths, check_destination, check_outside
+from packer._formats import FORMATS, check_readable, open_pack
+from packer._formats.files import PackFiles, copy_pack
+from packer._formats.parts import TABLE_FILE, join_parts
+from packer._formats.reader import MANIFEST_FILE
+from packer._manifest import Manifest
+from packer._sources import Source, let_mend, listed_source, write_listing
+from packer._storage.files import (
+    disk_size,
+    remove,
+    replacing,
+    sync_directory,
+    synced_directory,
+    write_output,
+    writing_to,
+)
+from packer._storage.locks import held
+from packer._storage.place import place_of
+from packer._storage.remote.s3 import UploadLog
+from packer._storage.remote.upload import SharedPrefix, require_writable
+from packer._storage.remote.urls import UrlPath, identity, is_url, user_path
+from packer._storage.stamps import MENDABLE, same_stamp, stamp_in
+from packer.errors import (
+    DestinationError,
+    NotAPackError,
+    PackLockedError,
+    PackNotFoundError,
+    RemoteError,
+    SourceError,
+    option,
+    printable,
+)
+
+__all__ = [
+    "Destination",
+    "LocalDestination",
+    "PartCounts",
+    "PartTask",
+    "StoreDestination",
+    "default_scratch",
+    "destination_of",
+    "gone",
+    "make_own_directory",
+    "make_scratch",
+    "part_name",
+]
+
+Job = Mapping[str, Any]
+
+
+class PartCounts(NamedTuple):
+    """The counts of a part.
+
+    Attributes
+    ----------
+    bytes_in : int
+        Size in bytes of the files that were read now; 0 where the part was there already.
+    skipped : int
+        How many images were left out.
+    kept : int
+        How many samples are the very bytes of files that were read now.
+    note : str
+        A remark for the user.
+    """
+
+    bytes_in: int = 0
+    skipped: int = 0
+    kept: int = 0
+    note: str = ""
+
+    @classmethod
+    def of(cls, summary: Summary, note: str = "") -> PartCounts:
+        """Return the counts of a conversion."""
+        return cls(summary.bytes_in, len(summary.manifest.skipped), summary.kept, note)
+
+    @classmethod
+    def at(cls, path: Path) -> PartCounts:
+        """Return the counts of a part that was there; zeros where the whole pack was finished meanwhile."""
+        try:
+            with open_pack(path) as reader:
+                return cls(skipped=len(reader.manifest.skipped))
+        except (NotAPackError, PackNotFoundError):
+            return cls()
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """A part that is to be made.
+
+    Attributes
+    ----------
+    number : int
+    name : str
+        The name of the part in the pack.
+    settings : mapping
+        Everything that decides the bytes of the part but its source, as JSON values.
+    source : mapping
+        The description of the part's images; see `Source.describe`.
+    convert : callable
+        Makes the part at a path.
+    is_at : callable
+        Tells whether the part at a path is the one that `convert` would make.
+    """
+
+    number: int
+    name: str
+    settings: Mapping[str, Any]
+    source: Mapping[str, Any]
+    convert: Callable[[Path], Summary]
+    is_at: Callable[[Path], bool]
+
+    def make(self, directory: Path) -> PartCounts:
+        """Make the part in a directory, unless an earlier run made it there."""
+        path = directory / self.name
+        return PartCounts.at(path) if os.path.exists(path) else PartCounts.of(self.convert(path))
+
+
+class Destination(Protocol):
+    """The files of a conversion in parts.
+
+    Attributes
+    ----------
+    path : Path
+        The pack, absolute or a URL.
+    directory : Path
+        The directory of the job and the list of the source, until the pack is complete.
+    always_shared : bool
+        Whether every task takes the list of the source that the first one wrote, and leaves it to reading the files to
+        find changed ones, because the task that begins may run on another machine than those that read.
+    command : str
+        How to begin a conversion in parts, for messages.
+    """
+
+    path: Path
+    directory: Path
+    always_shared: bool
+    command: str
+
+    def exists(self) -> bool:
+        """Tell whether there is a pack under the name, or anything else."""
+
+    def size(self) -> int:
+        """Return how many bytes the whole pack takes."""
+
+    def check(self, *, overwrite: bool) -> None:
+        """Raise DestinationError where no pack can be written, or something exists that is not to be replaced."""
+
+    def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
+        """Raise DestinationError where the pack would lie in the source, or the disk has too little free space."""
+
+    def part(self, name: str) -> Path:
+        """Return where a part lies when it is complete."""
+
+    def missing(self, names: Sequence[str]) -> list[int]:
+        """Return which of some parts are not complete."""
+
+    def job(self) -> dict[str, Any] | None:
+        """Return the job; None where none is under way, DestinationError where it cannot be read."""
+
+    def listing(self, job: Job) -> Path:
+        """Return where the list of the source lies, if the job has one."""
+
+    def begin(
+        self,
+        open_source: Callable[[], Source],
+        describe: Callable[[Source], dict[str, Any]],
+        *,
+        fresh: bool,
+        wait: float,
+    ) -> Source | None:
+        """Write the list of the source and the job, unless another task is first.
+
+        Parameters
+        ----------
+        open_source : callable
+            Lists the source.
+        describe : callable
+            Returns the job of a source whose files have stamps.
+        fresh : bool
+            Whether to drop the leftovers of an earlier job.
+        wait : float
+            How many seconds to wait for another process that begins the job.
+
+        Returns
+        -------
+        Source or None
+            The source; None where the job that is there now may be another task's.
+        """
+
+    def relax(self, job: Job) -> None:
+        """Note that from now on the job leaves bad files out."""
+
+    def with_replaceable(self, source: Source, first: int) -> Source:
+        """Return some images of the source, from the image `first` on, in which replacements are accepted.
+
+        They are accepted of images that have stopped a part before.
+        """
+
+    def let_mend(self, source: Source, index: int) -> None:
+        """Accept any replacement of image `index` of the source, which stopped a part, when the job continues."""
+
+    def make(self, task: PartTask, *, wait: float) -> PartCounts:
+        """Make a part and put it in its place, unless it is there, or another process makes it meanwhile.
+
+        Raises
+        ------
+        DestinationError
+            If another conversion's part is there.
+        PackLockedError
+            If another process makes the part for longer than `wait` seconds.
+        PackerError
+            As `packer._conversion.convert.convert`.
+        """
+
+    def finish(self, *, wait: float = 0) -> Manifest:
+        """Join the parts to one pack; return its manifest, also where another process finished it.
+
+        Parameters
+        ----------
+        wait : float
+            How many seconds to wait for another process that is finishing the pack.
+
+        Raises
+        ------
+        DestinationError
+            If there are no parts, or some are missing.
+        SourceError
+            If no image could be read.
+        PackError
+            If a part cannot be read.
+        PackLockedError
+            If another process is finishing the pack.
+        """
+
+
+def destination_of(path: str | os.PathLike[str], scratch: Path | None = None) -> Destination:
+    """Return the destination at a path or a URL; `scratch` is where parts are made before they go there."""
+    if is_url(path):
+        return StoreDestination(user_path(path), scratch)
+    return LocalDestination(Path(os.path.abspath(os.path.expanduser(path))), scratch)
+
+
+_SECONDS_BETWEEN_ATTEMPTS = 1.0  # to make a part that another process makes
+
+
+class LocalDestination:
+    """A conversion in parts on a disk that all its tasks see.
+
+    Parameters
+    ----------
+    path : Path
+        The pack.
+    scratch : Path, optional
+        A directory on this node's own disk, where parts are made before they are copied. A part that does not fit there
+        is made in its place.
+    """
+
+    always_shared = False
+    command = "`packer convert --parts`"
+
+    def __init__(self, path: Path, scratch: Path | None = None) -> None:
+        self.path = path
+        self.paths = WorkspacePaths(path)
+        self.directory = self.paths.directory
+        self._scratch = scratch
+
+    def exists(self) -> bool:
+        return os.path.exists(self.path)
+
+    def size(self) -> int:
+        return disk_size(self.path)
+
+    def check(self, *, overwrite: bool) -> None:
+        check_destination(self.path, overwrite=overwrite)
+
+    def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
+        check_outside(self.path, source.tree)
+        if not ignore_free_space:
+            require_space(source, recipe, self.path)
+
+    def part(self, name: str) -> Path:
+        return self.paths.pack / name
+
+    def missing(self, names: Sequence[str]) -> list[int]:
+        return [number for number, name in enumerate(names) if not os.path.exists(self.part(name))]
+
+    def job(self) -> dict[str, Any] | None:
+        if not os.path.exists(self.paths.job):
+            return None
+        self.paths.require_no_links()
+        try:
+            text = self.paths.job.read_bytes()
+        except FileNotFoundError:  # another process finished the pack in this moment
+            return None
+        except OSError as error:
+            raise DestinationError(f"{printable(self.paths.job)}: cannot be read: {error.strerror}") from error
+        return _parsed_job(text, self.paths.job, self.directory)
+
+    def listing(self, job: Job) -> Path:
+        return self.paths.listing
+
+    def begin(
+        self,
+        open_source: Callable[[], Source],
+        describe: Callable[[Source], dict[str, Any]],
+        *,
+        fresh: bool,
+        wait: float,
+    ) -> Source | None:
+        with Workspace(self.path, wait=wait) as workspace:
+            if not fresh and os.path.exists(workspace.job):  # of another process, for which this one waited
+                return None
+            if not fresh:
+                workspace.require_kind(in_parts=True)
+            source = open_source().stamped()
+            job = describe(source)
+            for old in (workspace.journal, workspace.job, workspace.listing, workspace.pack):
+                remove(old)
+            with writing_to(workspace.pack):
+                workspace.pack.mkdir()
+            if source.origin is None:
+                write_listing(source, workspace.listing)
+            self._write_job(job)  # last: now others may join
+            return listed_source(workspace.listing) if source.origin is None and source.is_local else source
+
+    def relax(self, job: Job) -> None:
+        self._write_job({**job, "settings": {**job["settings"], "on_error": "skip"}})
+
+    def with_replaceable(self, source: Source, first: int) -> Source:
+        return source  # the list of the source says so
+
+    def let_mend(self, source: Source, index: int) -> None:
+        let_mend(self.paths.listing, source, index)
+
+    def make(self, task: PartTask, *, wait: float) -> PartCounts:
+        path, deadline = self.part(task.name), time.monotonic() + wait
+        while not os.path.exists(path):
+            try:
+                return self._make(task, path)
+            except PackLockedError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+            except DestinationError:
+                if os.path.exists(path) or not os.path.exists(self.paths.job):
+                    break  # another process made the part meanwhile, or all parts, and finished the pack
+                raise
+        return PartCounts.at(path)
+
+    def finish(self, *, wait: float = 0) -> Manifest:
+        if os.path.exists(self.paths.job):
+            with Workspace(self.path, wait=wait) as workspace:
+                job = self.job()
+                if job is not None:
+                    return self._join(workspace, job)
+        return _finished(self)
+
+    def _join(self, workspace: Workspace, job: Job) -> Manifest:
+        names = _complete_parts(self, job)
+        with writing_to(workspace.pack):
+            for stale in set(os.listdir(workspace.pack)) - set(names):  # left by tasks that were lost, or came too late
+                remove(workspace.pack / stale)
+        manifest = join_parts(workspace.pack, names, job["made_of"])
+        _require_samples(self, job, manifest)
+        check_readable(workspace.pack, manifest)
+        workspace.commit(overwrite=job["overwrite"])
+        return manifest
+
+    def _make(self, task: PartTask, path: Path) -> PartCounts:
+        if self._scratch is None:
+            return PartCounts.of(task.convert(path))
+        room = self._scratch / f"packer-{_hash(self.path, task.settings, task.source)}"
+        try:
+            return self._make_on_scratch(task, path, room)
+        except DestinationError as error:
+            if isinstance(error, PackLockedError) or os.path.exists(path):
+                raise
+            return PartCounts.of(task.convert(path), f"not made on scratch: {error}")
+
+    def _make_on_scratch(self, task: PartTask, path: Path, room: Path) -> PartCounts:
+        with writing_to(room):
+            room.mkdir(parents=True, exist_ok=True)
+        try:
+            counts = task.make(room)
+            if not os.path.exists(path):
+                _copy(room / task.name, path)
+        except DestinationError as error:
+            if not isinstance(error, PackLockedError):
+                shutil.rmtree(room, ignore_errors=True)
+            raise
+        shutil.rmtree(room, ignore_errors=True)
+        return counts
+
+    def _write_job(self, job: Job) -> None:
+        """Write the job; on return it is on the disk, and so are the names of all that lies beside it."""
+        with replacing(self.paths.job) as file:
+            file.append(json.dumps(job).encode("ascii"))
+        sync_directory(self.directory.parent)  # the directory's own name
+
+
+_JOB_FILE = "parts.json"
+_MEND = "mend-"
+_OF_PARTS = re.compile(rf"part-[0-9]{{5,}}\.[a-z0-9]+(/.*)?|{re.escape(TABLE_FILE)}")
+
+
+class StoreDestination:
+    """A conversion in parts whose files are objects of a store; parts are made on scratch, and uploaded.
+
+    Parameters
+    ----------
+    path : Path
+        The URL of the pack.
+    scratch : Path, optional
+        Where parts, and other files, are made before they are uploaded; by default `default_scratch`.
+
+    Raises
+    ------
+    DestinationError
+        If no pack can be written to that URL, or to the scratch.
+    RemoteError
+        If the store cannot be reached or refuses; so all methods raise it.
+    """
+
+    always_shared = True
+    command = "`packer convert --parts N --part K`, or with --cluster"
+
+    def __init__(self, path: Path, scratch: Path | None = None) -> None:
+        require_writable(path)
+        self.path = path
+        self.directory: Path = UrlPath(f"{path.__fspath__().rstrip('/')}.partial")  # type: ignore[assignment]
+        self._pack = SharedPrefix(path.__fspath__())
+        self._beside = SharedPrefix(self.directory.__fspath__())
+        self._own_scratch = scratch
+
+    @cached_property
+    def _scratch(self) -> Path:
+        return make_scratch(self._own_scratch)
+
+    def exists(self) -> bool:
+        return MANIFEST_FILE in self._pack.names() or self._pack.is_object()
+
+    def size(self) -> int:
+        return self._pack.size()
+
+    def check(self, *, overwrite: bool) -> None:
+        """Do nothing: `begin` looks for objects that are there, and replaces none."""
+
+    def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
+        """Do nothing: no source is a directory of a store, and stores have space."""
+
+    def part(self, name: str) -> Path:
+        return self.path / name
+
+    def missing(self, names: Sequence[str]) -> list[int]:
+        # The manifest is the last file of a part that is several.
+        there = {name.removesuffix(f"/{MANIFEST_FILE}") for name in self._pack.names()}
+        return [number for number, name in enumerate(names) if name not in there]
+
+    def job(self) -> dict[str, Any] | None:
+        text = self._beside.read(_JOB_FILE)
+        return None if text is None else _parsed_job(text, self.directory / _JOB_FILE, self.directory)
+
+    def listing(self, job: Job) -> Path:
+        return self.directory / str(job.get("list", "none.list"))
+
+    def begin(
+        self,
+        open_source: Callable[[], Source],
+        describe: Callable[[Source], dict[str, Any]],
+        *,
+        fresh: bool,
+        wait: float,
+    ) -> Source | None:
+        if fresh:
+            self._drop()
+        source = open_source().stamped()
+        job = describe(source)
+        if self.exists():
+            raise self._exists_already()
+        if self._pack.names():
+            if self.job() is not None:
+                return None
+            raise DestinationError(
+                f"{printable(self.path)}/: holds objects, and neither a pack nor a conversion in parts. Look at "
+                "them and delete them, or choose another name."
+            )
+        with self._desk() as (desk, log):
+            if source.origin is None:
+                write_listing(source, desk / "source.list")
+                job["list"] = f"{_file_hash(desk / 'source.list')}.list"
+                self._beside.send(desk / "source.list", job["list"], log)
+            write_output(desk / _JOB_FILE, json.dumps(job).encode("ascii"))
+            try:
+                self._beside.send(desk / _JOB_FILE, _JOB_FILE, log)
+            except DestinationError:
+                if self.job() is None:  # else another task was first
+                    raise
+        return None
+
+    def relax(self, job: Job) -> None:
+        """Do nothing: the job is never replaced, and each task that leaves files out says so itself."""
+
+    def with_replaceable(self, source: Source, first: int) -> Source:
+        names = [name.removeprefix(_MEND) for name in self._beside.names() if name.startswith(_MEND)]
+        marked = np.array(sorted(int(name) for name in names if name.isdecimal()), np.int64) - first
+        own = marked[(marked >= 0) & (marked < len(source))]
+        if source.stamps is None or not len(own):
+            return source
+        stamps = source.stamps.copy()
+        stamps[own] = MENDABLE
+        return replace(source, stamps=stamps)
+
+    def let_mend(self, source: Source, index: int) -> None:
+        if source.stamps is None or not same_stamp(stamp_in(source.stamps, index), source.stamp(index)):
+            return  # it changed since it was listed, and stays a changed one
+        with self._desk() as (desk, log):
+            write_output(desk / "mend", b"")
+            self._beside.send(desk / "mend", f"{_MEND}{index}", log)
+
+    def make(self, task: PartTask, *, wait: float) -> PartCounts:
+        job = self.job()
+        counts = None
+        with self._room(task, job, wait) as room:
+            if self.missing([task.name]):
+                try:
+                    if job is None:
+                        raise gone(self)
+                    made = task.make(room)
+                    self._send(task, room, job)
+                    counts = made
+                except (DestinationError, RemoteError):
+                    if self.missing([task.name]):
+                        raise  # else another process made the part, or the pack, meanwhile
+            shutil.rmtree(room, ignore_errors=True)
+        return self._counts_of_own(task) if counts is None else counts
+
+    def finish(self, *, wait: float = 0) -> Manifest:
+        job = self.job()
+        if job is None:
+            return _finished(self)
+        names = _complete_parts(self, job)
+        with self._desk() as (desk, log):
+            manifest = join_parts(desk, names, job["made_of"], place_of(self.path))
+            _require_samples(self, job, manifest)
+            for name in (TABLE_FILE, MANIFEST_FILE):
+                self._pack.send(desk / name, name, log)
+        self._abort_unfinished()
+        objects = self._beside.names()
+        self._beside.delete(sorted(objects, key=lambda name: name == _JOB_FILE))  # last: a killed finish is done again
+        return manifest
+
+    def _counts_of_own(self, task: PartTask) -> PartCounts:
+        """Return the counts of the part that is there; DestinationError where it is of another conversion."""
+        path = self.part(task.name)
+        if not task.is_at(path):
+            raise DestinationError(
+                f"{printable(path)}: is a part of another conversion. Look at what is there and delete "
+                f"it, or choose another name than {printable(self.path)}."
+            )
+        return PartCounts.at(path)
+
+    def _send(self, task: PartTask, room: Path, job: Job) -> None:
+        """Upload a part, unless the job that it was made for was dropped: it would be joined with those of another."""
+        made = room / task.name
+        files = sorted(PackFiles.of(made).sizes, key=lambda inside: inside == MANIFEST_FILE)
+        with contextlib.closing(UploadLog(room / "upload.jsonl")) as log:
+            for inside in files:
+                if self.job() != job:
+                    raise gone(self)
+                name = f"{task.name}/{inside}" if inside else task.name
+                self._pack.send(made / inside if inside else made, name, log)
+
+    @contextlib.contextmanager
+    def _room(self, task: PartTask, job: Job | None, wait: float) -> Iterator[Path]:
+        """Have a directory on scratch in which nobody else makes this part."""
+        about = {name: value for name, value in (job or {}).items() if name != "settings"}
+        name = f"{self.path.stem}-{task.number:05d}-{_hash(self.path, task.settings, about, task.source)}"
+        room, deadline = self._scratch / name, time.monotonic() + wait
+
+        def refuse() -> None:
+            if time.monotonic() >= deadline:
+                raise PackLockedError(f"{printable(room)}: another process is making part {task.number} in it")
+
+        with held(room.with_name(f"{name}.lock"), refuse):
+            with writing_to(room):
+                room.mkdir(exist_ok=True, mode=0o700)
+            yield room
+
+    @contextlib.contextmanager
+    def _desk(self) -> Iterator[tuple[Path, UploadLog]]:
+        """Have a directory for files that are written and uploaded at once; files of a killed process there go."""
+        desk = self._scratch / f"{self.path.stem}-{identity(self.path)[:16]}-job"
+        with held(desk.with_name(f"{desk.name}.lock"), lambda: None):
+            remove(desk)
+            with writing_to(desk):
+                desk.mkdir(mode=0o700)
+            try:
+                with contextlib.closing(UploadLog(desk / "upload.jsonl")) as log:
+                    yield desk, log
+            finally:
+                remove(desk)
+
+    def _drop(self) -> None:
+        """Delete the objects of an unfinished job; DestinationError where there is a pack."""
+        names = self._pack.names()
+        if MANIFEST_FILE in names:
+            raise self._exists_already()
+        self._beside.delete([_JOB_FILE])  # first: from now on nobody joins it
+        self._abort_unfinished()
+        self._pack.delete(name for name in names if _OF_PARTS.fullmatch(name))
+        self._beside.delete(self._beside.names())
+
+    def _abort_unfinished(self) -> None:
+        """Abort the uploads of killed processes; a process that is alive finds the object that is there."""
+        with self._desk() as (_, log):  # a new log knows of no upload: all are others'
+            self._pack.abort_unfinished(log)
+            self._beside.abort_unfinished(log)
+
+    def _exists_already(self) -> DestinationError:
+        return DestinationError(
+            f"{printable(self.path)}: exists already. Choose another name, or delete it first: parts of a new "
+            "pack would replace those of the old one under its readers."
+        )
+
+
+def gone(destination: Destination) -> DestinationError:
+    """Return the error for a job that is no longer there."""
+    return DestinationError(f"{printable(destination.path)}: another process finished it, or dropped it")
+
+
+def part_name(number: int, format: str) -> str:
+    """Return the name of a part in the pack."""
+    return f"part-{number:05d}{require_format(format).suffixes[0]}"
+
+
+def _complete_parts(destination: Destination, job: Job) -> list[str]:
+    """Return the names of all parts; DestinationError where some are missing."""
+    names = [part_name(number, job["settings"]["format"]) for number in range(job["settings"]["parts"])]
+    if missing := destination.missing(names):
+        shown = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")
+        raise DestinationError(
+            f"{printable(destination.path)}: {len(missing)} of {len(names)} parts are missing: {shown}"
+        )
+    return names
+
+
+def _require_samples(destination: Destination, job: Job, manifest: Manifest) -> None:
+    if not manifest.count:
+        raise SourceError(f"{printable(destination.path)}: not one of {job['images']} images can be read")
+
+
+def _finished(destination: Destination) -> Manifest:
+    """Return the manifest of a pack with parts that was finished before."""
+    if not destination.exists():
+        raise DestinationError(
+            f"{printable(destination.path)}: no conversion in parts was begun. Begin one with {destination.command}."
+        )
+    with open_pack(destination.path) as reader:
+        if not reader.manifest.parts:
+            raise DestinationError(f"{printable(destination.path)}: a pack without parts, which is finished")
+        return reader.manifest
+
+
+_MEMBERS = {
+    **{"settings": dict, "request": dict, "source": dict, "packs": list, "made_of": dict},
+    **{"listed": bool, "images": int, "overwrite": bool},
+}
+_SETTINGS = {"format": str, "parts": int, "on_error": str}
+"""The least members of a job and of its settings, and their types."""
+
+
+def _parsed_job(text: bytes, path: Path, directory: Path) -> dict[str, Any]:
+    """Return a job; DestinationError, which names its path and its directory, where it is damaged."""
+    try:
+        job = json.loads(text.decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, directory, "it is no JSON text") from error
+    for where, members in ((job, _MEMBERS), (job.get("settings") if isinstance(job, dict) else None, _SETTINGS)):
+        if not isinstance(where, dict):
+            raise _damaged(path, directory, "it is not the JSON object that it was")
+        for name, kind in members.items():
+            if type(where.get(name)) is not kind:
+                raise _damaged(path, directory, f"{name!r} is missing, or not what it was")
+    if job["settings"]["format"] not in FORMATS or job["settings"]["parts"] < 1:
+        raise _damaged(path, directory, "its format or its number of parts is none")
+    return dict(job)
+
+
+def _damaged(path: Path, directory: Path, problem: str) -> DestinationError:
+    return DestinationError(
+        f"{printable(path)}: damaged: {problem}. "
+        f"Remove {printable(directory)}, and convert again: that makes all parts anew."
+    )
+
+
+def _copy(made: Path, path: Path) -> None:
+    """Copy a part to its place."""
+    # A name of its own, for another node may copy this part too.
+    copy = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}")
+    try:
+        copy_pack(PackFiles.of(made), copy)
+        with open_pack(made) as reader:
+            check_readable(copy, reader.manifest)
+        # The directory may be renamed, with the whole pack in it, as soon as the part has its name.
+        with writing_to(path), synced_directory(path.parent):
+            os.rename(copy, path)
+    except DestinationError:
+        remove(copy)
+        raise
+
+
+def _hash(path: Path, *described: Mapping[str, Any]) -> str:
+    """Return the hash of a part's description, for the name of its directory on scratch."""
+    return hashlib.sha256(json.dumps([os.fspath(path), *described]).encode()).hexdigest()[:16]
+
+
+def _file_hash(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()[:32]
+
+
+def default_scratch() -> Path:
+    """Return the directory in which packs are made before they are uploaded, unless another one is chosen."""
+    return Path(tempfile.gettempdir()) / (f"packer-{os.geteuid()}" if hasattr(os, "geteuid") else "packer")
+
+
+def make_scratch(scratch: Path | None) -> Path:
+    """Return the directory, which is made if it is missing; None stands for `default_scratch`.
+
+    Raises
+    ------
+    DestinationError
+        If it cannot be made, or is the default one and somebody else's.
+    """
+    directory = default_scratch() if scratch is None else Path(os.path.abspath(scratch))
+    if directory == default_scratch():
+        make_own_directory(directory)
+    else:
+        with writing_to(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def make_own_directory(directory: Path) -> None:
+    """Make a directory; DestinationError where others may write into the one that is there."""
+    with writing_to(directory):
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        status = os.lstat(directory)
+    own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & stat.S_IWOTH)
+    if not own or not stat.S_ISDIR(status.st_mode):
+        raise DestinationError(
+            f"{printable(directory)}: is no directory that is yours alone. Remove it, or say another "
+            f"{option('scratch')}."
+        )

@@ -1,0 +1,482 @@
+"""Conversions in parts: each part is a conversion of its own, and the parts are joined to one pack.
+
+A task that makes a part may run on any machine that reaches the destination (`packer._conversion.destination`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from packer._conversion.convert import (
+    ConversionProgress,
+    Summary,
+    conversion_settings,
+    convert,
+    require_format,
+    require_parts,
+    require_policy,
+)
+from packer._conversion.destination import Destination, PartTask, destination_of, gone, part_name
+from packer._conversion.provenance import made_before, provenance
+from packer._conversion.recipe import Recipe
+from packer._conversion.request import ConversionRequest
+from packer._conversion.resume import compare_source, setting_differences, started_differently
+from packer._manifest import Manifest
+from packer._sources import ListedSource, Source, is_listing, listed_source, pack_source, refuse_derived
+from packer._storage.remote.urls import is_url
+from packer.errors import ImageError, PackerError, SourceError, printable
+
+__all__ = ["Part", "Partition", "SharedSource", "convert_in_parts", "finish", "partition_of"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The result of making one part.
+
+    Attributes
+    ----------
+    number : int
+    images : int
+        How many images of the source the part is made of.
+    bytes_in : int
+        Size in bytes of the images' files that were read now; 0 where the part was there already.
+    skipped : int
+        How many images were left out.
+    kept : int
+        How many samples are the very bytes of files that were read now.
+    note : str
+        A remark for the user.
+    seconds : float
+    host : str
+        The node that made the part.
+    """
+
+    number: int
+    images: int
+    bytes_in: int
+    skipped: int
+    kept: int
+    note: str
+    seconds: float
+    host: str
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A conversion in parts: everything that a task must know but the source. Picklable.
+
+    Attributes
+    ----------
+    destination : Path
+        Where the pack will be, absolute, or its URL.
+    parts : int
+    recipe : Recipe
+    format : str
+    options : dict
+        The format's.
+    on_error : {"fail", "skip"}
+    overwrite : bool
+        Whether to replace an existing pack, when all parts are complete. Nothing is replaced at a URL.
+    ignore_free_space : bool
+        Whether to begin on a disk that has less room than the images' files take.
+    scratch : Path, optional
+        Where a task makes its part, on its node's own disk, before the part goes to the destination. By default parts
+        are made at the destination, and those of a URL in `default_scratch`.
+
+    Raises
+    ------
+    ValueError
+        If `parts`, `format` or `on_error` is none of those.
+    """
+
+    destination: Path
+    parts: int
+    recipe: Recipe
+    format: str
+    options: dict[str, Any] = field(default_factory=dict)
+    on_error: str = "fail"
+    overwrite: bool = False
+    ignore_free_space: bool = False
+    scratch: Path | None = None
+
+    def __post_init__(self) -> None:
+        require_parts(require_format(self.format))
+        require_policy(self.on_error)
+        if self.parts < 1:
+            raise ValueError(f"parts are 1 or more, not {self.parts}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone: connections of `files` stay with their process."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @cached_property
+    def files(self) -> Destination:
+        """The files at the destination."""
+        return destination_of(self.destination, self.scratch)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the bytes of the parts but the source, as JSON values."""
+        settings = conversion_settings(self.format, self.options, self.recipe)
+        return json.loads(json.dumps({**settings, "parts": self.parts, "on_error": self.on_error}))  # type: ignore[no-any-return]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parts in the pack."""
+        return [part_name(number, self.format) for number in range(self.parts)]
+
+    def path(self, number: int) -> Path:
+        """Return where a part lies when it is complete."""
+        return self.files.part(part_name(number, self.format))
+
+    def rows(self, number: int, count: int) -> range:
+        """Return which of `count` images belong to a part."""
+        if not 0 <= number < self.parts:
+            raise ValueError(f"parts are counted from 0 to {self.parts - 1}; there is none of number {number}")
+        return range(number * count // self.parts, (number + 1) * count // self.parts)
+
+    def missing(self) -> list[int]:
+        """Return the parts that are not complete."""
+        return self.files.missing(self.names)
+
+    def made_before(self, source: Source) -> Manifest | None:
+        """Return the manifest of the whole pack where a conversion like this one made it before; None where not."""
+        return made_before(self.destination, source, self.recipe, self.format, self.parts)
+
+    def listing(self) -> Path:
+        """Return where every task finds the list of the source; DestinationError where no job is under way."""
+        job = self.files.job()
+        if job is None:
+            raise gone(self.files)
+        return self.files.listing(job)
+
+    def begin(
+        self,
+        open_source: Callable[[], Source],
+        request: Mapping[str, Any],
+        *,
+        share: bool = False,
+        compare: bool = True,
+        fresh: bool = False,
+    ) -> Source:
+        """Begin the job, or join the one that another process began; return the source.
+
+        Parameters
+        ----------
+        open_source : callable
+            Lists the source. With `share`, only the first of all processes calls it.
+        request : mapping
+            The source and the choice of its images, as JSON values: tasks that join must have the same.
+        share : bool
+            Whether tasks that join take the list that was written then, instead of listing the source again. At a URL
+            they always do.
+        compare : bool
+            Whether tasks that join look at once whether any file changed; else that is found when it is read, as it
+            always is of a job at a URL: the node that begins such a job may not be the one that reads the files.
+        fresh : bool
+            Whether to drop the leftovers of an earlier job.
+
+        Raises
+        ------
+        ResumeError
+            If the job was begun in another way.
+        DestinationError, SourceError
+            If the pack cannot be written, or the source cannot be used.
+        """
+        files, source = self.files, None
+        share, compare = share or files.always_shared, compare and not files.always_shared
+        files.check(overwrite=self.overwrite)
+        open_source = functools.cache(open_source)
+        if fresh or files.job() is None:
+            describe = functools.partial(self._describe, request)
+            source = files.begin(open_source, describe, fresh=fresh, wait=float("inf") if share else 0)
+        return self._join(open_source, request, share=share, compare=compare) if source is None else source
+
+    def convert(
+        self,
+        source: Source,
+        number: int,
+        *,
+        workers: int | None = None,
+        wait: float = 0,
+        progress: Callable[[ConversionProgress], None] | None = None,
+    ) -> Part:
+        """Make a part, unless it is there. The same call continues an interrupted one, where the scratch is the same.
+
+        Parameters
+        ----------
+        source : Source
+            The source that `begin` returned, or `SharedSource.open`.
+        number : int
+            Which part, from 0.
+        workers : int, optional
+            Threads.
+        wait : float
+            How many seconds to wait for another process that makes this part.
+        progress : callable, optional
+
+        Raises
+        ------
+        PackerError
+            As `packer._conversion.convert.convert`.
+        """
+        started, files = time.monotonic(), self.files
+        rows = self.rows(number, len(source))
+        piece = files.with_replaceable(self._piece(source, number, rows), rows.start)
+        task = PartTask(
+            number,
+            part_name(number, self.format),
+            self.settings,
+            piece.describe(),
+            convert=self._conversion(piece, workers, progress),
+            is_at=lambda path: made_before(path, piece, self.recipe, self.format) is not None,
+        )
+        try:
+            counts = files.make(task, wait=wait)
+        except ImageError as error:
+            if error.index is not None:
+                with contextlib.suppress(PackerError):  # then a replacement is refused, as of any image that changed
+                    files.let_mend(source, rows.start + error.index)
+            raise
+        seconds = time.monotonic() - started
+        return Part(number, len(rows), **counts._asdict(), seconds=seconds, host=socket.gethostname())
+
+    def _piece(self, source: Source, number: int, rows: range) -> Source:
+        """Return the images of a part. The first part has the account of all, so that the whole has it once."""
+        piece = source.between(rows.start, rows.stop)
+        return piece.without_account() if number else piece
+
+    def _conversion(
+        self, piece: Source, workers: int | None, progress: Callable[[ConversionProgress], None] | None
+    ) -> Callable[[Path], Summary]:
+        """Return the conversion of the images `piece`, which makes a part at a path."""
+        return functools.partial(
+            convert,
+            piece,
+            recipe=self.recipe,
+            format=self.format,
+            options=self.options,
+            on_error=self.on_error,
+            workers=workers,
+            allow_empty=True,
+            ignore_free_space=self.ignore_free_space,
+            progress=progress,
+        )
+
+    def _describe(self, request: Mapping[str, Any], source: Source) -> dict[str, Any]:
+        """Return the job of a source, as a JSON object.
+
+        Raises
+        ------
+        SourceError
+            If the source has fewer images than there are parts.
+        DestinationError
+            If the pack would lie in the source, or the disk has too little free space.
+        """
+        made_of = provenance(source, self.recipe)
+        if len(source) < self.parts:
+            raise SourceError(f"{printable(source.root)}: {len(source)} images cannot be {self.parts} parts")
+        self.files.check_source(source, self.recipe, ignore_free_space=self.ignore_free_space)
+        return {
+            "settings": dict(self.settings),
+            "request": dict(request),
+            "source": source.describe(),
+            "packs": source.identities(),
+            "listed": source.origin is None and source.is_local and not isinstance(source, ListedSource),
+            "made_of": dict(made_of.source),
+            "images": len(source),
+            "overwrite": self.overwrite,
+        }
+
+    def _join(
+        self, open_source: Callable[[], Source], request: Mapping[str, Any], *, share: bool, compare: bool
+    ) -> Source:
+        job = self.files.job()
+        if job is None:
+            raise gone(self.files)
+        relaxed = self._require_same(job, request)
+        listing = self.files.listing(job)
+        listed = _opened_list(listing) if share and job["listed"] else None
+        source = open_source() if listed is None else listed
+        source, differences = compare_source(listing, job, source, files=compare)
+        if differences:
+            raise started_differently(self.files.directory, differences)
+        if relaxed:
+            self.files.relax(job)
+        return source
+
+    def _require_same(self, job: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+        """Raise ResumeError where a job has other settings; tell whether this task is the first to skip bad files."""
+        before = dict(job["settings"])
+        # A task that stopped at a bad file may go on without it: the parts that are there have left nothing out.
+        relaxed = (before["on_error"], self.on_error) == ("fail", "skip")
+        if relaxed:
+            before["on_error"] = "skip"
+        differences = setting_differences(before, self.settings) + setting_differences(job["request"], request)
+        if differences:
+            raise started_differently(self.files.directory, differences)
+        return relaxed
+
+
+@dataclass(frozen=True)
+class SharedSource:
+    """The source as every task finds it: a listing or a pack, at a path or a URL that all of them see.
+
+    Attributes
+    ----------
+    path : Path
+    classes : list of str, optional
+        Class names in the order of their ids, in place of those of a pack.
+    limit : int, optional
+        How many images are taken.
+    identities : list of str, optional
+        The identities that a pack must have; see `Source.identities`.
+    sample : int, optional
+        How many images are taken, evenly spread.
+    where : str, optional
+        Which samples of a pack are taken, before the others count.
+    """
+
+    path: Path
+    classes: list[str] | None = None
+    limit: int | None = None
+    identities: list[str] | None = None
+    sample: int | None = None
+    where: str | None = None
+
+    @classmethod
+    def of(cls, partition: Partition, source: Source, request: ConversionRequest) -> SharedSource:
+        """Return the source of a partition that was begun."""
+        if source.origin is None:
+            return cls(partition.listing())
+        path, identities = Path(os.path.abspath(request.src)), source.identities()
+        return cls(path, request.classes(), request.limit, identities, request.sample, request.where)
+
+    def open(self) -> Source:
+        """Open the source, in constant time; SourceError where it is another pack by now."""
+        source = listed_source(self.path) if is_url(self.path) or is_listing(self.path) else self._pack()
+        if self.identities is not None and source.identities() != self.identities:
+            raise SourceError(f"{printable(self.path)}: another pack is there than when the conversion began")
+        return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
+
+    def _pack(self) -> Source:
+        source = pack_source(self.path, classes=self.classes)
+        return source if self.where is None else source.where(self.where)
+
+
+def partition_of(request: ConversionRequest, scratch: Path | None = None) -> Partition:
+    """Return the partition that a request asks for."""
+    return Partition(
+        request.dst if is_url(request.dst) else Path(os.path.abspath(request.dst)),
+        request.parts or 1,
+        request.recipe,
+        request.format_row.name,
+        request.format_options,
+        request.on_error,
+        request.overwrite,
+        request.ignore_free_space,
+        scratch,
+    )
+
+
+def convert_in_parts(
+    request: ConversionRequest, progress: Callable[[ConversionProgress], None] | None = None
+) -> Summary:
+    """Make a pack with parts, or the parts that are missing; of a complete pack, return a summary."""
+    partition = partition_of(request)
+    manifest = already_made(partition, request)
+    if manifest is None:
+        return make_all(partition, request, progress)
+    images = manifest.count + len(manifest.skipped)
+    return Summary(partition.destination, manifest, 0, partition.files.size(), 0.0, continued=images, kept=0)
+
+
+def already_made(partition: Partition, request: ConversionRequest) -> Manifest | None:
+    """Return the manifest of the complete pack where the same request made it before; None where not."""
+    if request.fresh or request.overwrite or not partition.files.exists():
+        return None
+    return partition.made_before(_opening(partition, request)())
+
+
+def begin(partition: Partition, request: ConversionRequest, *, share: bool, compare: bool = True) -> Source:
+    """Begin the job, or join the one that another process began; see `Partition.begin`."""
+    opening = _opening(partition, request)
+    return partition.begin(opening, request.described(), share=share, compare=compare, fresh=request.fresh)
+
+
+def make_all(
+    partition: Partition, request: ConversionRequest, progress: Callable[[ConversionProgress], None] | None = None
+) -> Summary:
+    """Make the parts that are missing, one after the other, and one pack of all."""
+    started = time.monotonic()
+    source = begin(partition, request, share=False)
+    missing = partition.missing()
+    done = continued = len(source) - sum(len(partition.rows(number, len(source))) for number in missing)
+    read = kept = skipped = 0
+
+    def update(part: ConversionProgress) -> None:
+        assert progress is not None
+        progress(ConversionProgress(done + part.done, len(source), skipped + part.skipped, read + part.bytes_read))
+
+    for number in missing:
+        part = partition.convert(
+            source, number, workers=request.workers, progress=update if progress is not None else None
+        )
+        done += part.images
+        read += part.bytes_in
+        kept += part.kept
+        skipped += part.skipped
+    return Summary(
+        destination=partition.destination,
+        manifest=partition.files.finish(),
+        bytes_in=read,
+        bytes_out=partition.files.size(),
+        seconds=time.monotonic() - started,
+        continued=continued,
+        kept=kept,
+        notes=source.remarks(),
+        not_looked_at=dict(source.others.counts),
+    )
+
+
+def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Path | None = None) -> Manifest:
+    """Make one pack of parts that are complete, and give it its name; see `Destination.finish`.
+
+    Parameters
+    ----------
+    destination : path or URL
+    wait : float
+        How many seconds to wait for another process that is finishing the pack.
+    scratch : Path, optional
+        Where files of a pack at a URL are written before they are uploaded; by default `default_scratch`.
+    """
+    return destination_of(destination, scratch).finish(wait=wait)
+
+
+def _opened_list(listing: Path) -> Source | None:
+    """Open the list of a source; None where it is lost or damaged, which comparing the sources finds."""
+    try:
+        return listed_source(listing)
+    except SourceError:
+        return None
+
+
+def _opening(partition: Partition, request: ConversionRequest) -> Callable[[], Source]:
+    classes = request.classes()
+
+    def opened() -> Source:
+        source = request.open(partition.destination, classes)
+        refuse_derived(source)
+        return source
+
+    return opened

@@ -1,0 +1,95 @@
+"""Walk over the samples of a pack: on threads, in order, and in memory that does not grow with the pack."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from packer._formats import Reader
+from packer._storage.threads import in_order
+from packer._table import Buffer
+from packer.errors import CorruptPackError, PackError
+
+__all__ = ["blobs_of", "blobs_or_errors", "over_samples"]
+
+_R = TypeVar("_R")
+
+_BATCH = 64  # samples
+
+
+def over_samples(
+    work: Callable[[range], _R],
+    count: int,
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    before: Callable[[range], None] | None = None,
+) -> Iterator[_R]:
+    """Yield ``work(indices)`` of all samples, some dozens at a time, as `in_order` does.
+
+    Parameters
+    ----------
+    work : callable
+        Its results are kept for several calls; they must not hold the samples' data.
+    count : int
+        How many samples there are.
+    workers : int, optional
+        Threads; by default as many as `available_cpus` counts.
+    progress : callable, optional
+        Called with the number of samples that are done, after the result for them was used, and their total.
+    before : callable, optional
+        Called with the indices of each batch, some batches before there is work on it, such as `Reader.ahead_whole`.
+    """
+    batches = _batches(count, before)
+    done = 0
+    for result in in_order(work, batches, workers):
+        yield result
+        done = min(done + _BATCH, count)
+        if progress is not None:
+            progress(done, count)
+
+
+def _batches(count: int, before: Callable[[range], None] | None) -> Iterator[range]:
+    for start in range(0, count, _BATCH):
+        indices = range(start, min(start + _BATCH, count))
+        if before is not None:
+            before(indices)
+        yield indices
+
+
+_HELD = 2 << 20  # bytes of blobs that are read at a time
+
+
+def blobs_of(reader: Reader, indices: range, name: str) -> Iterator[Buffer | None]:
+    """Yield the bytes of a field of each sample, None where it has none; PackError where they cannot be read."""
+    for _, blob in blobs_or_errors(reader, indices, name):
+        if isinstance(blob, PackError):
+            raise blob
+        yield blob
+
+
+def blobs_or_errors(
+    reader: Reader, indices: range, name: str
+) -> Iterator[tuple[int, Buffer | CorruptPackError | None]]:
+    """Yield the index of each sample with its bytes of a field, None where it has none, or the error of reading them.
+
+    All are read at once where they are small and undamaged. Bytes that the machine cannot read, such as for too many
+    open files, are no damage: the PackError is raised.
+    """
+    positions = np.arange(indices.start, indices.stop)
+    _, sizes, _ = reader.locate_blobs(positions, name)
+    found: Sequence[Buffer | None] = ()
+    if np.clip(sizes, 0, _HELD).sum() <= _HELD:
+        with contextlib.suppress(PackError):
+            found = reader.blobs(positions, name)
+    if found:
+        yield from zip(indices, found, strict=True)
+        return
+    for place, index in enumerate(indices):
+        try:
+            yield index, reader.blobs(positions[place : place + 1], name)[0]
+        except CorruptPackError as error:
+            yield index, error

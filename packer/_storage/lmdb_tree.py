@@ -1,0 +1,323 @@
+"""The B-tree of an LMDB file: the layout of its pages, and where the value of each key lies, without liblmdb.
+
+liblmdb maps a file and trusts it: a page that leads out of the file ends the process. And it hands out values, but not
+where in the file they lie, which is what an index needs. So the tree is read here page by page, and nothing in it is
+trusted. The constants have their names in liblmdb's mdb.c, which defines the layout.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from packer._storage.packfile import PackFile
+from packer._table import Buffer
+from packer.errors import CorruptPackError, NotAPackError
+
+__all__ = [
+    "DB",
+    "F_BIGDATA",
+    "F_DUPDATA",
+    "F_SUBDATA",
+    "INTEGERKEY",
+    "MAGIC",
+    "MAX_DEPTH",
+    "META",
+    "META_END",
+    "META_SIZE",
+    "MOST_BYTES",
+    "MOST_KEY",
+    "NODE_HEADER",
+    "NODE_MAX",
+    "NO_PAGE",
+    "OVERFLOW_HEADER",
+    "PAGE",
+    "PAGE_HEADER",
+    "PAGE_SIZES",
+    "P_BRANCH",
+    "P_LEAF",
+    "P_META",
+    "P_OVERFLOW",
+    "VERSION",
+    "Node",
+    "Page",
+    "Tree",
+    "data_version",
+    "even",
+    "nodes_of",
+]
+
+PAGE = 4096
+PAGE_HEADER = struct.Struct("<QHHHH")  # pgno, pad, flags, lower, upper; lower and upper are one u32 on overflow pages
+OVERFLOW_HEADER = struct.Struct("<QHHI")  # pgno, pad, flags, pages
+NODE_HEADER = struct.Struct("<HHHH")  # lo, hi, flags, ksize
+META = struct.Struct("<IIQQ")  # magic, version, address, mapsize; two MDB_db and two u64 follow
+DB = struct.Struct("<IHHQQQQQ")  # pad, flags, depth, branch, leaf and overflow pages, entries, root
+META_END = struct.Struct("<QQ")  # last_pg, txnid
+META_SIZE = META.size + 2 * DB.size + META_END.size
+
+MAGIC, VERSION = 0xBEEFC0DE, 1
+P_BRANCH, P_LEAF, P_OVERFLOW, P_META = 0x01, 0x02, 0x04, 0x08
+F_BIGDATA, F_SUBDATA, F_DUPDATA = 0x01, 0x02, 0x04
+INTEGERKEY = 0x08
+NO_PAGE = 2**64 - 1
+NODE_MAX = (((PAGE - PAGE_HEADER.size) // 2) & ~1) - 2  # me_nodemax: what fits at least twice in a page
+PAGE_SIZES = [1 << power for power in range(9, 17)]
+MOST_BYTES = 2**32 - 1  # of a value, whose size has 32 bits
+MOST_KEY = 511  # MDB_MAXKEYSIZE
+MAX_DEPTH = 32  # CURSOR_STACK
+_PAGE_NUMBER = struct.Struct("<Q")  # what a node has in place of a value that lies on pages of its own
+
+
+class Page:
+    """A leaf or branch page: nodes are added in key order, their pointers from the front, the nodes from the end."""
+
+    def __init__(self, number: int, flags: int) -> None:
+        self.number = number
+        self.flags = flags
+        self.pointers: list[int] = []
+        self.upper = PAGE
+        self._bytes = bytearray(PAGE)
+
+    def has_room_for(self, node_size: int) -> bool:
+        return PAGE_HEADER.size + 2 * len(self.pointers) + 2 + even(node_size) <= self.upper
+
+    def add(self, *parts: Buffer) -> int:
+        """Add a node; return where in the page it begins."""
+        at = self.upper = self.upper - even(sum(map(len, parts)))
+        self.pointers.append(at)
+        for part in parts:
+            self._bytes[at : at + len(part)] = part
+            at += len(part)
+        return self.upper
+
+    def restore(self, page: bytes) -> None:
+        """Take the nodes' bytes from an earlier copy of this page."""
+        self._bytes[self.upper :] = page[self.upper :]
+
+    def to_bytes(self) -> bytes:
+        count = len(self.pointers)
+        PAGE_HEADER.pack_into(self._bytes, 0, self.number, 0, self.flags, PAGE_HEADER.size + 2 * count, self.upper)
+        struct.pack_into(f"<{count}H", self._bytes, PAGE_HEADER.size, *self.pointers)
+        return bytes(self._bytes)
+
+
+class Node(NamedTuple):
+    """A node of a page: in a leaf a key with its value, in a branch the first key of the page below.
+
+    Attributes
+    ----------
+    key : bytes
+    page : int
+        The number of the page below; in a leaf that of the first page which the value has of its own, and `NO_PAGE` of
+        a value that follows its key.
+    size : int
+        The bytes of the value; 0 in a branch.
+    flags : int
+        What a value is: bytes, or something of `F_SUBDATA` and `F_DUPDATA`.
+    end : int
+        Where in the file the key ends.
+    """
+
+    key: bytes
+    page: int
+    size: int
+    flags: int
+    end: int
+
+
+def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
+    """Return the nodes of page `number`, and whether it is a leaf; ValueError where it is damaged."""
+    own_number, _, flags, lower, _ = PAGE_HEADER.unpack_from(page)
+    count, is_leaf = (lower - PAGE_HEADER.size) // 2, flags == P_LEAF
+    if own_number != number or flags not in (P_BRANCH, P_LEAF) or not 0 < count <= len(page) // 4:
+        raise ValueError(f"not a page of {count} nodes")
+    nodes, room, start = [], len(page) - lower, number * len(page)
+    try:
+        for pointer in struct.unpack_from(f"<{count}H", page, PAGE_HEADER.size):
+            low, high, node_flags, key_size = NODE_HEADER.unpack_from(page, pointer)
+            key_at = pointer + NODE_HEADER.size
+            end = key_at + key_size
+            if end > len(page):
+                raise ValueError("a key beyond the page")
+            size = low | high << 16
+            if not is_leaf:
+                below, size, node_flags, held = size | node_flags << 32, 0, 0, 0
+            elif node_flags & F_BIGDATA:
+                below, held = _PAGE_NUMBER.unpack_from(page, end)[0], _PAGE_NUMBER.size
+            else:
+                below, held = NO_PAGE, size
+            room -= even(NODE_HEADER.size + key_size + held)
+            if key_size > MOST_KEY or room < 0:  # else nodes overlap, and a page could hold any number of long keys
+                raise ValueError("more than a page holds")
+            nodes.append(Node(page[key_at:end], below, size, node_flags, start + end))
+    except struct.error as error:
+        raise ValueError("a node beyond the page") from error
+    return is_leaf, nodes
+
+
+def even(size: int) -> int:
+    """Return `size`, or one more where it is odd: nodes begin at even places."""
+    return size + (size & 1)
+
+
+_REVERSED, _SORTED_VALUES, _INTEGERS = 0x02, 0x04, 0x08  # MDB_REVERSEKEY, MDB_DUPSORT, MDB_INTEGERKEY
+_PAGES_HELD = 512
+_BESIDE = 1 << 17  # bytes before the branches: leaves and a manifest
+
+
+def data_version(head: bytes) -> int | None:
+    """Return the version of a file's layout, by its first bytes; None where it is no LMDB file."""
+    if len(head) < PAGE_HEADER.size + META.size:
+        return None
+    magic, version, _, _ = META.unpack_from(head, PAGE_HEADER.size)
+    return int(version) if magic == MAGIC else None
+
+
+class Tree:
+    """The main database of an LMDB file, as the newer of its two meta pages says.
+
+    Parameters
+    ----------
+    file : PackFile
+
+    Attributes
+    ----------
+    entries : int
+        How many keys there are, as the file says.
+
+    Raises
+    ------
+    NotAPackError
+        If the file is no LMDB file of data version 1, or an empty one.
+    CorruptPackError
+        If the meta page is damaged.
+    """
+
+    def __init__(self, file: PackFile) -> None:
+        self._file = file
+        if file.size < PAGE_HEADER.size + META_SIZE:
+            raise NotAPackError(f"not an LMDB file ({file.size} bytes)", file.path)
+        best = None
+        for start in (0, self._meta_page_size(0)):
+            if start + PAGE_HEADER.size + META_SIZE > file.size:
+                continue
+            meta = file.read(start + PAGE_HEADER.size, META_SIZE)
+            magic, version, _, _ = META.unpack_from(meta, 0)
+            page_size = DB.unpack_from(meta, META.size)[0]
+            _, flags, _, branches, _, _, entries, root = DB.unpack_from(meta, META.size + DB.size)
+            last_page, transaction = META_END.unpack_from(meta, META_SIZE - META_END.size)
+            if magic == MAGIC and version != VERSION:
+                raise NotAPackError(f"LMDB data version {version}, and packer reads {VERSION}", file.path)
+            if magic == MAGIC and (best is None or transaction > best[0]):
+                best = (transaction, page_size, root, last_page, entries, flags, branches)
+        if best is None:
+            raise NotAPackError("not an LMDB file", file.path)
+        _, self._page_size, self.root, self._last_page, self.entries, self._flags, self._branches = best
+        if self._page_size not in PAGE_SIZES:
+            raise CorruptPackError(f"pages of {self._page_size} bytes", file.path)
+        if self.root == NO_PAGE:
+            raise NotAPackError("an empty LMDB file", file.path)
+        self._held: dict[int, tuple[bool, list[Node], list[bytes]]] = {}
+
+    def require_whole(self) -> None:
+        """Raise CorruptPackError where the file does not have all pages that the meta page counts."""
+        whole = (self._last_page + 1) * self._page_size
+        if whole > self._file.size:
+            raise CorruptPackError(
+                f"the file has {self._file.size} bytes of {whole}: it was cut short", self._file.path
+            )
+
+    def end(self) -> tuple[int, int]:
+        """Return offset and size of the file's end, with the branches that packer writes, and some more."""
+        size = min((min(self._branches, self._last_page) + 1) * self._page_size + _BESIDE, self._file.size)
+        return self._file.size - size, size
+
+    def require_plain(self) -> None:
+        """Raise CorruptPackError where keys are in an order of their own, or have several values each."""
+        if self._flags & (_REVERSED | _SORTED_VALUES | _INTEGERS):
+            raise CorruptPackError("its keys are no texts with a value each, but numbers or sets", self._file.path)
+
+    def walk(self, first: bytes = b"") -> Iterator[tuple[bytes, int, int]]:
+        """Yield key, offset and size of every value whose key is `first` or comes after it, in the order of the keys.
+
+        A tree of a stranger may lead in a circle. Each way down ends after `MAX_DEPTH` pages at a leaf, and each leaf
+        has keys that are larger than those before: so the tree ends where it leads to a page again.
+
+        Raises
+        ------
+        CorruptPackError
+            If the tree is damaged, or a value does not lie in the file.
+        """
+        pending, before, begun = [(self.root, 1)], b"", False
+        while pending:
+            number, depth = pending.pop()
+            is_leaf, nodes = self.nodes(number)
+            if not is_leaf:
+                self._require_shallow(depth)
+                ends = [*(node.key for node in nodes[1:]), None]  # before which the keys of each child are
+                below = [node for node, end in zip(nodes, ends, strict=True) if end is None or end > first]
+                pending += [(node.page, depth + 1) for node in reversed(below)]
+                continue
+            wanted = nodes if begun else [node for node in nodes if node.key >= first]
+            begun = True
+            for node in wanted:
+                key = node.key
+                if key <= before or key < first:
+                    raise CorruptPackError(f"the keys of page {number} do not ascend", self._file.path)
+                before = key
+                yield key, *self._value(node)
+
+    def find(self, key: bytes) -> tuple[int, int] | None:
+        """Return offset and size of the value of a key; None where there is none. Errors as `walk`."""
+        number = self.root
+        for depth in range(1, MAX_DEPTH + 1):
+            is_leaf, nodes, keys = self._held_page(number)
+            if is_leaf:
+                at = bisect_left(keys, key)
+                return self._value(nodes[at]) if at < len(keys) and keys[at] == key else None
+            self._require_shallow(depth)
+            number = nodes[max(0, bisect_right(keys, key, 1) - 1)].page
+        raise AssertionError("the depth was compared")
+
+    def nodes(self, number: int) -> tuple[bool, list[Node]]:
+        """Return the nodes of a page, and whether it is a leaf; CorruptPackError where it is damaged."""
+        try:
+            return nodes_of(self._file.read(number * self._page_size, self._page_size), number)
+        except ValueError as error:
+            raise CorruptPackError(f"page {number} is damaged", self._file.path) from error
+
+    def _held_page(self, number: int) -> tuple[bool, list[Node], list[bytes]]:
+        """Return what `nodes` returns, and the keys; pages are held, as those of one level are asked for again."""
+        page = self._held.get(number)
+        if page is None:
+            is_leaf, nodes = self.nodes(number)
+            if len(self._held) >= _PAGES_HELD:
+                self._held = {}
+            page = self._held[number] = is_leaf, nodes, [node.key for node in nodes]
+        return page
+
+    def _require_shallow(self, depth: int) -> None:
+        if depth == MAX_DEPTH:
+            raise CorruptPackError("the tree is too deep", self._file.path)
+
+    def _value(self, node: Node) -> tuple[int, int]:
+        """Return where the value of a leaf's node begins in the file, and its size."""
+        if node.flags & (F_SUBDATA | F_DUPDATA):
+            raise CorruptPackError(
+                f"the key {node.key!r} has a database of its own, or several values", self._file.path
+            )
+        own_page = node.page != NO_PAGE
+        offset = node.page * self._page_size + OVERFLOW_HEADER.size if own_page else node.end
+        if offset + node.size > self._file.size:
+            raise CorruptPackError(
+                f"the value of the key {node.key!r} does not lie in the file: it was cut short or damaged",
+                self._file.path,
+            )
+        return offset, node.size
+
+    def _meta_page_size(self, start: int) -> int:
+        page_size = int(DB.unpack_from(self._file.read(start + PAGE_HEADER.size + META.size, DB.size))[0])
+        return page_size if page_size in PAGE_SIZES else PAGE

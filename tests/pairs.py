@@ -1,0 +1,37 @@
+"""Pairs of parameters in place of their product, where parameters do not know each other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+
+def pairwise(**parameters: Collection[Any]) -> pytest.MarkDecorator:
+    """Parametrize a test so that every two values of different parameters meet at least once.
+
+    Rows are chosen one by one, each to begin with the first pair that did not meet yet, and to have as many more of
+    these as it can.
+    """
+    values = [list(given) for given in parameters.values()]
+    columns = range(len(values))
+    apart = {
+        ((one, i), (other, j)): None  # a dict keeps the order
+        for one, other in itertools.combinations(columns, 2)
+        for i, j in itertools.product(range(len(values[one])), range(len(values[other])))
+    }
+    rows = []
+    while apart:
+        row = dict(next(iter(apart)))
+        for column in columns:
+            if column not in row:
+                row[column] = max(
+                    range(len(values[column])),
+                    key=lambda value: sum(tuple(sorted([(column, value), chosen])) in apart for chosen in row.items()),
+                )
+        for pair in itertools.combinations(sorted(row.items()), 2):
+            apart.pop(pair, None)
+        rows.append([values[column][row[column]] for column in columns])
+    return pytest.mark.parametrize(list(parameters), rows)

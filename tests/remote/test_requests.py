@@ -1,0 +1,178 @@
+"""Reading orders a sample's blocks once of the process that fetches, which requests each block once of a server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packer import Loader, RandomResizedCrop, open_dataset
+from packer._storage.remote import client
+from packer._storage.remote.cache import BLOCK
+from packer._storage.remote.client import SMALL
+from tests.conftest import Packs, Trees
+from tests.remote.fileserver import Served
+from tests.storage.remote.objects import Asked
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*a random order")
+
+FIRST = 64 << 10
+"""Bytes of an object that come with its version, each time that it is opened."""
+
+
+@pytest.fixture(scope="module")
+def tree(trees: Trees) -> Path:
+    return trees(classes=2, per_class=40, size=(150, 200))
+
+
+@pytest.fixture(scope="module", params=["lmdb", "hdf5", "pth"])
+def pack(request: pytest.FixtureRequest, tree: Path, packs: Packs) -> Path:
+    return packs(tree, request.param)
+
+
+@pytest.fixture(params=["disk", "memory"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """A directory of a cache; the empty string, where memory keeps what is fetched."""
+    return tmp_path / "kept" if request.param == "disk" else ""
+
+
+@pytest.fixture(autouse=True)
+def memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that has nothing of what another test read."""
+    monkeypatch.setattr(client._state, "memory", client.Memory(client.default_limit()))
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is ordered of the process that fetches, by the verb of each order."""
+    told, send = [], client.send
+
+    def sent(fd: int, message: dict[str, Any], payload: bytes = b"") -> None:
+        told.append(message["do"])
+        send(fd, message, payload)
+
+    monkeypatch.setattr(client, "send", sent)
+    return told
+
+
+def stored(pack: Path) -> tuple[Path, range]:
+    """Return the file that has the samples of a pack, and where in it they lie."""
+    with open_dataset(pack, output="bytes") as dataset:
+        samples = [bytes(dataset[row][0]) for row in (0, len(dataset) - 1)]
+    for file in [pack] if pack.is_file() else sorted(pack.iterdir()):
+        content = file.read_bytes()
+        if samples[0] in content:
+            return file, range(content.index(samples[0]), content.index(samples[1]) + len(samples[1]))
+    raise AssertionError("no file has the samples")
+
+
+def twice(asked: Iterable[Asked], pack: Path, block: int) -> list[int]:
+    """Return the blocks between the samples' ends that were asked for more than once."""
+    file, samples = stored(pack)
+    blocks = range(-(-max(samples.start, FIRST) // block), samples.stop // block)
+    counts = Counter(
+        number
+        for one in asked
+        if one.name == str(file)[1:] and one.begin is not None and one.end is not None and one.method == "GET"
+        for number in range(one.begin // block, -(-one.end // block))
+    )
+    assert {*blocks} <= {*counts}, "all was read"
+    return [number for number in blocks if counts[number] > 1]
+
+
+@pytest.mark.parametrize("how", [{"output": "bytes"}, {"crop": RandomResizedCrop(32)}], ids=["bytes", "crop"])
+def test_a_sample_is_one_order(
+    pack: Path, served: Served, kept: Path | str, orders: list[str], how: dict[str, Any]
+) -> None:
+    begun = len(served.server.asked)
+    with open_dataset(served.url(pack), cache_dir=kept, **how) as dataset:
+        dataset[0]  # which opens the file that has the samples
+        counts = []
+        for _ in range(2):
+            for row in range(0, 7 * len(dataset), 7):  # far from the one before, and each of them once
+                before = len(orders)
+                dataset[row % len(dataset)]
+                counts.append(len(orders) - before)
+    assert max(counts[: len(dataset)]) == 1
+    assert sum(counts[len(dataset) :]) == 0, "what was read once is ordered by nobody"
+    assert {*orders[-sum(counts) :]} == {"fill"}
+    assert twice(served.server.asked[begun:], pack, BLOCK if kept else SMALL) == []
+
+
+@pytest.mark.parametrize("how", [{"output": "bytes"}, {"crop": RandomResizedCrop(32)}], ids=["bytes", "crop"])
+def test_a_batch_is_one_order(
+    pack: Path, served: Served, kept: Path | str, orders: list[str], how: dict[str, Any]
+) -> None:
+    begun = len(served.server.asked)
+    with open_dataset(served.url(pack), cache_dir=kept, threads=4, **how) as dataset:
+        dataset[0]
+        for first in range(5):
+            before = len(orders)
+            dataset.__getitems__(range(first, len(dataset), 5))
+            assert len(orders) - before <= 1
+    assert twice(served.server.asked[begun:], pack, BLOCK if kept else SMALL) == []
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_loader_with_threads_asks_for_no_block_twice(
+    pack: Path, served: Served, kept: Path | str, orders: list[str], shuffle: bool
+) -> None:
+    begun = len(served.server.asked)
+    dataset = open_dataset(served.url(pack), crop=RandomResizedCrop(32), seed=1, cache_dir=kept)
+    opening = len(orders)
+    for _ in range(2):
+        with Loader(dataset, 8, seed=3, shuffle=shuffle, threads=4) as loader:
+            assert sum(len(labels) for _, labels in loader) == len(dataset)
+    dataset.close()
+    assert len(orders) - opening <= len(dataset), "fewer orders than samples"
+    assert twice(served.server.asked[begun:], pack, BLOCK if kept else SMALL) == []
+
+
+READER = """
+import random, sys, packer
+url, kept, seed, output = sys.argv[1:]
+how = {"output": "bytes"} if output == "bytes" else {"crop": packer.RandomResizedCrop(32), "seed": 1}
+with packer.open_dataset(url, cache_dir=kept, cache_size="1 GB", **how) as dataset:
+    print("open", flush=True)
+    sys.stdin.readline()
+    rows = random.Random(int(seed)).sample(range(len(dataset)), len(dataset))
+    if output == "loader":
+        for _ in packer.Loader(dataset, 8, sampler=rows, threads=2):
+            pass
+    for row in rows:
+        dataset[row]
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems lack the locks, and may fetch a block twice")
+@pytest.mark.parametrize("seeds", ["11", "12"], ids=["one order", "two orders"])
+@pytest.mark.parametrize("output", ["bytes", "loader"])
+def test_two_processes_that_share_a_cache_ask_for_no_block_twice(
+    pack: Path, served: Served, tmp_path: Path, seeds: str, output: str
+) -> None:
+    begun = len(served.server.asked)
+    readers = [
+        subprocess.Popen(
+            [sys.executable, "-c", READER, served.url(pack), str(tmp_path / "kept"), seed, output],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in seeds
+    ]
+    for reader in readers:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "open\n"
+    for reader in readers:  # at one moment, as far as that can be
+        assert reader.stdin is not None
+        reader.stdin.write("\n")
+        reader.stdin.flush()
+    for reader in readers:
+        reader.communicate(timeout=60)
+    assert [reader.returncode for reader in readers] == [0, 0]
+    assert twice(served.server.asked[begun:], pack, BLOCK) == []

@@ -1,0 +1,66 @@
+"""A store of objects for tests that write to one: moto's, where it is installed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from packer._storage.remote import client
+from tests.upload.stores import Moto, Proxy
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Moto]:
+    """Return a server of S3; skip where boto3 or moto is missing."""
+    for name in ("boto3", "moto", "flask"):
+        pytest.importorskip(name, reason="needs boto3 and moto (pip install 'moto[s3,server]' boto3)")
+    server = Moto()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def s3(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return boto3's client of the server, which the environment names to packer too."""
+    import boto3
+
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "a-secret-that-nobody-sees",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": moto.url,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_CONFIG_FILE": "/nonexistent",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
+    }.items():
+        monkeypatch.setenv(name, value)
+    client._close()  # the next one has this environment
+    client._state = client._State()
+    return boto3.client("s3", endpoint_url=moto.url)
+
+
+@pytest.fixture
+def bucket(s3: Any) -> str:
+    """Return the name of a bucket of the test's own."""
+    name = f"bucket-{uuid.uuid4().hex[:12]}"
+    s3.create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture
+def proxied(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Proxy]]:
+    """Return what puts a proxy before the server, which packer then writes through."""
+    made = []
+
+    def proxied(watch: Callable[[str, str], int | None]) -> Proxy:
+        made.append(Proxy(moto.port, watch))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", made[-1].url)
+        return made[-1]
+
+    yield proxied
+    for proxy in made:
+        proxy.close()

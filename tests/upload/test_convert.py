@@ -1,0 +1,128 @@
+"""`packer convert SRC s3://…`: the same pack as on a disk, also where the conversion was killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import packer
+from packer.errors import DestinationError, OptionError, RemoteError, ResumeError
+from tests.making import content
+from tests.upload.stores import CutError, Proxy
+
+
+def convert(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "packer", "convert", *map(str, words)]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+def stored(s3: Any, bucket: str, key: str) -> dict[str, bytes]:
+    """Return the files of a pack in a bucket as `content` does of a directory."""
+    listed = s3.list_objects_v2(Bucket=bucket, Prefix=key).get("Contents", ())
+    return {
+        entry["Key"][len(key) :].lstrip("/"): s3.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read()
+        for entry in listed
+    }
+
+
+def only_files(path: Path) -> dict[str, bytes]:
+    return {name: data for name, data in content(path).items() if data is not None}
+
+
+@pytest.fixture(scope="module")
+def large_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tree of images that become a pack of three parts."""
+    root = tmp_path_factory.mktemp("large")
+    for number in range(6):
+        path = root / f"class{number % 2}" / f"{number}.bmp"
+        path.parent.mkdir(exist_ok=True)
+        Image.frombytes("RGB", (1000, 1000), os.urandom(3_000_000)).save(path)
+    return root
+
+
+@pytest.mark.parametrize(("name", "options"), [("t.lmdb", {}), ("t.pth", {"shard_size": 2000}), ("t.h5", {"parts": 2})])
+def test_a_pack_that_is_uploaded_is_the_one_that_is_made_on_a_disk(  # noqa: PLR0917
+    s3: Any, bucket: str, photo_tree: Path, tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    packer.convert(photo_tree, tmp_path / name, **options)
+    summary = packer.convert(photo_tree, f"s3://{bucket}/dir/{name}", scratch=tmp_path / "scratch", **options)
+    assert summary.destination == f"s3://{bucket}/dir/{name}"
+    assert summary.manifest.count == 15
+    assert stored(s3, bucket, f"dir/{name}") == only_files(tmp_path / name)
+    assert list((tmp_path / "scratch").iterdir()) == []
+    with pytest.raises(DestinationError, match=r"exists already.*overwrite=True"):
+        packer.convert(photo_tree, f"s3://{bucket}/dir/{name}", scratch=tmp_path / "scratch", **options)
+    assert list((tmp_path / "scratch").iterdir()) == []
+    packer.convert(photo_tree, f"s3://{bucket}/dir/{name}", scratch=tmp_path / "scratch", overwrite=True, **options)
+    assert stored(s3, bucket, f"dir/{name}") == only_files(tmp_path / name)
+
+
+MOMENTS = {
+    "before an id is known": ("after", "POST", "uploads"),
+    "when a part arrives": ("after", "PUT", "partNumber"),
+    "when all is there": ("after", "POST", "uploadId"),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_upload_is_finished_by_the_same_command(  # noqa: PLR0917
+    s3: Any, bucket: str, large_tree: Path, tmp_path: Path, proxied: Callable[..., Proxy], moment: str
+) -> None:
+    when, method, word = MOMENTS[moment]
+    running: list[subprocess.Popen[bytes]] = []
+    sizes: set[int] = set()
+
+    def watch(request: str, now: str) -> None:
+        sizes.update(map(len, stored(s3, bucket, "t.lmdb").values()))
+        if running and (now, request.split(maxsplit=1)[0]) == (when, method) and word in request:
+            running.pop().kill()
+            raise CutError
+
+    proxied(watch)
+    words = [large_tree, f"s3://{bucket}/t.lmdb", "--scratch", tmp_path / "scratch"]
+    line = [sys.executable, "-m", "packer", "convert", *map(str, words)]
+    killed = subprocess.Popen(line, stderr=subprocess.DEVNULL)
+    running.append(killed)
+    assert killed.wait(120) == -9
+    left = b"".join(path.read_bytes() for path in (tmp_path / "scratch").rglob("*.json*"))
+    assert b"upload" in left or b"before" in left
+    assert b"a-secret-that-nobody-sees" not in left
+    again = convert(*words)
+    assert again.returncode == 0, again.stderr
+    assert "its upload goes on" in again.stderr
+    packer.convert(large_tree, tmp_path / "local.lmdb")
+    assert stored(s3, bucket, "t.lmdb") == only_files(tmp_path / "local.lmdb")
+    assert sizes <= {(tmp_path / "local.lmdb").stat().st_size}
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_another_conversion_does_not_go_on_with_it(
+    s3: Any, bucket: str, photo_tree: Path, tmp_path: Path, proxied: Callable[..., Proxy]
+) -> None:
+    url, scratch = f"s3://{bucket}/t.lmdb", tmp_path / "scratch"
+    proxy = proxied(lambda request, when: 403 if request.startswith("PUT") else None)
+    with pytest.raises(RemoteError, match="access is refused"):
+        packer.convert(photo_tree, url, scratch=scratch)
+    proxy.watch = lambda request, when: None
+    with pytest.raises(ResumeError, match="resize"):
+        packer.convert(photo_tree, url, scratch=scratch, resize=16)
+    packer.convert(photo_tree, url, scratch=scratch, resize=16, fresh=True)
+    packer.convert(photo_tree, tmp_path / "small.lmdb", resize=16)
+    assert stored(s3, bucket, "t.lmdb") == only_files(tmp_path / "small.lmdb")
+
+
+def test_what_does_not_fit_a_url_is_refused_in_a_line(photo_tree: Path, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="scratch= is for a URL"):
+        packer.convert(photo_tree, tmp_path / "t.lmdb", scratch=tmp_path)
+    with pytest.raises(DestinationError, match=r"s3://bucket/name: the suffix decides the format"):
+        packer.convert(photo_tree, "s3://bucket/name")
+    with pytest.raises(DestinationError, match="a server of HTTP is read only"):
+        packer.convert(photo_tree, "http://host/t.lmdb")
