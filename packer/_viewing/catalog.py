@@ -16,14 +16,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._datasets.concat import ConcatImageDataset
-from packer._datasets.image_dataset import ImageDataset
-from packer._datasets.open import open_dataset
 from packer._fields import Condition, Field
 from packer._formats import Reader
 from packer._formats.reader import PackColumns
@@ -33,6 +30,10 @@ from packer._storage.remote.urls import user_path
 from packer._storage.system import in_units
 from packer._table import Ints, Labels, Names, Table
 from packer.errors import OptionError, PackError, printable
+
+if TYPE_CHECKING:  # with datasets comes torch, which histograms of a table do not need
+    from packer._datasets.concat import ConcatImageDataset
+    from packer._datasets.image_dataset import ImageDataset
 
 __all__ = [
     "MEASURES",
@@ -112,6 +113,8 @@ class Catalog:
     def __init__(
         self, dataset: ImageDataset | ConcatImageDataset, paths: Sequence[str | os.PathLike[str]] = ()
     ) -> None:
+        from packer._datasets.concat import ConcatImageDataset
+
         self.dataset = dataset
         self.datasets = dataset.datasets if isinstance(dataset, ConcatImageDataset) else [dataset]
         self.readers: list[Reader] = [one.reader for one in self.datasets]
@@ -173,6 +176,8 @@ class Catalog:
 
     def seed_of(self, pack: int, seed: int) -> int:
         """Return the seed of a pack's crops, where a Loader or the dataset of all packs has `seed`."""
+        from packer._datasets.concat import ConcatImageDataset
+
         return self.dataset._seed_of(pack, seed) if isinstance(self.dataset, ConcatImageDataset) else seed
 
     def name(self, index: int) -> str:
@@ -274,6 +279,8 @@ def open_catalog(
     OptionError
         If the labels of several are of different types.
     """
+    from packer._datasets.open import open_dataset
+
     if len(paths) == 1:
         return Catalog(open_dataset(paths[0], progress=progress), paths)
     try:
