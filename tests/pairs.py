@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 
-def pairwise(**parameters: Collection[Any]) -> pytest.MarkDecorator:
+def pairwise(*indirect: str, **parameters: Collection[Any]) -> pytest.MarkDecorator:
     """Parametrize a test so that every two values of different parameters meet at least once.
+
+    The values of `indirect` parameters go to the fixtures of their names.
 
     Rows are chosen one by one, each to begin with the first pair that did not meet yet, and to have as many more of
     these as it can.
@@ -34,4 +36,4 @@ def pairwise(**parameters: Collection[Any]) -> pytest.MarkDecorator:
         for pair in itertools.combinations(sorted(row.items()), 2):
             apart.pop(pair, None)
         rows.append([values[column][row[column]] for column in columns])
-    return pytest.mark.parametrize(list(parameters), rows)
+    return pytest.mark.parametrize(list(parameters), rows, indirect=indirect)

@@ -13,12 +13,12 @@ import pytest
 import packer
 from packer._formats import FORMATS
 from packer.testing.samples import draw_imagefolder
+from tests.command import packer_many
 from tests.containers.everywhere import GOLDEN, IMAGES
 from tests.containers.lmdbs import write_lmdb
 from tests.containers.test_arrays import cifar10, mnist, npy
 from tests.containers.test_beton import jpegs
 from tests.interop.__main__ import CONTAINERS
-from tests.making import packer_many
 
 PAGE = Path(packer.__file__).parents[1] / "docs" / "containers.md"
 COPIED = {

@@ -21,9 +21,9 @@ from packer._sources import listed_source
 from packer._sources.base import ReadBuffer
 from packer._table import COLUMNS
 from packer.testing.samples import draw_imagefolder
+from tests.command import packer_many
 from tests.containers.everywhere import GOLDEN
 from tests.containers.lmdbs import write_lmdb
-from tests.making import packer_many
 
 ROOT = Path(packer.__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -31,7 +31,7 @@ from packer._sources import pack_source
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, UnsupportedVersionError
 from tests.golden import FIELDED, KINDS, LABELED, TILED
-from tests.making import SUFFIXES
+from tests.samples import SUFFIXES
 
 GOLDEN = Path(__file__).parent / "golden"
 PACKS = sorted(path for path in GOLDEN.glob("schema-*/*.*") if path.suffix != ".json")

@@ -17,7 +17,7 @@ from packer._conversion.convert import convert
 from packer._images import native
 from packer._sources import imagefolder_source
 from packer.testing.samples import draw_imagefolder
-from tests.making import SUFFIXES
+from tests.samples import SUFFIXES
 
 ROOT = Path(packer.__file__).parent
 MODULES = {

@@ -17,7 +17,7 @@ from packer._manifest import SCHEMA, Manifest
 from packer._table import COLUMNS, LONGEST_NAME, Names, Table, checksum, column_checksums, decode_name, encode_name
 from packer.errors import CorruptPackError, UnsupportedVersionError
 from packer.testing.conformance import names
-from tests.making import ROWS, table_of
+from tests.samples import ROWS, table_of
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -9,7 +9,7 @@ from packer._datasets.fields import coco_target
 from packer._fields.coco import annotations_of
 from packer._formats import open_pack
 from tests.cocoset import draw_coco
-from tests.making import packer, packer_many
+from tests.command import packer, packer_many
 from tests.sources.test_voc import object_of, write as write_voc
 from tests.sources.test_yolo import write as write_yolo
 

@@ -24,8 +24,9 @@ from packer._images.encode import encode
 from packer._sources import imagefolder_source
 from packer.errors import printable
 from packer.testing.samples import draw_imagefolder
+from tests.command import command, packer, packer_many
 from tests.conftest import Trees
-from tests.making import command, content, packer, packer_many, solid
+from tests.samples import content, solid
 
 
 @pytest.fixture(scope="module")

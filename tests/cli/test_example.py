@@ -11,7 +11,8 @@ import pytest
 from packer._cli import EXIT_STATUS
 from packer._cli.output import example
 from packer._manifest import Manifest
-from tests.making import SUFFIXES, packer, packer_many
+from tests.command import packer, packer_many
+from tests.samples import SUFFIXES
 from tests.sourcekinds import SOURCES
 
 OPTIONS = {

@@ -13,7 +13,8 @@ from PIL import Image
 from packer._cli import EXIT_STATUS, cli
 from packer._formats import open_pack
 from packer._table import Sample
-from tests.making import command, packer, packer_many, solid, write_pack
+from tests.command import command, packer, packer_many
+from tests.samples import solid, write_pack
 
 
 def test_statuses(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.testing.samples import draw_imagefolder
-from tests.making import content, packer, write_pack
+from tests.command import packer
+from tests.samples import content, write_pack
 
 
 def test_there_and_back(tmp_path: Path) -> None:

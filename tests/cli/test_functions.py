@@ -14,7 +14,8 @@ from PIL import Image
 import packer
 from packer.errors import DestinationError, OptionError, SourceError
 from packer.testing.samples import draw_imagefolder
-from tests.making import content, packer_many
+from tests.command import packer_many
+from tests.samples import content
 
 
 @pytest.fixture(scope="module")

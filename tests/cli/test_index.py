@@ -9,7 +9,7 @@ import pytest
 
 import packer
 from packer.testing.samples import draw_imagefolder
-from tests.making import packer_many
+from tests.command import packer_many
 from tests.sources.test_index import bag
 
 

@@ -19,7 +19,8 @@ from packer._images.resize import ResizeSpec
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.testing.samples import draw_imagefolder
-from tests.making import SUFFIXES, command, packer, packer_many, solid, write_pack
+from tests.command import command, packer, packer_many
+from tests.samples import SUFFIXES, solid, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

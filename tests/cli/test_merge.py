@@ -17,7 +17,8 @@ from packer._formats import open_pack
 from packer._packs.info import digest
 from packer._sources import imagefolder_source
 from packer.testing.samples import draw_imagefolder
-from tests.making import content, packer_many
+from tests.command import packer_many
+from tests.samples import content
 
 
 def test_packs_are_joined_and_converted(tmp_path: Path) -> None:

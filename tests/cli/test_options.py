@@ -20,7 +20,7 @@ from packer._conversion.resume import setting_differences
 from packer._images.resize import ResizeSpec
 from packer.errors import recorded
 from packer.testing.samples import draw_imagefolder
-from tests.making import command, every_command, packer_many
+from tests.command import command, every_command, packer_many
 
 
 def test_choices_and_defaults_are_the_librarys() -> None:

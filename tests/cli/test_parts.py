@@ -16,8 +16,8 @@ from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer.testing.samples import draw_imagefolder
+from tests.command import command, packer, packer_many
 from tests.conftest import Trees
-from tests.making import command, packer, packer_many
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 import packer
 from packer._cli import EXIT_STATUS
 from packer.testing.samples import draw_imagefolder
-from tests.making import packer_many, without_root_powers
+from tests.command import packer_many, without_root_powers
 
 
 def commands(good: Path, bad: object) -> list[list[object]]:

@@ -13,8 +13,8 @@ import pytest
 from packer._cli import cli
 from packer._cli.output import ProgressDisplay, _line, _Progress
 from packer._storage.remote.cache import prepare
+from tests.command import every_command, packer, packer_many
 from tests.conftest import Trees
-from tests.making import every_command, packer, packer_many
 
 KEYS = [
     "what",

@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 from packer import open_pack
-from tests.making import packer_many, solid
+from tests.command import packer_many
+from tests.samples import solid
 
 Prepare = Callable[[Path], Any]
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.making import noise, packer_many
+from tests.command import packer_many
+from tests.samples import noise
 
 _EXISTS = "exists already. Choose another name, or say --overwrite."
 

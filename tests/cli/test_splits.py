@@ -9,7 +9,7 @@ import pytest
 
 from packer._formats import open_pack
 from packer.testing.samples import draw_imagefolder
-from tests.making import packer
+from tests.command import packer
 
 
 @pytest.fixture

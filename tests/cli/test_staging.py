@@ -13,7 +13,7 @@ from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
 from packer.testing.samples import draw_imagefolder
-from tests.making import packer, without_root_powers
+from tests.command import packer, without_root_powers
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.testing.samples import draw_imagefolder
-from tests.making import packer, packer_many, write_pack
+from tests.command import packer, packer_many
+from tests.samples import write_pack
 
 
 def test_intact_and_damaged(tmp_path: Path) -> None:

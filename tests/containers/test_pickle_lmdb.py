@@ -22,8 +22,8 @@ from packer._packs.verify import verify
 from packer._storage.packfile import PackFile
 from packer.contrib.arrow_serialize import deserialized, is_serialized
 from packer.errors import SourceError
+from tests.command import packer as command
 from tests.containers.lmdbs import masks, photos, write_lmdb
-from tests.making import packer as command
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "containers" / "pyarrow-11"
 TINY = (GOLDEN / "image.jpg").read_bytes()

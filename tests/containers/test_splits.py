@@ -11,8 +11,8 @@ from packer._containers import find_container, named_paths
 from packer._containers.discovery import one_set, splits_of
 from packer._sources import container_source
 from packer.errors import SourceError
+from tests.command import packer_many
 from tests.containers.everywhere import GOLDEN
-from tests.making import packer_many
 
 FILES = [
     "bagz/images.bag",

@@ -23,7 +23,7 @@ import packer
 from packer._containers import find_container, list_samples
 from packer.errors import OptionError, PackerError, SourceError
 from packer.testing.samples import draw_photo
-from tests.making import packer_many
+from tests.command import packer_many
 
 COUNT = 400
 WITHOUT_GNU_TAR = "tar (GNU tar)" not in subprocess.run(

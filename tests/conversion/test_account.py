@@ -26,9 +26,9 @@ from packer._formats import open_pack
 from packer._sources import imagefolder_source, write_listing
 from packer._storage.remote.urls import is_url
 from packer.errors import OptionError, SourceError
+from tests.command import packer as run_packer
 from tests.containers import records, test_bagz, test_beton, test_datadings, test_litdata, test_mds, test_n5
 from tests.containers.lmdbs import write_lmdb
-from tests.making import packer as run_packer
 from tests.upload.conftest import bucket, moto, s3  # noqa: F401 - fixtures, which `built` asks for
 
 

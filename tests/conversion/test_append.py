@@ -18,7 +18,8 @@ from packer import append, open_dataset, open_pack
 from packer._conversion.workspace import Workspace
 from packer._packs.verify import verify
 from packer.errors import DestinationError, OptionError, PackError, PackLockedError, SourceError
-from tests.making import SUFFIXES, content, noise, packer_many
+from tests.command import packer_many
+from tests.samples import SUFFIXES, content, noise
 
 
 @pytest.fixture

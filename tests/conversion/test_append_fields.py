@@ -14,7 +14,7 @@ from PIL import Image
 import packer
 from packer import append, open_pack
 from packer.errors import SourceError
-from tests.making import content, noise
+from tests.samples import content, noise
 
 COLUMNS = {"caption": "text", "age": "float32", "kind": "class", "tags": "labels"}
 

@@ -15,7 +15,8 @@ from packer._account import BadSamples
 from packer._containers import list_samples
 from packer._containers.contract import Container, Entry
 from packer.errors import ImageError, PackerError, SourceError
-from tests.making import packer as run_packer, solid
+from tests.command import packer as run_packer
+from tests.samples import solid
 
 
 class Entries(Container):

@@ -24,7 +24,8 @@ from packer._packs.info import digest
 from packer._sources import imagefolder_source
 from packer.errors import ClusterError, ResumeError
 from packer.testing.samples import draw_imagefolder
-from tests.making import command, packer, packer_many, solid
+from tests.command import command, packer, packer_many
+from tests.samples import solid
 
 distributed = pytest.importorskip("distributed", reason="needs Dask: pip install dask-jobqueue")
 

@@ -25,7 +25,8 @@ from packer._storage.files import disk_size
 from packer._table import Names
 from packer.errors import DestinationError, ImageError, SourceError
 from packer.testing.samples import draw_imagefolder, torchvision
-from tests.making import SUFFIXES, command, content, noise, packer, solid, without_root_powers
+from tests.command import command, packer, without_root_powers
+from tests.samples import SUFFIXES, content, noise, solid
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

@@ -14,8 +14,9 @@ from PIL import Image
 import packer
 from packer._images.pillow import decode
 from packer._images.probe import CLIPPED, DEEP, inspect
+from tests.command import packer_many
 from tests.images.samples import encoded, oriented, photo
-from tests.making import packer_many, solid
+from tests.samples import solid
 
 GREY = photo(37, 53)[..., 0]
 

@@ -18,7 +18,8 @@ from packer._manifest import Manifest
 from packer._table import checksum
 from packer.errors import OptionError, SourceError
 from packer.testing.conformance import draw_samples, flip
-from tests.making import SUFFIXES, content, noise, packer_many, solid, write_pack
+from tests.command import packer_many
+from tests.samples import SUFFIXES, content, noise, solid, write_pack
 
 FLOATS = [0.1, -2.5, 1e-300, 3.0, 1 / 3]
 INTS = [7, -3, 2**62 + 1, 20231105, 0]

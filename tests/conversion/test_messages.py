@@ -19,7 +19,8 @@ from packer import DestinationError, ImageError, OptionError
 from packer._cli import cli
 from packer._conversion import options
 from packer.errors import message_of, option, recorded, spelled
-from tests.making import packer_many, solid
+from tests.command import packer_many
+from tests.samples import solid
 
 
 @pytest.mark.parametrize(

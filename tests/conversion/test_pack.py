@@ -14,7 +14,7 @@ from PIL import Image
 import packer
 from packer._packs.verify import verify
 from packer.errors import ImageError
-from tests.making import SUFFIXES, content
+from tests.samples import SUFFIXES, content
 
 FIELDS = {
     "mask": "mask",

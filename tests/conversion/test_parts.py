@@ -27,7 +27,7 @@ from packer._packs.verify import verify
 from packer._sources import Source, imagefolder_source, listed_source, pack_source, write_listing
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError, SourceError
 from packer.testing.samples import draw_imagefolder
-from tests.making import SUFFIXES, content, solid
+from tests.samples import SUFFIXES, content, solid
 
 
 @pytest.fixture

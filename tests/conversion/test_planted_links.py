@@ -11,7 +11,7 @@ import pytest
 
 import packer
 from packer.errors import DestinationError
-from tests.making import noise
+from tests.samples import noise
 
 WITHIN = ("lock", "pack", "journal.jsonl", "source.list", "reserve", "parts.json")
 

@@ -21,7 +21,7 @@ from packer._sources import imagefolder_source, pack_source
 from packer._table import Sample
 from packer.errors import ImageError
 from packer.testing.samples import draw_imagefolder
-from tests.making import SUFFIXES, content, write_pack
+from tests.samples import SUFFIXES, content, write_pack
 
 
 def pixels(path: Path) -> list[np.ndarray]:

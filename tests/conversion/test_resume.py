@@ -21,7 +21,8 @@ from packer._packs.verify import verify
 from packer._sources import csv_source, imagefolder_source, pack_source
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError
 from packer.testing.samples import draw_imagefolder
-from tests.making import SUFFIXES, content, packer, solid
+from tests.command import packer
+from tests.samples import SUFFIXES, content, solid
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 posix = pytest.mark.skipif(os.name == "nt", reason="needs signals")

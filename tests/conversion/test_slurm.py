@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from packer._packs.info import digest
-from tests.making import packer
+from tests.command import packer
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "setpriv")

@@ -15,9 +15,9 @@ import packer
 from packer._images.depth import FOUND
 from packer._images.probe import CLIPPED, DEEP
 from packer.errors import ImageError, OptionError, ResumeError
+from tests.command import packer_many
 from tests.images.samples import encoded, photo
 from tests.images.tiffs import GREY, RGB, noise, tiff
-from tests.making import packer_many
 
 DARK = np.linspace(0, 24_000, 40 * 53).reshape(40, 53).astype(np.uint16)
 

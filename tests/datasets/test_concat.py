@@ -19,7 +19,7 @@ from packer._table import Sample
 from packer.errors import CorruptPackError, PackNotFoundError
 from packer.samplers import BalancedSampler, MixSampler
 from packer.testing.samples import draw_imagefolder
-from tests.making import solid, write_pack
+from tests.samples import solid, write_pack
 
 CLASSES = (("cat", "dog", "owl"), ("dog", "emu"), ("ant", "cat", "owl"))
 SUFFIXES = (".lmdb", ".h5", ".pth")

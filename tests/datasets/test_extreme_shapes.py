@@ -25,7 +25,7 @@ from packer._images.resize import ResizeSpec
 from packer._table import Sample
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, ImageTooLargeError
-from tests.making import write_pack
+from tests.samples import write_pack
 
 pytestmark = pytest.mark.timeout(120)  # of any one of these, a hang is a failure
 

@@ -20,7 +20,7 @@ from packer import ImageError, open_dataset
 from packer.testing.samples import torchvision
 from tests.conftest import FieldPacks
 from tests.fieldpack import COUNT, KINDS, packed, sample, size_of
-from tests.making import SUFFIXES
+from tests.samples import SUFFIXES
 
 torchvision()
 

@@ -30,7 +30,7 @@ from packer._table import Sample
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError
 from tests.images.samples import jpeg
-from tests.making import SUFFIXES, write_pack
+from tests.samples import SUFFIXES, write_pack
 
 CROPS = [RandomResizedCrop(24, flip=0.5), ResizeCenterCrop(20, 31), Resize((19, 19)), Compose([])]
 RECIPES = {

@@ -38,9 +38,10 @@ from packer._sources import imagefolder_source
 from packer._storage.locks import try_lock
 from packer._table import Sample
 from packer.errors import DestinationError, NotAPackError, PackError
+from tests.command import without_root_powers
 from tests.conftest import Trees
 from tests.loader.rank import stage_and_look
-from tests.making import SUFFIXES, without_root_powers, write_pack
+from tests.samples import SUFFIXES, write_pack
 
 
 @pytest.fixture(scope="module")

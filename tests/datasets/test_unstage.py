@@ -13,7 +13,8 @@ import pytest
 from packer import DestinationError, PackLockedError, PackNotFoundError, open_dataset, stage, unstage
 from packer._storage.files import disk_size
 from packer._table import Sample
-from tests.making import SUFFIXES, packer, write_pack
+from tests.command import packer
+from tests.samples import SUFFIXES, write_pack
 
 SAMPLES = [Sample(f"a/{number}.jpg", 0, b"%d" % number * 4000, 8, 8) for number in range(9)]
 

@@ -16,7 +16,7 @@ from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._fields import Field
 from packer.errors import OptionError
-from tests.making import SUFFIXES, content, files_with_fields, noise
+from tests.samples import SUFFIXES, content, files_with_fields, noise
 
 FIELDS = (
     Field("age", "scalar", "int16"),

@@ -10,7 +10,7 @@ import pytest
 
 from packer.testing.samples import draw_imagefolder
 from tests.faults.crashes import CrashServer
-from tests.making import solid
+from tests.samples import solid
 
 
 @pytest.fixture(scope="package")

@@ -14,7 +14,7 @@ import pytest
 from packer._formats import FORMATS, open_pack
 from packer._packs.verify import verify
 from tests.faults.crashes import CrashServer
-from tests.making import SUFFIXES, content
+from tests.samples import SUFFIXES, content
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

@@ -12,7 +12,7 @@ import packer
 from packer import open_pack
 from packer._packs.verify import verify
 from tests.faults.crashes import CrashServer
-from tests.making import SUFFIXES, content, noise
+from tests.samples import SUFFIXES, content, noise
 
 
 @pytest.mark.parametrize("format", ["lmdb", "pth"])

@@ -13,7 +13,7 @@ from packer._packs.export import export
 from packer._table import Sample
 from packer.errors import DestinationError
 from tests.faults.crashes import CrashServer
-from tests.making import content, write_pack
+from tests.samples import content, write_pack
 
 NAMES = ["a/x.png", "a/deep/er/y.png", "b/z.png"]
 

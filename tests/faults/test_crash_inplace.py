@@ -10,7 +10,7 @@ import pytest
 
 import packer
 from tests.faults.crashes import CrashServer
-from tests.making import content
+from tests.samples import content
 from tests.sources.test_index import bag
 
 

@@ -21,7 +21,7 @@ from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, PackError
-from tests.making import SUFFIXES, write_pack
+from tests.samples import SUFFIXES, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

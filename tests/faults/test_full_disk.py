@@ -26,7 +26,8 @@ from packer._sources import imagefolder_source
 from packer._storage.files import disk_size
 from packer._table import Sample
 from packer.errors import DestinationError
-from tests.making import SUFFIXES, content, packer as run_packer, write_pack
+from tests.command import packer as run_packer
+from tests.samples import SUFFIXES, content, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

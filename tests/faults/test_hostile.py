@@ -35,8 +35,9 @@ from packer._packs.verify import verify
 from packer._table import Sample, checksum
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageTooLargeError, PackerError
-from tests.making import SUFFIXES, packer_many, solid, write_pack
+from tests.command import packer_many
 from tests.pairs import pairwise
+from tests.samples import SUFFIXES, solid, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

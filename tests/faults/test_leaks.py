@@ -20,7 +20,7 @@ from packer._datasets.open import open_dataset
 from packer._loader.loader import Loader
 from packer._sources import Source, imagefolder_source
 from packer._table import Names
-from tests.making import SUFFIXES, solid
+from tests.samples import SUFFIXES, solid
 
 process = psutil.Process()
 MB = 1 << 20

@@ -16,7 +16,7 @@ import packer
 from packer.errors import CorruptPackError, ImageChangedError, ResumeError
 from tests.golden.leftovers import IMAGES, KEPT, LARGE, MADE_IN, SERVER, VERSION, draw, put
 from tests.golden.leftovers.states import BATCH, LOADERS, SAMPLERS, dataset_at, followed
-from tests.making import content
+from tests.samples import content
 from tests.storage.remote.objects import serving
 from tests.upload.stores import Moto, Proxy
 

@@ -16,7 +16,8 @@ from packer._packs.export import export
 from packer._sources import ImageRule, csv_source, imagefolder_source
 from packer.errors import ImageError, SourceError
 from packer.testing.samples import torchvision
-from tests.making import SUFFIXES, content, noise, packer, solid, without_root_powers
+from tests.command import packer, without_root_powers
+from tests.samples import SUFFIXES, content, noise, solid
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs file names of any bytes")
 

@@ -23,7 +23,7 @@ from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import Source, imagefolder_source
 from tests.faults.disk import Disk
-from tests.making import SUFFIXES, content
+from tests.samples import SUFFIXES, content
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/fd, which names open files")
 

@@ -22,8 +22,9 @@ from packer._loader.loader import Loader
 from packer._table import Sample
 from packer.crops import RandomResizedCrop
 from packer.errors import ImageError
+from tests.command import packer_many
 from tests.images.samples import encoded, jpeg, photo
-from tests.making import packer_many, write_pack
+from tests.samples import write_pack
 
 DOS_EPS = b"\xc5\xd0\xd3\xc6\x1e\0\0\0"  # an EPS image that lies between previews for Windows
 REFUSED = "EPS is not among the formats that packer opens: it would start Ghostscript"

@@ -14,7 +14,8 @@ import pytest
 
 from packer._packs.verify import verify
 from packer._storage.files import disk_size
-from tests.making import SUFFIXES, command, content, packer
+from tests.command import command, packer
+from tests.samples import SUFFIXES, content
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 

@@ -18,7 +18,7 @@ from packer.contrib.caffe import CaffeWriter, datum_of
 from packer.errors import DestinationError, PackerError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, write_pack
 from packer.testing.samples import draw_imagefolder
-from tests.making import content
+from tests.samples import content
 
 ROW = FORMATS["caffe"]
 

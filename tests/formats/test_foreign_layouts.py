@@ -21,7 +21,7 @@ from packer.errors import DestinationError, OptionError
 from packer.testing.conformance import flip
 from tests.conftest import Trees
 from tests.faults.crashes import with_fields
-from tests.making import content
+from tests.samples import content
 
 LAYOUTS = {row.name: row.suffixes[0] for row in FORMATS.values() if not row.parts}
 

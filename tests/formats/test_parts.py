@@ -38,7 +38,7 @@ from packer.testing.conformance import (
     draw_samples,
     write_pack,
 )
-from tests.making import SUFFIXES
+from tests.samples import SUFFIXES
 
 SOURCE = {"kind": "imagefolder", "sha256": "00"}
 

@@ -27,7 +27,7 @@ from packer._sources import Source
 from packer._table import COLUMNS, Names, Sample
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError
 from packer.testing.conformance import FileFormatConformance, assert_holds, draw_samples, write_pack
-from tests.making import solid
+from tests.samples import solid
 
 ROW = FORMATS["pth"]
 

@@ -25,7 +25,7 @@ from packer._sources import Source, csv_source, imagefolder_source
 from packer._sources.base import BlobColumn, FileColumn, NumberColumn
 from packer.testing.samples import draw_imagefolder, draw_photo
 from tests.golden import FIELDED, KINDS, LABELED
-from tests.making import SUFFIXES, solid
+from tests.samples import SUFFIXES, solid
 
 HERE = Path(__file__).parent
 PARTS = 2

@@ -109,7 +109,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-@pairwise(name=DEEP, how=TO_8_BIT, way=WAYS)
+@pairwise("way", name=DEEP, how=TO_8_BIT, way=WAYS)
 def test_levels_are_the_same_in_all_ways(name: str, how: str, way: str) -> None:
     data = DEEP[name][0]
     depth = inspect(data).depth

@@ -26,7 +26,7 @@ from packer._table import Sample
 from packer.errors import CorruptPackError, ImageError, ImageTooLargeError
 from packer.testing.samples import torchvision
 from tests.images.samples import encoded, photo
-from tests.making import write_pack
+from tests.samples import write_pack
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -18,7 +18,7 @@ from packer._images import native
 from packer.crops import CenterCrop, Compose, Crop, Pad, RandomCrop, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError
 from packer.testing.samples import draw_imagefolder
-from tests.making import SUFFIXES
+from tests.samples import SUFFIXES
 
 pytestmark = pytest.mark.skipif(
     not native.PREFERRED or not hasattr(os, "pread"), reason="needs packer's own C, and a system where it reads files"

@@ -26,9 +26,10 @@ from packer._packs.export import export
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source, pack_source
 from packer.errors import SourceError
+from tests.command import packer
 from tests.conftest import odd_images
 from tests.images.samples import SUBSAMPLINGS, VARIANTS, encoded, jpeg, photo, pillow_pixels
-from tests.making import SUFFIXES, content, packer
+from tests.samples import SUFFIXES, content
 
 needs_c = pytest.mark.skipif(_native is None, reason="needs a C compiler when packer is installed")
 ODD = odd_images()

@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 import packer
 from packer import Loader, RandomResizedCrop, open_dataset
 from packer.samplers import SequentialSampler
-from tests.making import SUFFIXES
+from tests.samples import SUFFIXES
 
 CROP = RandomResizedCrop(16, flip=0.5)
 BAD = 3, 4, 19

@@ -33,7 +33,7 @@ from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
 from packer.testing.samples import draw_imagefolder
 from tests.conftest import Packs, Trees
-from tests.making import SUFFIXES
+from tests.samples import SUFFIXES
 
 CROP = RandomResizedCrop(32, flip=0.5)
 BATCH = 7

@@ -30,8 +30,9 @@ from packer._measuring.loaders import SIDES, RecipeSteps, RepeatedEpochs, read_r
 from packer._measuring.plot import _drawn, plot
 from packer._sources import imagefolder_source
 from packer.testing.samples import draw_imagefolder
-from tests.making import packer, write_pack
+from tests.command import packer
 from tests.remote.fileserver import FilesOfThisMachine, Served
+from tests.samples import write_pack
 from tests.storage.remote.objects import serving
 
 RECIPE = """

@@ -20,8 +20,9 @@ from packer._images.extension import _native
 from packer._measuring.disk import DiskReadings, file_system, read_disk
 from packer._measuring.doctor import _listing
 from packer.errors import SourceError
+from tests.command import packer as run, packer_many, without_root_powers
 from tests.conftest import Trees
-from tests.making import content, packer as run, packer_many, without_root_powers
+from tests.samples import content
 
 if sys.platform != "linux":
     pytest.skip("compared with what Linux says", allow_module_level=True)

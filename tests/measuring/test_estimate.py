@@ -27,7 +27,7 @@ from packer._measuring.trials import ConversionTime, Interval, Population, Trial
 from packer._storage.system import available_cpus
 from packer.errors import DestinationError, OptionError, SourceError
 from packer.testing.samples import draw_photo
-from tests.making import command
+from tests.command import command
 
 FEW = 0.01  # seconds: only the shortest trials
 

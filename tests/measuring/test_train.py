@@ -17,7 +17,8 @@ from packer import OptionError
 from packer._cli import EXIT_STATUS
 from packer._measuring import train_hook
 from packer._measuring.train_hook import profile_training
-from tests.making import command, content, packer, packer_many
+from tests.command import command, packer, packer_many
+from tests.samples import content
 
 SCRIPT = """
 import sys, time, torch

@@ -25,7 +25,7 @@ from packer._sources import imagefolder_source
 from packer._storage.system import available_cpus
 from packer.crops import CenterCrop
 from packer.testing.samples import draw_imagefolder
-from tests.making import packer
+from tests.command import packer
 
 
 @pytest.fixture(scope="module")

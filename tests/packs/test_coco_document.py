@@ -18,7 +18,7 @@ from packer._fields.coco import mask_of, runs_of
 from packer._packs.export import coco_document
 from packer.testing.samples import torchvision
 from tests.cocoset import draw_coco
-from tests.making import packer_many
+from tests.command import packer_many
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,8 @@ from packer._packs.verify import verify
 from packer._sources import pack_source
 from packer._table import Sample
 from packer.errors import CorruptPackError
-from tests.making import packer_many, write_pack
+from tests.command import packer_many
+from tests.samples import write_pack
 
 NAMES = ["a/0.png", "a/1.png", "b/2.png", "b/3.png"]
 

@@ -13,7 +13,8 @@ import pytest
 from packer._packs.info import digest
 from packer._table import Sample
 from packer.errors import CorruptPackError
-from tests.making import SUFFIXES, packer, write_pack
+from tests.command import packer
+from tests.samples import SUFFIXES, write_pack
 
 SAMPLES = [
     Sample(f"x/{index}\udc80.jpg", index % 2, bytes([index]) * (100 * index + 1), 5 + index, 7) for index in range(150)

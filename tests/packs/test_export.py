@@ -23,7 +23,8 @@ from packer._sources import csv_source, imagefolder_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, DestinationError, PackerError, PackLockedError
 from packer.testing.samples import draw_imagefolder
-from tests.making import SUFFIXES, content, noise, packer as packer_command, solid, write_pack
+from tests.command import packer as packer_command
+from tests.samples import SUFFIXES, content, noise, solid, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

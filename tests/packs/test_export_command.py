@@ -11,7 +11,7 @@ import pytest
 from packer._fields import Field
 from packer._packs.export import export_and_say
 from packer._packs.info import digest
-from tests.making import packer
+from tests.command import packer
 from tests.packs.test_fields import FIELDS, sample, values_of, written
 
 BY_TEMPLATE = (

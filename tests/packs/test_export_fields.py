@@ -20,8 +20,9 @@ from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import ColumnSpec, FileField, csv_source, imagefolder_source, with_files
 from packer.errors import PackError
-from tests.making import SUFFIXES, content, packer
+from tests.command import packer
 from tests.packs.test_fields import FIELDS, damaged, png, sample, values_of, written
+from tests.samples import SUFFIXES, content
 
 ORDER = (0, 2, 1, 3, 5)  # as ImageFolder sorts them
 

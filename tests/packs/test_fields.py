@@ -28,7 +28,8 @@ from packer._sources import FileField, imagefolder_source, with_files
 from packer._table import Sample
 from packer.errors import CorruptPackError
 from packer.testing.samples import write_pack
-from tests.making import SUFFIXES, content, packer as packer_command
+from tests.command import packer as packer_command
+from tests.samples import SUFFIXES, content
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

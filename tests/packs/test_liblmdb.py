@@ -9,7 +9,7 @@ import pytest
 import packer
 from packer._formats import open_pack
 from packer._formats.lmdb import sample_key
-from tests.making import noise
+from tests.samples import noise
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from packer._formats.reader import write_manifest
 from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer.errors import SourceError
-from tests.making import SUFFIXES, content
 from tests.packs.test_fields import FIELDS, sample, written
+from tests.samples import SUFFIXES, content
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

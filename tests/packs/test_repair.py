@@ -19,7 +19,8 @@ from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.errors import PackNotFoundError, SourceError
 from packer.testing.samples import draw_imagefolder
-from tests.making import SUFFIXES, content, packer, packer_many, solid, write_pack
+from tests.command import packer, packer_many
+from tests.samples import SUFFIXES, content, solid, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

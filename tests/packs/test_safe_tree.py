@@ -17,7 +17,7 @@ from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, DestinationError
 from tests.faults.disk import Disk
-from tests.making import content, noise, write_pack
+from tests.samples import content, noise, write_pack
 
 
 @pytest.fixture

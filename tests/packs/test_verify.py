@@ -19,7 +19,7 @@ from packer._sources import imagefolder_source
 from packer._table import Sample, Table
 from packer.errors import PackError
 from packer.testing.samples import draw_imagefolder
-from tests.making import SUFFIXES, content, solid, write_pack
+from tests.samples import SUFFIXES, content, solid, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 

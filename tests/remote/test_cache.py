@@ -15,9 +15,10 @@ import pytest
 from packer import open_dataset
 from packer._storage.remote import blocks, cache
 from packer._storage.remote.cache import BLOCK, CacheNotice, Stretch
+from tests.command import packer_many
 from tests.conftest import Packs, Trees
-from tests.making import content, packer_many
 from tests.remote.fileserver import Served
+from tests.samples import content
 
 
 @pytest.fixture(scope="module")

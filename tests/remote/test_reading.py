@@ -28,10 +28,11 @@ from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer._storage.remote.urls import UrlPath
 from packer.errors import CorruptPackError, DestinationError, OptionError, PackerError, PackError, PackNotFoundError
+from tests.command import packer_many
 from tests.conftest import Packs, Trees
 from tests.golden import FIELDED
-from tests.making import SUFFIXES, packer_many
 from tests.remote.fileserver import Served
+from tests.samples import SUFFIXES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PACKS = sorted(path for path in GOLDEN.glob("schema-*/*.*") if path.suffix != ".json")

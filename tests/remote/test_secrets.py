@@ -20,7 +20,7 @@ from packer._sources import imagefolder_source
 from packer._storage.remote.urls import UrlPath, parse, shown, user_path
 from packer.errors import PackerError
 from packer.testing.samples import draw_imagefolder
-from tests.making import packer_many
+from tests.command import packer_many
 from tests.remote.fileserver import Served
 
 SECRET = "hunter2"

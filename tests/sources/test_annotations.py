@@ -16,7 +16,7 @@ from packer._sources.coco import coco_source
 from packer._sources.voc import read_annotation, voc_source
 from packer._sources.yolo import yolo_source
 from packer.errors import SourceError
-from tests.making import packer as run_packer
+from tests.command import packer as run_packer
 
 NAMES = ("a", "b", "c")
 

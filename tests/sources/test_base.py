@@ -16,7 +16,7 @@ from packer._sources.base import ReadBuffer
 from packer._storage.stamps import NO_STAMP
 from packer._table import Names
 from packer.errors import ImageError
-from tests.making import without_root_powers
+from tests.command import without_root_powers
 
 
 def source_of(root: Path, *names: str) -> Source:

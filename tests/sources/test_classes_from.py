@@ -9,7 +9,7 @@ import pytest
 
 import packer
 from packer.errors import OptionError, SourceError
-from tests.making import noise
+from tests.samples import noise
 
 COLUMNS = {"kind": "class", "tags": "labels"}
 

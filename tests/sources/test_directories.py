@@ -15,7 +15,8 @@ from packer._sources import ImageRule, imagefolder_source, split_directories, un
 from packer._sources.imagefolder import refuse_splits
 from packer.errors import SourceError
 from packer.testing.samples import torchvision
-from tests.making import packer as run_packer, solid
+from tests.command import packer as run_packer
+from tests.samples import solid
 
 APPLE_DOUBLE = struct.pack(">II16xH", 0x00051607, 0x00020000, 0)
 IMAGES = ("cat/0.png", "cat/1.png", "dog/2.png", "dog/3.png")

@@ -11,7 +11,8 @@ from PIL import Image
 import packer
 from packer._conversion.request import SourceRequest
 from packer.errors import SourceError
-from tests.making import noise, packer as command
+from tests.command import packer as command
+from tests.samples import noise
 
 
 @pytest.fixture

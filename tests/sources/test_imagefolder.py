@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from packer._sources import Source, imagefolder_source, refuse_splits, split_directories
 from packer.errors import SourceError
 from packer.testing.samples import torchvision
-from tests.making import solid, without_root_powers
+from tests.command import without_root_powers
+from tests.samples import solid
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs a file system that takes any bytes as a name")
 

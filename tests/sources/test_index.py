@@ -20,7 +20,7 @@ from packer._table import Sample
 from packer.errors import DestinationError, ImageError, OptionError
 from packer.testing.samples import draw_imagefolder
 from tests.images.samples import encoded, oriented, photo
-from tests.making import content
+from tests.samples import content
 
 FIELDS = ["mask=../masks/{stem}.png", "depth:array=../depth/{stem}.npy", "caption:text=../text/{stem}.txt"]
 

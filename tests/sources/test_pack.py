@@ -13,8 +13,8 @@ from packer._sources import imagefolder_source, pack_source
 from packer._sources.base import ReadBuffer
 from packer._table import Sample
 from packer.errors import CorruptPackError, ImageError, PackError, SourceError
-from tests.making import SUFFIXES, write_pack
 from tests.packs.test_export import photo
+from tests.samples import SUFFIXES, write_pack
 
 
 def samples(prefix: str, count: int, classes: int = 2) -> list[Sample]:

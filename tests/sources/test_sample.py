@@ -12,7 +12,8 @@ from hypothesis import given, strategies as st
 import packer
 from packer import open_pack
 from packer._sources.base import spread
-from tests.making import SUFFIXES, noise, packer_many
+from tests.command import packer_many
+from tests.samples import SUFFIXES, noise
 
 
 @given(st.integers(1, 10**9), st.integers(1, 500))

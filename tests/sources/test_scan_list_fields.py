@@ -13,7 +13,7 @@ from packer._conversion.resume import compare_source
 from packer._sources import ListedSource, Source, listed_source, write_listing
 from packer._sources.base import ReadBuffer
 from packer.errors import ImageChangedError, SourceError
-from tests.making import packer_many
+from tests.command import packer_many
 
 
 def draw(root: Path, count: int = 5) -> SourceRequest:

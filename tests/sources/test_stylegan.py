@@ -12,7 +12,8 @@ import pytest
 import packer
 from packer._sources import imagefolder_source
 from packer.errors import SourceError
-from tests.making import packer as run_packer, solid
+from tests.command import packer as run_packer
+from tests.samples import solid
 
 NAMES = [f"{number // 3:05d}/img{number:08d}.png" for number in range(6)]
 

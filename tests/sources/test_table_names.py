@@ -16,7 +16,8 @@ from packer._account import Account
 from packer._sources import csv_source
 from packer._sources.table_source import FileColumns
 from packer.errors import SourceError
-from tests.making import packer as run_packer, solid
+from tests.command import packer as run_packer
+from tests.samples import solid
 
 COMPOSED, DECOMPOSED = "caf\u00e9/\u00e0.png", unicodedata.normalize("NFD", "caf\u00e9/\u00e0.png")
 

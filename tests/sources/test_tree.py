@@ -18,7 +18,8 @@ from packer._images.signatures import SUFFIXES, is_image
 from packer._sources import ImageRule, Source, imagefolder_source, listed_source, unlabeled_source, write_listing
 from packer.errors import SourceError
 from packer.testing.samples import torchvision
-from tests.making import packer_many, solid
+from tests.command import packer_many
+from tests.samples import solid
 
 
 def encoded(format: str, **options: Any) -> bytes:

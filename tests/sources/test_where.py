@@ -14,7 +14,8 @@ from packer import open_pack
 from packer._conversion.convert import convert
 from packer._fields import Field
 from packer.errors import OptionError, PackerError, ResumeError
-from tests.making import SUFFIXES, content, files_with_fields, noise, packer_many
+from tests.command import packer_many
+from tests.samples import SUFFIXES, content, files_with_fields, noise
 
 FIELDS = (
     Field("age", "scalar", "int8"),

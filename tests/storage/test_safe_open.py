@@ -25,8 +25,9 @@ from packer._storage.files import AppendFile, PatchFile, disk_size
 from packer._storage.packfile import LARGEST_READ, Descriptor, PackFile
 from packer._table import Sample
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError
+from tests.command import packer_many
 from tests.formats.test_parts import write_parts
-from tests.making import SUFFIXES, packer_many, write_pack
+from tests.samples import SUFFIXES, write_pack
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs FIFOs and symbolic links")
 

@@ -17,7 +17,7 @@ from hypothesis import given, strategies as st
 from packer._storage.files import Spool, TableBuilder
 from packer._table import COLUMNS, Table
 from packer.errors import DestinationError
-from tests.making import ROWS, table_of
+from tests.samples import ROWS, table_of
 
 
 @given(st.lists(st.binary(max_size=200_000), max_size=5))

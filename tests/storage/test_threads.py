@@ -13,7 +13,7 @@ import pytest
 import packer
 from packer._packs.walk import in_order, over_samples
 from packer._table import Sample
-from tests.making import write_pack
+from tests.samples import write_pack
 
 
 @pytest.mark.parametrize(("workers", "error"), [(0, ValueError), (-1, ValueError), (2.5, TypeError), (True, TypeError)])

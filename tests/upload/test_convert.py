@@ -14,7 +14,7 @@ from PIL import Image
 
 import packer
 from packer.errors import DestinationError, OptionError, RemoteError, ResumeError
-from tests.making import content
+from tests.samples import content
 from tests.upload.stores import CutError, Proxy
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import packer
 from packer.errors import ImageError, OptionError, ResumeError, SourceError
-from tests.making import command
+from tests.command import command
 from tests.upload.stores import FileServer
 
 

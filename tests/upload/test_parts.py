@@ -21,7 +21,8 @@ from packer._conversion.recipe import Recipe
 from packer._sources import Source, imagefolder_source
 from packer._storage.remote.urls import UrlPath
 from packer.errors import DestinationError, ImageError, RemoteError, ResumeError
-from tests.making import command, content, packer as run, packer_many
+from tests.command import command, packer as run, packer_many
+from tests.samples import content
 from tests.upload.stores import CutError, Proxy
 
 

@@ -19,7 +19,7 @@ from packer._table import Sample
 from packer._viewing.catalog import open_catalog
 from packer._viewing.report import write_report
 from packer._viewing.server import Server
-from tests.making import solid, write_pack
+from tests.samples import solid, write_pack
 from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, TWICE, serving
 from tests.viewing.test_hostile import GREY
 

@@ -25,7 +25,7 @@ from packer._viewing.catalog import Catalog, DamageLog, open_catalog
 from packer._viewing.pictures import Pictures, annotations_of, further_image, mask_picture
 from packer._viewing.report import write_report
 from packer._viewing.server import Endpoints
-from tests.making import write_pack
+from tests.samples import write_pack
 
 
 def png(pixels: Any, **options: Any) -> bytes:

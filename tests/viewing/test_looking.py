@@ -21,7 +21,7 @@ from packer._viewing.catalog import ORDERS, Catalog, Finder, Query, find_duplica
 from packer._viewing.histograms import Histogram, draw, histograms, plot
 from packer._viewing.pictures import Pictures, annotations_of, mask_picture
 from packer._viewing.report import write_report
-from tests.making import command, packer as run
+from tests.command import command, packer as run
 from tests.viewing.conftest import CLASSES, COUNT, DAMAGED, SCRIPT, TWICE
 
 
