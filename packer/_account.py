@@ -21,8 +21,8 @@ __all__ = [
     "TAKEN",
     "UNLABELED",
     "Account",
+    "AccountItem",
     "BadSamples",
-    "Item",
     "LabelCandidate",
     "counted",
 ]
@@ -49,7 +49,7 @@ def counted(number: int, what: str) -> str:
 
 
 @dataclass
-class Item:
+class AccountItem:
     """Things of one kind that met one fate for one reason.
 
     Attributes
@@ -121,8 +121,8 @@ class Account:
         Things that look like labels, where none were found: `require_labels` makes an error of them. Not in a manifest.
     """
 
-    def __init__(self, items: Iterable[Item] = ()) -> None:
-        self._items: dict[tuple[str, str, str, bool], Item] = {}
+    def __init__(self, items: Iterable[AccountItem] = ()) -> None:
+        self._items: dict[tuple[str, str, str, bool], AccountItem] = {}
         self.candidates: list[LabelCandidate] = []
         for item in items:
             self.add(item.fate, item.what, item.why, item.names, count=item.count, chosen=item.chosen)
@@ -130,7 +130,7 @@ class Account:
     def __bool__(self) -> bool:
         return bool(self._items)
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[AccountItem]:
         """Yield the items: first what costs images and labels, last what was not looked at."""
         order = {fate: place for place, fate in enumerate(_FATES)}
         return iter(
@@ -159,7 +159,7 @@ class Account:
         Parameters
         ----------
         fate, what, why : str
-            As in `Item`.
+            As in `AccountItem`.
         names : iterable of str
             Their names, or the first of them.
         count : int, optional
@@ -171,7 +171,7 @@ class Account:
         number = len(listed) if count is None else count
         if number < 1:
             return
-        item = self._items.setdefault((fate, what, why, chosen), Item(fate, what, why, chosen=chosen))
+        item = self._items.setdefault((fate, what, why, chosen), AccountItem(fate, what, why, chosen=chosen))
         item.count += number
         item.names += listed[: max(0, REPORTED - len(item.names))]
 
@@ -213,7 +213,7 @@ class Account:
         """Return how many things met a fate."""
         return sum(item.count for item in self._items.values() if item.fate == fate)
 
-    def losses(self) -> list[Item]:
+    def losses(self) -> list[AccountItem]:
         """Return what was left out, unlabeled or renumbered, and that no option asked for."""
         return [item for item in self if item.is_loss]
 

@@ -31,7 +31,7 @@ from packer._containers.blocks import RangeReader
 from packer._containers.contract import Container, Entry, Piece, head_of, image_name, natural, no_keys, suffix_of
 from packer._containers.roles import add_candidates
 from packer._fields import Field
-from packer._storage.lmdb_tree import MAGIC, VERSION, Tree
+from packer._storage.lmdb_tree import MAGIC, VERSION, LMDBTree
 from packer._storage.packfile import PackFile
 from packer.errors import CorruptPackError, PackError, SourceError, printable
 
@@ -95,13 +95,13 @@ class First(NamedTuple):
     Attributes
     ----------
     path : Path
-    tree : Tree
+    tree : LMDBTree
     values : list of LMDBValue
         The first ones, in the order of their keys.
     """
 
     path: Path
-    tree: Tree
+    tree: LMDBTree
     values: list[LMDBValue]
 
 
@@ -130,7 +130,7 @@ class LMDBContainer(Container):
 
     def entries(self, unit: int) -> Iterator[Entry]:
         with self.opened(unit) as file, failing(file.path):
-            tree = Tree(file)
+            tree = LMDBTree(file)
             tree.require_plain()
             for value in self.ordered(Path(file.path), LMDBValue(unit, file, b"", 0, 0), tree):
                 try:
@@ -140,7 +140,7 @@ class LMDBContainer(Container):
                 if entry is not None:
                     yield entry
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
+    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
         """Yield the values of the samples of one file in their order: by default all, in the order of the keys."""
         unit, file = blank.unit, blank.file
         for key, offset, size in tree.walk():
@@ -176,7 +176,7 @@ def is_lmdb(path: Path, head: bytes) -> bool:
     return True
 
 
-def _is_own(tree: Tree) -> bool:
+def _is_own(tree: LMDBTree) -> bool:
     """Tell whether a tree has keys as packs of packer's own have them."""
     return any(key.startswith(_OWN) for key, _, _ in itertools.islice(tree.walk(_OWN), 1))
 
@@ -191,7 +191,7 @@ def first_of(path: Path) -> Iterator[First]:
         If it is damaged.
     """
     with PackFile(path) as file:
-        tree = Tree(file)
+        tree = LMDBTree(file)
         tree.require_plain()
         found = itertools.islice(tree.walk(), _FEW)
         yield First(path, tree, [LMDBValue(0, file, key, offset, size) for key, offset, size in found])
@@ -319,7 +319,7 @@ class TextRecognition(LMDBContainer):
     """Samples in the order of their numbers, whose texts are a field; there are no classes."""
 
     kind = "lmdb of text recognition"
-    tree: Tree
+    tree: LMDBTree
 
     @classmethod
     def is_of(cls, first: First) -> bool:
@@ -330,7 +330,7 @@ class TextRecognition(LMDBContainer):
         no_keys(cls.kind, keys)
         return cls.of_files(paths, fields=(_TEXT,), why_unlabeled="their labels are texts: the field text")
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
+    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
         self.tree, file = tree, blank.file
         place = tree.find(_COUNT)
         said = file.read(place[0], min(place[1], _DIGITS + 1)).strip() if place is not None else b""

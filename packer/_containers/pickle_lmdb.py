@@ -24,7 +24,7 @@ from packer._containers.lmdb import COUNTS, DATA, First, LMDBContainer, LMDBValu
 from packer._containers.roles import NAMES, add_candidates
 from packer._containers.safe_pickle import Array, Blob, is_pickle, unpickled
 from packer._fields import DTYPES, Field, Stored
-from packer._storage.lmdb_tree import MOST_KEY, Tree
+from packer._storage.lmdb_tree import MOST_KEY, LMDBTree
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, printable
@@ -348,7 +348,7 @@ class PickledLMDB(LMDBContainer):
         found = []
         for path in dict.fromkeys((paths[0], paths[len(paths) // 2], paths[-1])):
             with failing(path), PackFile(path) as file:
-                tree = Tree(file)
+                tree = LMDBTree(file)
                 tree.require_plain()
                 order = _Order(file, tree, cls.read)
                 for number in sorted({0, order.count // 2, max(0, order.count - 1)}):
@@ -358,7 +358,7 @@ class PickledLMDB(LMDBContainer):
         container.members = members
         return container
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
+    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
         order = _Order(blank.file, tree, self.read)
         samples = sum(1 for key, _, _ in tree.walk() if key not in COUNTS)
         self.account.left_out("key", f"{text_of(_KEYS)} does not list them", count=samples - order.count)
@@ -404,7 +404,7 @@ class _Order:
     count : int
     """
 
-    def __init__(self, file: PackFile, tree: Tree, read: Callable[[LMDBValue, int], Any]) -> None:
+    def __init__(self, file: PackFile, tree: LMDBTree, read: Callable[[LMDBValue, int], Any]) -> None:
         self._file, self._tree, self._read = file, tree, read
         held = tree.find(_KEYS)
         self._keys = None if held is None else self._listed(*held)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from packer._codecs import UNLABELED
-from packer._conversion.pipeline import Batch, Pipeline, threads_for
+from packer._conversion.pipeline import Batch, ConversionPipeline, threads_for
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.stream import Stream, StreamSource
@@ -289,15 +289,15 @@ def _require_space(workspace: Workspace, record: ConversionRecord, recipe: Recip
 
 def _pipeline(
     record: ConversionRecord, recipe: Recipe, on_error: str, samples: Iterable[Mapping[str, Any]] | None
-) -> Pipeline | Stream:
+) -> ConversionPipeline | Stream:
     """Return the preparation of the images that are left to do."""
     if samples is None:
-        return Pipeline(record.source, recipe, on_error, start=record.count)
+        return ConversionPipeline(record.source, recipe, on_error, start=record.count)
     return Stream(samples, record.source, recipe, on_error, record.entries())
 
 
 def _write(
-    pipeline: Pipeline | Stream,
+    pipeline: ConversionPipeline | Stream,
     writer: Writer,
     record: ConversionRecord,
     workers: int | None,

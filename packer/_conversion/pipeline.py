@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from packer._conversion.field_values import prepare_values
 from packer._conversion.recipe import Change, Recipe
-from packer._conversion.workspace import Entry
+from packer._conversion.workspace import RecordEntry
 from packer._fields import Field, Stored
 from packer._images import native
 from packer._images.decode import decode, fast_decoder
@@ -42,7 +42,7 @@ from packer.errors import CorruptPackError, ImageError, NotTileableError, record
 __all__ = [
     "BATCH_BYTES",
     "Batch",
-    "Pipeline",
+    "ConversionPipeline",
     "Prepared",
     "carries",
     "encoded",
@@ -70,7 +70,7 @@ _SUFFIXES = {
 }
 
 
-Batch = list[tuple[Entry, Sample | None]]
+Batch = list[tuple[RecordEntry, Sample | None]]
 
 
 BATCH_BYTES = 2 << 20
@@ -89,7 +89,7 @@ def threads_for(workers: int | None, recipe: Recipe) -> int:
     return workers or available_cpus() + (recipe.codec != "keep")
 
 
-class Pipeline:
+class ConversionPipeline:
     """Prepares the images of a source on an executor, and yields them in order.
 
     Parameters
@@ -170,7 +170,7 @@ class Pipeline:
                         raise error.__cause__ from None
                     raise
                 stamp = self._source.stamp(index)
-                batch.append((Entry(name, stamp=stamp, reason=recorded(error.args[0])), None))
+                batch.append((RecordEntry(name, stamp=stamp, reason=recorded(error.args[0])), None))
             else:
                 taken = crc32c if prepared.data is data else None
                 batch.append(sample_of(name, label, prepared, stamp, fields, values, taken))
@@ -197,11 +197,11 @@ def sample_of(  # noqa: PLR0917
     fields: Sequence[Field],
     values: tuple[Stored, ...],
     crc32c: int | None = None,
-) -> tuple[Entry, Sample]:
+) -> tuple[RecordEntry, Sample]:
     """Return the sample of a prepared image, and its entry in the journal; the checksum may be known."""
     data, height, width, stored_name = prepared.data, prepared.height, prepared.width, encode_name(name)
     crc = checksum(data, label, height, width, stored_name) if crc32c is None else crc32c
-    entry = Entry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
+    entry = RecordEntry(name, label, height, width, 0, len(data), crc, stamp, prepared.findings, prepared.kept)
     entry.more = field_columns(fields, values, stored_name)
     return entry, Sample(name, label, data, height, width, values)
 

@@ -26,7 +26,7 @@ from packer._codecs import LABEL_TYPES, UNLABELED
 from packer._conversion.field_values import prepare_values
 from packer._conversion.pipeline import Batch, prepare, sample_of
 from packer._conversion.recipe import Recipe
-from packer._conversion.workspace import Entry
+from packer._conversion.workspace import RecordEntry
 from packer._fields import KINDS, OF_SCALARS, PIXELS, Field, Stored
 from packer._fields.codec import short
 from packer._images.encode import encode_png
@@ -132,7 +132,7 @@ class Stream:
     recipe : Recipe
     on_error : {"fail", "skip"}
         Whether a sample that cannot be used ends the work, or is yielded with the reason.
-    done : iterable of Entry
+    done : iterable of RecordEntry
         The entries of the first samples, from an earlier run.
 
     Attributes
@@ -143,7 +143,12 @@ class Stream:
     """
 
     def __init__(
-        self, samples: Iterable[Mapping[str, Any]], source: Source, recipe: Recipe, on_error: str, done: Iterable[Entry]
+        self,
+        samples: Iterable[Mapping[str, Any]],
+        source: Source,
+        recipe: Recipe,
+        on_error: str,
+        done: Iterable[RecordEntry],
     ) -> None:
         self._samples = enumerate(samples)
         self._source = source
@@ -203,7 +208,7 @@ class Stream:
                 error.name = error.name or own.shown()
                 if self._on_error == "fail":
                     raise
-                batch.append((Entry(own.shown(), stamp=own.stamp(), reason=recorded(error.args[0])), None))
+                batch.append((RecordEntry(own.shown(), stamp=own.stamp(), reason=recorded(error.args[0])), None))
             else:
                 batch.append(made)
         return batch

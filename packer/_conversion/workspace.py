@@ -67,8 +67,8 @@ from packer.errors import (
 __all__ = [
     "Checkpoints",
     "ConversionRecord",
-    "Entry",
     "Journal",
+    "RecordEntry",
     "Workspace",
     "WorkspacePaths",
     "check_destination",
@@ -326,11 +326,11 @@ class ConversionRecord:
                 self.add(entry)
             self._opened = opened.pop_all()
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[RecordEntry]:
         """Yield the entries in the journal, of this run and of earlier ones, in the order of the source."""
         return self._journal.entries()
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: RecordEntry) -> None:
         """Count the entry of the next image of the source."""
         self.count += 1
         if entry.reason:
@@ -346,7 +346,7 @@ class ConversionRecord:
             if noted:
                 self._note({"name": entry.name, "findings": noted})
 
-    def save(self, entries: Sequence[Entry]) -> None:
+    def save(self, entries: Sequence[RecordEntry]) -> None:
         """Write the next entries to the journal; the bytes of their samples are durable already."""
         if not self._names_are_durable:
             sync_directory(self._workspace.directory)
@@ -408,7 +408,7 @@ class ConversionRecord:
 
 
 @dataclass(slots=True)
-class Entry:
+class RecordEntry:
     """The record of one image of the source: its row of the table or, with a `reason`, that it was left out.
 
     Attributes
@@ -448,7 +448,7 @@ class Entry:
         return [self.name, *numbers, list(self.stamp), list(self.findings), self.kept, *self.more]
 
     @classmethod
-    def from_json(cls, values: list[Any]) -> Entry:
+    def from_json(cls, values: list[Any]) -> RecordEntry:
         """Return the entry that `to_json` made `values` of."""
         if len(values) == 3:
             return cls(values[0], reason=values[1], stamp=(values[2][0], values[2][1]))
@@ -495,10 +495,10 @@ class Journal:
                 self.header = json.loads(text)
             self._valid = end
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[RecordEntry]:
         """Yield the entries, in the order of the source."""
         for text, _ in itertools.islice(self._lines(), 1, None):
-            yield from map(Entry.from_json, json.loads(text)["entries"])
+            yield from map(RecordEntry.from_json, json.loads(text)["entries"])
 
     def begin(self, header: Mapping[str, Any]) -> None:
         """Start over."""
@@ -509,7 +509,7 @@ class Journal:
         """Go on after the last whole line."""
         self._open(self._valid)
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[RecordEntry]) -> None:
         """Write the next entries as one line, and return once the line is on the disk."""
         self._write({"entries": [entry.to_json() for entry in entries]})
 
@@ -566,12 +566,12 @@ class Checkpoints:
     def __init__(self, writer: Writer, record: ConversionRecord) -> None:
         self._writer = writer
         self._record = record
-        self._pending: list[Entry] = []
+        self._pending: list[RecordEntry] = []
         self._last = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="packer-sync")
         self._running: Future[None] | None = None
 
-    def add(self, entries: list[Entry]) -> None:
+    def add(self, entries: list[RecordEntry]) -> None:
         """Note images that were flushed or left out, and begin a checkpoint when it is time."""
         self._pending += entries
         waited = time.monotonic() - self._last
@@ -587,7 +587,7 @@ class Checkpoints:
         self._last = time.monotonic()
         self._running = self._thread.submit(self._checkpoint, entries)
 
-    def _checkpoint(self, entries: list[Entry]) -> None:
+    def _checkpoint(self, entries: list[RecordEntry]) -> None:
         self._writer.sync()
         self._record.save(entries)
 

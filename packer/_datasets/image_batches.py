@@ -11,7 +11,7 @@ from packer._datasets.fields import Values
 from packer._datasets.generators import seeder
 from packer._datasets.items import BAD, good, item_maker, slice_of
 from packer._datasets.lookup import Lookup
-from packer._datasets.memory import IMAGES, Layout, Part, images_in, view_part
+from packer._datasets.memory import IMAGES, BatchPart, Layout, images_in, view_part
 from packer._datasets.pipeline import Pipeline, Transform
 from packer._datasets.protocol import Begin, Fetching, ItemsError, Memory, TorchDataset, Traits
 from packer._datasets.sample_view import places_in
@@ -79,8 +79,8 @@ class ImageBatches(TorchDataset):
         if with_images and pipeline.mode != "RGB":
             return None
         views = [view_part(number, size) for number, size in enumerate(sizes)]
-        images = (views if pipeline.views else [Part(IMAGES, sizes[0], 3)]) if with_images else []
-        masks = [Part(name, sizes[0], 1, dtype) for name, dtype in self.dataset._mask_dtypes.items()]
+        images = (views if pipeline.views else [BatchPart(IMAGES, sizes[0], 3)]) if with_images else []
+        masks = [BatchPart(name, sizes[0], 1, dtype) for name, dtype in self.dataset._mask_dtypes.items()]
         return Layout((*images, *masks)) if images or masks else None
 
     def labels(self, indices: Ints) -> Labels | list[Any]:
@@ -188,7 +188,7 @@ class ImageBatches(TorchDataset):
         if pipeline.parts is not None:
             raise ItemsError("the items have fields")
         if pipeline.lookup is not None and pipeline.row_size is not None:
-            images = Layout((Part(IMAGES, pipeline.row_size, 3),))
+            images = Layout((BatchPart(IMAGES, pipeline.row_size, 3),))
             return images.with_numbers(pipeline.lookup, beside=False)
         layout = self.layout()
         if layout is None:

@@ -26,8 +26,8 @@ from packer.errors import WorkerError
 
 __all__ = [
     "IMAGES",
+    "BatchPart",
     "Layout",
-    "Part",
     "SharedMemory",
     "Slot",
     "fresh",
@@ -50,7 +50,7 @@ _ALIGNED = 64  # bytes; where a part may begin
 _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every device
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """Pixels in a batch that are of one kind: the images, those of one view, or the masks of a field."""
 
     name: str
@@ -61,9 +61,9 @@ class Part(NamedTuple):
     """Whether the pixels are contiguous, or laid out channels last."""
 
 
-def view_part(number: int, size: tuple[int, int]) -> Part:
+def view_part(number: int, size: tuple[int, int]) -> BatchPart:
     """Return the part that has one view of each image."""
-    return Part(f"{_VIEWS}{number}", size, 3)
+    return BatchPart(f"{_VIEWS}{number}", size, 3)
 
 
 Pixels = TypeVar("Pixels")
@@ -82,7 +82,7 @@ def _is_view(name: str) -> bool:
 class Layout(NamedTuple):
     """The parts of the memory of a batch, one after the other, and the numbers that its images become."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[BatchPart, ...]
     numbers: NumberFormat | Lookup | None = None
     """The numbers in place of levels, if any: written when images are decoded, or from parts that hold the levels."""
 
@@ -91,7 +91,7 @@ class Layout(NamedTuple):
         return bool(self.images)
 
     @property
-    def images(self) -> list[Part]:
+    def images(self) -> list[BatchPart]:
         """The part that has the images, or those that have a view of them each."""
         return [part for part in self.parts if part.name == IMAGES or _is_view(part.name)]
 
@@ -178,7 +178,7 @@ def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
     height, width = map(operator.index, found)
     if min(height, width) < 1:
         raise ValueError(f"layout() is the height and width of images, 1 or more, not {found!r}")
-    return Layout((Part(IMAGES, (height, width), 3),))
+    return Layout((BatchPart(IMAGES, (height, width), 3),))
 
 
 class _Place(NamedTuple):
@@ -191,7 +191,7 @@ class _Place(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def _laid_out(parts: tuple[Part, ...], count: int) -> tuple[dict[str, _Place], int]:
+def _laid_out(parts: tuple[BatchPart, ...], count: int) -> tuple[dict[str, _Place], int]:
     """Return where each part lies for `count` samples, one after the other, and how many bytes all need."""
     places, begin = {}, 0
     for part in parts:

@@ -41,8 +41,8 @@ from packer._storage.lmdb_tree import (
     PAGE,
     PAGE_HEADER,
     VERSION,
+    LMDBTree,
     Page,
-    Tree,
     even,
 )
 from packer._storage.packfile import Descriptor
@@ -326,7 +326,7 @@ class LMDBReader(Reader):
         if not self.place.is_a_file():
             raise NotAPackError("not an LMDB file (packs are single files, not directories)", self.path)
         self._file = self.place.open()
-        self._tree = Tree(self._file)
+        self._tree = LMDBTree(self._file)
         self._tree.require_whole()
         begin, size = self._tree.end()
         if size <= _LARGEST_END:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._conversion.convert import ConversionProgress
-from packer._conversion.pipeline import BATCH_BYTES, Pipeline, threads_for
+from packer._conversion.pipeline import BATCH_BYTES, ConversionPipeline, threads_for
 from packer._conversion.request import ConversionRequest
 from packer._formats import open_pack
 from packer._measuring.harness import Load, TimeLimit, moment, since
@@ -273,7 +273,7 @@ def _load(request: ConversionRequest, source: Source, population: Population) ->
 def _prepared(request: ConversionRequest, source: Source, index: int) -> float:
     """Return how long preparing an image takes on one thread that nobody disturbs."""
     begin = moment()
-    pipeline = Pipeline(source.taken(np.array([index])), request.recipe, "skip", start=0)
+    pipeline = ConversionPipeline(source.taken(np.array([index])), request.recipe, "skip", start=0)
     for _ in pipeline.run(_ThisThread(), ahead=1):
         pass
     return since(begin).total

@@ -28,8 +28,17 @@ from packer._fields import PIXELS, Field
 from packer._fields.coco import annotations_of, captions_of, image_of
 from packer._formats import Reader, open_pack
 from packer._images.encode import encode
-from packer._packs.export_layout import FieldFiles, FileNames, Files, Folded, Layout, below_files, known, layout_of
-from packer._packs.safe_tree import Tree
+from packer._packs.export_layout import (
+    ExportLayout,
+    FieldFiles,
+    FileNames,
+    Files,
+    Folded,
+    below_files,
+    known,
+    layout_of,
+)
+from packer._packs.safe_tree import SafeTree
 from packer._packs.walk import blobs_of, over_samples
 from packer._sources.scan_list import repeats
 from packer._storage.files import sync_directory, writing_to
@@ -122,7 +131,7 @@ def export_and_say(
         _refuse_bad_rows(reader)
         plan = _plan(reader, root, labels=not labels_follow)
         _make_root(root)
-        with _locked(root, plan.layout.lock), contextlib.closing(Tree(root)) as tree:
+        with _locked(root, plan.layout.lock), contextlib.closing(SafeTree(root)) as tree:
             _write(plan, tree, workers, progress)
         sync_directory(root)  # which the lock has left
         return len(plan.layout.files), command_again(reader, plan.layout, root) if reader.fields else None
@@ -134,7 +143,7 @@ class _Plan:
 
     reader: Reader
     root: Path
-    layout: Layout
+    layout: ExportLayout
 
     @property
     def classes(self) -> list[str]:
@@ -234,7 +243,7 @@ def _locked(root: Path, name: str) -> Iterator[None]:
         yield
 
 
-def _write(plan: _Plan, tree: Tree, workers: int | None, progress: Callable[[int, int], None] | None) -> None:
+def _write(plan: _Plan, tree: SafeTree, workers: int | None, progress: Callable[[int, int], None] | None) -> None:
     reader, layout, files = plan.reader, plan.layout, plan.layout.files
     _refuse_other_files(plan, tree)
     if tree.folds_names():
@@ -255,7 +264,7 @@ def _write(plan: _Plan, tree: Tree, workers: int | None, progress: Callable[[int
     tree.sync(files)
 
 
-def _refuse_other_files(plan: _Plan, tree: Tree) -> None:
+def _refuse_other_files(plan: _Plan, tree: SafeTree) -> None:
     """Raise DestinationError where the directory holds something that an interrupted export has not left there."""
     if all(entry == (plan.layout.lock, False) for entry in tree.entries()):
         return
@@ -446,7 +455,7 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def command_again(reader: Reader, layout: Layout, root: Path) -> str | None:
+def command_again(reader: Reader, layout: ExportLayout, root: Path) -> str | None:
     """Return the `packer convert` line that makes a pack with the same values of an export.
 
     None where no line does: the images became PNG, or got other names; or a field of files has no value at all.
@@ -455,7 +464,7 @@ def command_again(reader: Reader, layout: Layout, root: Path) -> str | None:
     ----------
     reader : Reader
         The pack, whose classes the new pack takes.
-    layout : Layout
+    layout : ExportLayout
         The layout of the export.
     root : Path
         The directory of the export.
@@ -477,7 +486,7 @@ def command_again(reader: Reader, layout: Layout, root: Path) -> str | None:
     return " ".join(shlex.quote(printable(word)) for word in words)
 
 
-def _of_labels(reader: Reader, layout: Layout, root: Path) -> Iterator[str]:
+def _of_labels(reader: Reader, layout: ExportLayout, root: Path) -> Iterator[str]:
     manifest = reader.manifest
     if layout.metadata is not None:
         yield from ("--labels", str(root / layout.metadata), "--path-column", "file_name")
@@ -493,7 +502,7 @@ def _of_labels(reader: Reader, layout: Layout, root: Path) -> Iterator[str]:
         yield from ("--classes-from", str(Path(reader.path).absolute()))
 
 
-def _columns(reader: Reader, layout: Layout) -> Iterator[str]:
+def _columns(reader: Reader, layout: ExportLayout) -> Iterator[str]:
     """Yield the fields that the lines of metadata have."""
     files = {one.field.name: one for one in layout.files.fields}
     for field in reader.fields.values():
@@ -503,7 +512,7 @@ def _columns(reader: Reader, layout: Layout) -> Iterator[str]:
             yield f"{field.name}={field.name}_file_name:{field.kind}"
 
 
-def _templates(layout: Layout) -> Iterator[str]:
+def _templates(layout: ExportLayout) -> Iterator[str]:
     """Yield the fields that are files by a template: their own, or that of their directory in the export."""
     out = "../" * layout.files.folder.count("/")
     for one in layout.files.fields:

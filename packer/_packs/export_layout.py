@@ -25,7 +25,17 @@ from packer._sources.sidecar_files import FileField
 from packer._storage.safe_open import folded, path_problem
 from packer._table import Buffer, Ints, Names, encode_name
 
-__all__ = ["FieldFiles", "FileNames", "Files", "Folded", "Layout", "below_files", "free_name", "known", "layout_of"]
+__all__ = [
+    "ExportLayout",
+    "FieldFiles",
+    "FileNames",
+    "Files",
+    "Folded",
+    "below_files",
+    "free_name",
+    "known",
+    "layout_of",
+]
 
 
 _LONGEST = 255  # bytes, the limit of Linux and macOS
@@ -68,7 +78,7 @@ _OTHER = ".bin"
 _BATCH = 64
 
 
-class Layout(NamedTuple):
+class ExportLayout(NamedTuple):
     """The places of all files, relative to the directory of the export.
 
     Attributes
@@ -151,7 +161,7 @@ class FieldFiles:
     followed: bool
 
 
-def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> Layout:
+def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> ExportLayout:
     """Lay out an export.
 
     Parameters
@@ -176,7 +186,7 @@ def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> 
         inside = (name.removeprefix(files.folder) for name in files if name.startswith(files.folder))
         return files.folder + free_name(inside, stem, suffix)
 
-    return Layout(
+    return ExportLayout(
         files,
         named("labels", ".csv") if labels else None,
         named("metadata", ".jsonl") if others else None,

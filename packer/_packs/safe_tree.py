@@ -18,7 +18,7 @@ from packer._storage.safe_open import path_problem
 from packer._table import Buffer
 from packer.errors import DestinationError, printable
 
-__all__ = ["Tree"]
+__all__ = ["SafeTree"]
 
 _BY_DESCRIPTOR = {os.open, os.mkdir} <= os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -31,7 +31,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) 
 _PROBE = re.compile("packer-(Probe|\u00e9|e\u0301)-[0-9a-f]{16}")  # the files of `folds_names`; a kill may leave one
 
 
-class Tree:
+class SafeTree:
     """The directory `root`, to which files and directories are added.
 
     Each part of a name is opened from the directory above it, and none that is a symbolic link: so a link that stands

@@ -41,9 +41,9 @@ __all__ = [
     "P_META",
     "P_OVERFLOW",
     "VERSION",
+    "LMDBTree",
     "Node",
     "Page",
-    "Tree",
     "data_version",
     "even",
     "nodes_of",
@@ -176,7 +176,7 @@ def data_version(head: bytes) -> int | None:
     return int(version) if magic == MAGIC else None
 
 
-class Tree:
+class LMDBTree:
     """The main database of an LMDB file, as the newer of its two meta pages says.
 
     Parameters

@@ -51,7 +51,7 @@ from packer._formats.foreign import (
 )
 from packer._formats.lmdb import TreeWriter
 from packer._storage.files import Spool
-from packer._storage.lmdb_tree import MOST_KEY, Tree
+from packer._storage.lmdb_tree import MOST_KEY, LMDBTree
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer._table import COLUMNS, Buffer, Sample, Table, encode_name
@@ -262,7 +262,7 @@ class Caffe(LMDBContainer):
         container.annotated = annotated
         return container
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
+    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
         raw = self.pixels is not None  # images whose names lose their suffixes
         paths = (_path_of(key) for key, _, _ in tree.walk())
         hashes = np.fromiter((hash(os.path.splitext(path)[0] if raw else path) for path in paths), np.int64)

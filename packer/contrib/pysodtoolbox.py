@@ -16,7 +16,7 @@ from typing import Any
 from packer._containers.contract import Entry, Piece, PixelLayout, no_keys
 from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, shown_key, text_of
 from packer._containers.safe_pickle import unpickled
-from packer._storage.lmdb_tree import Tree
+from packer._storage.lmdb_tree import LMDBTree
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError, printable
 
@@ -50,7 +50,7 @@ class PySODToolBox(LMDBContainer):
                 )
         return cls.of_files(paths, pixels=PixelLayout("HWC", "BGR" if channels == {3} else "L"))
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: Tree) -> Iterator[LMDBValue]:
+    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
         found = _listed_beside(path)
         self.shapes = {key: shape[1:] for key, shape in found}
         self.suffixed = len({os.path.splitext(key)[0] for key, _ in found}) == len(found)

@@ -45,7 +45,7 @@ from packer.crops._steps import (
     below,
     refuse,
 )
-from packer.crops._torch_rng import Source
+from packer.crops._torch_rng import NumberSource
 
 __all__ = [
     "TIMM_READERS",
@@ -289,7 +289,7 @@ class _ResizedCut(RandomResizedCut):
         numbers[:, 4] = places[below(np.full(len(sizes), len(places)), random[:, -1])]
         return numbers
 
-    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
+    def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
         chosen = self._rectangle(height, width)
         several = range(len(self.interpolations))
         return *chosen, self._interpolation(python_random.choice(several) if len(several) > 1 else 0)

@@ -21,7 +21,7 @@ import torch
 from packer._images.geometry import INTERPOLATIONS, Crops
 from packer._table import Ints
 from packer.crops._geometry import Padding, Pairs, cropped, mirrored, padded, resized
-from packer.crops._torch_rng import Source
+from packer.crops._torch_rng import NumberSource
 from packer.errors import ImageError
 
 __all__ = [
@@ -149,10 +149,10 @@ class Step(abc.ABC):
 
     @property
     def drawn(self) -> tuple[tuple[str, float, float], ...]:
-        """The kinds of numbers that `draw` takes and that are no integers: methods of `Source`, and their arguments."""
+        """The kinds of numbers that `draw` takes beside integers: methods of `NumberSource`, and their arguments."""
         return ()
 
-    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
+    def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
         """Choose the numbers of one image by torch's default generator, from which `source` draws."""
         return ()
 
@@ -259,7 +259,7 @@ class RandomCut(_Cut):
     def choose(self, sizes: Pairs, random: Floats) -> Ints:
         return below(sizes - self.size + 1, random)
 
-    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
+    def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
         down, across = height - self.size[0], width - self.size[1]
         top = source.below(down + 1) if down > 0 else 0
         left = source.below(across + 1) if across > 0 else 0
@@ -273,7 +273,7 @@ class RandomCut(_Cut):
 class RandomCutOfV1(RandomCut):
     """The same cut, drawn as ``RandomCrop.get_params`` in transforms/transforms.py: both corners or none."""
 
-    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
+    def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
         if (height, width) == self.size:
             return 0, 0
         top = source.below(height - self.size[0] + 1)
@@ -335,7 +335,7 @@ class Mirrored(Step):
     def drawn(self) -> tuple[tuple[str, float, float], ...]:
         return (("uniform", 0.0, 1.0),)
 
-    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
+    def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
         return (int(source.uniform(0.0, 1.0) < float(np.float32(self.p))),)  # torch compares float32
 
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
@@ -402,7 +402,7 @@ class RandomResizedCut(Step):
     def drawn(self) -> tuple[tuple[str, float, float], ...]:
         return ("uniform", *self.scale), ("power", *_logarithms(self.ratio))
 
-    def draw(self, height: int, width: int, source: Source) -> tuple[int, ...]:
+    def draw(self, height: int, width: int, source: NumberSource) -> tuple[int, ...]:
         area, (low, high) = height * width, _logarithms(self.ratio)
         for _ in range(ATTEMPTS):
             target = area * source.uniform(*self.scale)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["Ahead", "Source", "drawing"]
+__all__ = ["Ahead", "NumberSource", "drawing"]
 
 _FEW = 4  # images for which copying the generator costs more than it saves
 _EACH = 7  # numbers that a crop takes, more or less
@@ -34,7 +34,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-class Source:
+class NumberSource:
     """Draws one number at a time.
 
     Parameters
@@ -62,7 +62,7 @@ class Source:
         """Leave the generator after the last number that was drawn."""
 
 
-class Ahead(Source):
+class Ahead(NumberSource):
     """Draws the same numbers, and makes some thousand at a time.
 
     Parameters
@@ -148,14 +148,16 @@ class Ahead(Source):
 
 
 @contextlib.contextmanager
-def drawing(images: int, most: int = 0) -> Iterator[Source]:
+def drawing(images: int, most: int = 0) -> Iterator[NumberSource]:
     """Give what draws the numbers for so many images from torch's default generator, one thread at a time.
 
     Where many are made ahead, these are `most` at least.
     """
     with _locks[0]:
         ahead = images >= _FEW and _makes_one_word_a_number()
-        source = Ahead(torch.default_generator, _EACH * images + most) if ahead else Source(torch.default_generator)
+        source = (
+            Ahead(torch.default_generator, _EACH * images + most) if ahead else NumberSource(torch.default_generator)
+        )
         try:
             yield source
         finally:
@@ -167,12 +169,12 @@ def _makes_one_word_a_number() -> bool:
     """Tell whether this torch draws as `Ahead` supposes."""
     one, other = (torch.Generator().manual_seed(1) for _ in range(2))
     ahead = Ahead(other, 50)
-    same = _some(Source(one), 30) == _some(ahead, 30)
+    same = _some(NumberSource(one), 30) == _some(ahead, 30)
     ahead.end()
     return same and torch.equal(one.get_state(), other.get_state())
 
 
-def _some(source: Source, count: int) -> list[float]:
+def _some(source: NumberSource, count: int) -> list[float]:
     """Draw numbers of every kind, so many times."""
     drawn: list[float] = []
     for _ in range(count):

@@ -11,7 +11,7 @@ import lmdb
 import pytest
 
 import packer
-from packer._storage.lmdb_tree import Tree
+from packer._storage.lmdb_tree import LMDBTree
 from packer._storage.packfile import PackFile
 from packer.errors import CorruptPackError, PackerError
 from tests.containers.lmdbs import entries_of, write_lmdb
@@ -36,7 +36,7 @@ def changed_often(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_walking_and_finding_agree_with_lmdb(changed_often: Path) -> None:
     expected = entries_of(changed_often)
     with PackFile(changed_often) as file:
-        tree = Tree(file)
+        tree = LMDBTree(file)
         tree.require_whole()
         tree.require_plain()
         assert [(key, file.read(offset, size)) for key, offset, size in tree.walk()] == expected
@@ -73,6 +73,6 @@ def test_trees_that_lead_astray_are_refused(tmp_path: Path, target: str) -> None
     if target != "a page beyond":
         os.truncate(path, 1 << 40)
     with PackFile(path) as file, pytest.raises(CorruptPackError):
-        list(Tree(file).walk())
+        list(LMDBTree(file).walk())
     with pytest.raises(PackerError, match="images"):
         packer.index(path, tmp_path / "out.index")

@@ -21,7 +21,7 @@ import pytest
 from PIL import Image
 
 import packer
-from packer._account import Account, Item
+from packer._account import Account, AccountItem
 from packer._formats import open_pack
 from packer._sources import imagefolder_source, write_listing
 from packer._storage.remote.urls import is_url
@@ -620,7 +620,7 @@ def test_a_pack_of_a_pack_counts_its_unlabeled_images_once(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("what", ["y", "s", "", "key", "entry"])
 def test_whatever_a_manifest_calls_things_is_shown(what: str) -> None:
-    assert Account([Item("left out", what, "", 2)]).lines()[0].startswith("left out: 2 ")
+    assert Account([AccountItem("left out", what, "", 2)]).lines()[0].startswith("left out: 2 ")
 
 
 def metadata_with_an_odd_name(directory: Path) -> Built:

@@ -13,7 +13,7 @@ import torch
 from packer.crops import Compose, Crop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop
 from packer.crops._fuse import split_by
 from packer.crops._steps import RandomCutOfV1
-from packer.crops._torch_rng import Ahead, Source, _makes_one_word_a_number, drawing
+from packer.crops._torch_rng import Ahead, NumberSource, _makes_one_word_a_number, drawing
 from packer.errors import ImageError
 from packer.testing.samples import torchvision
 
@@ -27,7 +27,7 @@ ENDS = [1, 2, 500, 2**27 - 1, 2**27, 2**27 + 1, 2**31, 2**33]
 @pytest.mark.parametrize("count", [1, 7, 50])
 def test_numbers_made_ahead_are_those_made_one_at_a_time(count: int) -> None:
     one, other = (torch.Generator().manual_seed(5) for _ in range(2))
-    single, ahead = Source(one), Ahead(other, count)
+    single, ahead = NumberSource(one), Ahead(other, count)
     choices = np.random.default_rng(0).integers(0, 3, 400).tolist()
     for number, choice in enumerate(choices):
         if choice == 0:

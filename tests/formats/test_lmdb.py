@@ -15,7 +15,7 @@ from packer._fields import Field
 from packer._formats import FORMATS, open_pack
 from packer._formats.lmdb import LMDBReader
 from packer._packs.verify import verify
-from packer._storage.lmdb_tree import NODE_HEADER, P_LEAF, Page, Tree, nodes_of
+from packer._storage.lmdb_tree import NODE_HEADER, P_LEAF, LMDBTree, Page, nodes_of
 from packer._table import COLUMNS, Sample
 from packer.errors import CorruptPackError, NotAPackError, PackError
 from packer.testing.conformance import FileFormatConformance, draw_samples, drawn, sizes, write_pack
@@ -274,8 +274,8 @@ def test_a_page_that_is_full_of_long_keys() -> None:
 
 def test_a_pack_of_many_columns_opens_by_each_leaf_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    nodes = Tree.nodes
-    monkeypatch.setattr(Tree, "nodes", lambda tree, number: read.append(number) or nodes(tree, number))
+    nodes = LMDBTree.nodes
+    monkeypatch.setattr(LMDBTree, "nodes", lambda tree, number: read.append(number) or nodes(tree, number))
     fields = [Field(f"number{number}", "scalar", "float64") for number in range(200)]
     samples = [Sample("a.png", 0, draw_samples([10])[0].data, 1, 1, (0.5,) * len(fields))]
     write_pack(FORMATS["lmdb"], tmp_path / "pack.lmdb", samples, fields=fields)

@@ -26,7 +26,7 @@ import torch
 from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
-from packer._datasets.memory import Layout, Part, Slot
+from packer._datasets.memory import BatchPart, Layout, Slot
 from packer._loader.loader import Loader
 from packer._sources import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
@@ -405,7 +405,7 @@ def test_a_script_without_a_main_block_is_told_so(photo_packs: dict[str, Path], 
 def test_a_slot_is_free_when_no_view_is_left() -> None:
     slot = Slot(np.zeros(1000, np.uint8))
     assert slot.free
-    images = slot.tensors(Layout((Part("image", (4, 5), 3),)), 2)["image"]
+    images = slot.tensors(Layout((BatchPart("image", (4, 5), 3),)), 2)["image"]
     assert images.shape == (2, 3, 4, 5)
     assert images.is_contiguous(memory_format=torch.channels_last)
     for view in (images[1], images.numpy(), images.permute(0, 2, 3, 1).reshape(-1)[7:].view(torch.int8)):

@@ -12,7 +12,7 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._packs import export as export_module
 from packer._packs.export import export
-from packer._packs.safe_tree import Tree
+from packer._packs.safe_tree import SafeTree
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, DestinationError
@@ -29,7 +29,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_files_and_directories(root: Path) -> None:
     before = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
-    tree = Tree(root)
+    tree = SafeTree(root)
     for name in ("a/b/c/1", "a/b/2", "3", "a/b/c/4", "d/5"):
         tree.write(name, name.encode())
     tree.make("e/f")
@@ -50,7 +50,7 @@ def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
     (root / "file").symlink_to(outside / "new")
     (root / "deep").mkdir()
     (root / "deep" / "er").symlink_to("../../outside", target_is_directory=True)
-    tree = Tree(root)
+    tree = SafeTree(root)
     for name in ("folder/x", "file", "deep/er/x", "deep/er/more/x"):
         with pytest.raises(DestinationError, match=str(root)):
             tree.write(name, b"data")
@@ -88,7 +88,7 @@ def test_a_link_that_is_put_there_while_exporting(root: Path, tmp_path: Path, mo
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a//x", "./x", "x/.", "a\0b", "..", "a/"])
 def test_names_that_lead_elsewhere_are_refused_here_too(root: Path, name: str) -> None:
-    tree = Tree(root)
+    tree = SafeTree(root)
     for add in (tree.make, lambda name: tree.write(name, b"data"), lambda name: tree.write(f"{name}/x", b"data")):
         with pytest.raises(DestinationError, match="nothing is written to"):
             add(name)
@@ -136,12 +136,12 @@ def test_names_that_a_file_system_takes_for_one(
 ) -> None:
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples(*names))
     with monkeypatch.context() as patch:
-        patch.setattr(Tree, "folds_names", lambda tree: True)
+        patch.setattr(SafeTree, "folds_names", lambda tree: True)
         with pytest.raises(CorruptPackError, match="cannot be exported") as caught:
             export(path, tmp_path / "out")
     assert caught.value.index == len(names) - 1
     assert content(tmp_path / "out") == {}
-    tree = Tree(tmp_path)
+    tree = SafeTree(tmp_path)
     if not tree.folds_names():
         export(path, tmp_path / "both")
         assert {name.replace(os.sep, "/") for name in content(tmp_path / "both")} >= set(names)
@@ -152,7 +152,7 @@ def test_classes_that_a_file_system_takes_for_one(tmp_path: Path, monkeypatch: p
     """Their samples have other names, and would lose their labels all the same."""
     both = [Sample("A/x", 0, b"data", 1, 1), Sample("a/y", 1, b"data", 1, 1)]
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", both, classes=["A", "a"])
-    monkeypatch.setattr(Tree, "folds_names", lambda tree: True)
+    monkeypatch.setattr(SafeTree, "folds_names", lambda tree: True)
     with pytest.raises(DestinationError, match="the classes A and a have one directory"):
         export(path, tmp_path / "out")
     assert content(tmp_path / "out") == {}

@@ -54,10 +54,10 @@ from packer.errors import (
 __all__ = [
     "PART",
     "Found",
-    "Piece",
     "S3Bucket",
     "Unfinished",
     "UploadLog",
+    "UploadPiece",
     "exists_already",
     "md5_of",
     "part_size",
@@ -140,7 +140,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Piece:
+class UploadPiece:
     """A part of an upload that has arrived; numbers count from 1."""
 
     number: int
@@ -279,16 +279,18 @@ class S3Bucket:
             begun = self._client.create_multipart_upload(Bucket=self.name, Key=key)
         return str(begun["UploadId"])
 
-    def parts(self, key: str, upload: str) -> list[Piece] | None:
+    def parts(self, key: str, upload: str) -> list[UploadPiece] | None:
         """Return the parts of an upload that have arrived, in their order; None where there is no such upload."""
-        found: list[Piece] = []
+        found: list[UploadPiece] = []
         with self._calling(key, "asked for its parts"):
             try:
                 for page in self._client.get_paginator("list_parts").paginate(
                     Bucket=self.name, Key=key, UploadId=upload
                 ):
                     found += [
-                        Piece(int(part["PartNumber"]), int(part["Size"]), _plain(part["ETag"]), part["LastModified"])
+                        UploadPiece(
+                            int(part["PartNumber"]), int(part["Size"]), _plain(part["ETag"]), part["LastModified"]
+                        )
                         for part in page.get("Parts", ())
                     ]
             except self._client.exceptions.ClientError as error:
