@@ -370,7 +370,7 @@ class _Builder:
             max(columns.start - beside, 0) // long,
             min(-(-(columns.stop + beside) // long), -(-grid.width // long)),
         )
-        read = grid.window((rows.start, columns.start, len(rows), len(columns)), 0)
+        read = grid.window((rows.start, columns.start, len(rows), len(columns)))
         return Place(rows, columns, window, read or TileWindow(0, grid.rows, 0, grid.columns))
 
     def _add_groups(self, photo: Photo, window: TileWindow) -> int | None:

@@ -90,7 +90,7 @@ def by_processor(data: bytes, size: tuple[int, int], box: Box, table: Table = LE
 def cut(photo: Photo, data: bytes, box: Box) -> tuple[bytes, tuple[int, int], Box] | None:
     """Return the JPEG of the tiles that a crop touches, its size, and the crop of it; None where markers are wrong."""
     assert _native is not None
-    found = _native.cut_out(data, *side_of(photo), *box.rectangle, 0)
+    found = _native.cut_out(data, *side_of(photo), *box.rectangle)
     if found is None:
         return None
     part, (top, left, height, width) = found
