@@ -31,7 +31,7 @@ import numpy.typing as npt
 from packer._containers.compression import MOST_UNPACKED, Packed, Piece, unpack
 from packer._containers.contract import Entry, suffix_of
 from packer._containers.hf_tables import TableImages, columns_of, features_of, names_are_plain, row_lists
-from packer._fields.codec import parsed_json
+from packer._fields.encoding import parsed_json
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer.errors import MissingDependencyError, PackError, SourceError, pip_install, printable

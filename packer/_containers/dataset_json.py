@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from packer._fields import Field
-from packer._fields.codec import parsed_json
+from packer._fields.encoding import parsed_json
 from packer.errors import SourceError, printable
 
 __all__ = ["DATASET_JSON", "VECTOR", "are_parts", "dataset_labels", "label_vector"]

@@ -25,7 +25,7 @@ from packer._account import Account
 from packer._containers.contract import Chosen, ChosenField, Container, Entry, Packed, Piece, field_name, suffix_of
 from packer._containers.roles import NAMES, are_whole, has_label_name, is_label_name
 from packer._fields import OF_SCALARS, Field, Stored
-from packer._fields.codec import parsed_json
+from packer._fields.encoding import parsed_json
 from packer.errors import OptionError, SourceError, printable
 
 if TYPE_CHECKING:

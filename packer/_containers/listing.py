@@ -25,7 +25,7 @@ from packer._containers.compression import PackedRanges, PackedSpool
 from packer._containers.contract import Container, Entry, Named, Packed, Piece, Ranges, Seal, Seals
 from packer._containers.discovery import above_classes, numbered_classes, splits_among
 from packer._fields import DTYPES, Field
-from packer._fields.codec import parsed_json
+from packer._fields.encoding import parsed_json
 from packer._storage.files import Spool
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem

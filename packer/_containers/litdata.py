@@ -25,7 +25,7 @@ from packer._containers.contract import Piece, head_of
 from packer._containers.roles import ColumnType, Value
 from packer._containers.shards import OffsetShards, OpenShard, ShardColumn, json_in, litdata_array, plain_dtype, samples
 from packer._fields import Field
-from packer._fields.codec import parsed_json
+from packer._fields.encoding import parsed_json
 from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
 

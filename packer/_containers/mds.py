@@ -31,7 +31,7 @@ from packer._containers.shards import (
     reading,
     samples,
 )
-from packer._fields.codec import parsed_json
+from packer._fields.encoding import parsed_json
 from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
 

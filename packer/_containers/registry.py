@@ -1,4 +1,4 @@
-"""The table of containers, and which of them a file or a directory is: a module is imported when a file may be its.
+"""The table of containers, where a new one adds its row; and which container a file or a directory is.
 
 The order of the table is the order in which containers are asked. Those of other packages come after packer's own, or
 before these where a name is one of theirs and of none of packer's.

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from packer._containers.contract import Container, Entry, Piece, PixelLayout
 from packer._containers.roles import LOOKED_AT, ColumnType, Roles, Value, roles_of, short_text
-from packer._fields.codec import parsed_json
+from packer._fields.encoding import parsed_json
 from packer._storage.packfile import PackFile
 from packer.errors import PackError, SourceError, printable
 

@@ -53,7 +53,7 @@ from packer._containers.contract import (
 from packer._containers.roles import NAMES, add_candidates, one_hot, whole
 from packer._containers.tar import TarMember, TarWalk, begins_tar
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
-from packer._fields.codec import parsed_json
+from packer._fields.encoding import parsed_json
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file
 from packer._storage.safe_open import name_problem, open_regular
 from packer.errors import OptionError, SourceError, printable

@@ -28,7 +28,7 @@ from packer._conversion.pipeline import Batch, prepare, sample_of
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import RecordEntry
 from packer._fields import KINDS, OF_SCALARS, PIXELS, Field, Stored
-from packer._fields.codec import short
+from packer._fields.encoding import short
 from packer._images.encode import encode_png
 from packer._images.probe import inspect
 from packer._sources import Source

@@ -1,4 +1,4 @@
-"""The way of a sample to an item: the settings of a dataset, and the frozen steps that they are compiled to."""
+"""Turn the settings of a dataset into the fixed steps that make an item of a sample."""
 
 from __future__ import annotations
 

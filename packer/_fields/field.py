@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._fields import codec
+from packer._fields import encoding
 
 __all__ = [
     "BOXES",
@@ -213,16 +213,16 @@ class Field:
             return None
         try:
             if self.kind == "scalar":
-                return codec.scalar(value, self.dtype)
+                return encoding.scalar(value, self.dtype)
             if self.kind == "class":
                 return self._id(value)
             if self.kind == "labels":
                 return np.array([self._id(one) for one in value], "<i8").tobytes()
             if self.kind == "array":
-                return codec.array_bytes(codec.of_dtype(value, DTYPES[self.dtype], self.dtype), self.rank)
-            return codec.ENCODERS[self.kind](value)
+                return encoding.array_bytes(encoding.of_dtype(value, DTYPES[self.dtype], self.dtype), self.rank)
+            return encoding.ENCODERS[self.kind](value)
         except (TypeError, OverflowError) as error:
-            raise ValueError(f"{codec.short(value)} is no value of the kind {self.kind}: {error}") from error
+            raise ValueError(f"{encoding.short(value)} is no value of the kind {self.kind}: {error}") from error
 
     def decode(self, stored: Stored) -> Any:
         """Return the value that a pack holds, as the class's table says; None stays None.
@@ -239,8 +239,8 @@ class Field:
         assert not isinstance(stored, (int, float))
         data = bytes(stored)
         if self.kind == "array":
-            return codec.array_of(data, self.rank, DTYPES[self.dtype]).astype(self.dtype, copy=False)
-        return codec.DECODERS[self.kind](data)
+            return encoding.array_of(data, self.rank, DTYPES[self.dtype]).astype(self.dtype, copy=False)
+        return encoding.DECODERS[self.kind](data)
 
     def misfit(self, stored: Stored) -> str | None:
         """Return why no `encode` gives what a pack holds; None if one does. Encoded images are not looked at."""
@@ -287,12 +287,12 @@ class Field:
             if not self.classes:
                 fields = f"{{{self.name!r}: packer.Field({self.name!r}, {self.kind!r}, classes=(...))}}"
                 raise ValueError(
-                    f"{codec.short(value)} is no id, and the classes have no names: fields={fields} says them"
+                    f"{encoding.short(value)} is no id, and the classes have no names: fields={fields} says them"
                 )
             number = self._ids_of_classes.get(value)
             if number is None:
                 count = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
-                raise ValueError(f"{codec.short(value)} is none of its {count}")
+                raise ValueError(f"{encoding.short(value)} is none of its {count}")
             return number
         number = operator.index(value)
         if not self.knows(number).all():

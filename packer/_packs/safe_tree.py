@@ -1,4 +1,4 @@
-"""Files below a directory, written so that nothing is ever written outside of it, and nothing that is there is lost."""
+"""Write files below one directory: never outside of it, and never over what is there."""
 
 from __future__ import annotations
 

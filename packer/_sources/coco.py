@@ -22,7 +22,7 @@ from packer._account import BadSamples
 from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.coco import boxes_of, drawn, keypoints_of, segmentation_problem
-from packer._fields.codec import is_text
+from packer._fields.encoding import is_text
 from packer._sources.base import SIZE_FIELDS, BlobColumn, Column, ComputedFields, NumberColumn, ReadBuffer, Source, some
 from packer._sources.imagefolder import ImageRule, Walk
 from packer._sources.table_source import called_otherwise

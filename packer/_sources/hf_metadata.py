@@ -22,7 +22,7 @@ from packer._account import BadSamples
 from packer._codecs import UNLABELED
 from packer._containers.roles import NAMES, has_label_name
 from packer._fields import MOST_FIELDS, Field
-from packer._fields.codec import parsed_json
+from packer._fields.encoding import parsed_json
 from packer._sources.base import Column, FileColumn, Source, joined
 from packer._sources.imagefolder import FilesOf, ImageRule, imagefolder_source, unlabeled_source
 from packer._sources.labels import meaning_of, unusable_labels

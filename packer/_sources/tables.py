@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from packer._account import BadSamples
 from packer._fields import DTYPES, KINDS, OF_SCALARS, PIXELS, Field, Stored
-from packer._fields.codec import parsed_json, short
+from packer._fields.encoding import parsed_json, short
 from packer._sources.base import BlobColumn, Column, FileColumn, NumberColumn
 from packer._storage.safe_open import open_regular
 from packer._table import encode_name

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from packer._account import BadSamples
 from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field, Stored
-from packer._fields.codec import is_text, short
+from packer._fields.encoding import is_text, short
 from packer._images.probe import inspect
 from packer._sources.base import BlobColumn, ComputedFields, ReadBuffer, Source
 from packer._sources.imagefolder import ImageRule, Walk

@@ -1,4 +1,4 @@
-"""N5 (https://github.com/saalfeldlab/n5): a directory of arrays, see `packer.contrib.n5`.
+"""N5 (https://github.com/saalfeldlab/n5): a directory of arrays, read as a container and written as a format.
 
 Images are recognised in four layouts. A group is a directory of arrays, whose rows belong together:
 
@@ -50,7 +50,7 @@ N5: a group of arrays, which z5py, TensorStore and N5's own tools read.
 
 All arrays have one dimension and are not compressed. A block is a file: a header of 8 bytes, and the elements,
 big-endian. The blocks of ``data`` are the shards, and no image crosses them: where the next one does not fit, zeros
-fill the block. The last block of an array ends with the array. See `packer.contrib.n5`.
+fill the block. The last block of an array ends with the array.
 
 The other arrays are known when all samples are, so they are written at the end. N5 has no place for fields: packer's
 index has their numbers, and a copy of what else they are.

@@ -20,7 +20,7 @@ from packer._containers.contract import Budget, Entry, Piece
 from packer._containers.hf_tables import row_lists
 from packer._containers.listing import Listing, _blocks, list_samples
 from packer._fields.coco import mask_of
-from packer._fields.codec import short
+from packer._fields.encoding import short
 from packer._storage.lmdb_tree import F_BIGDATA, NODE_HEADER, P_LEAF, PAGE, PAGE_HEADER
 from packer.errors import SourceError
 from tests.containers import test_arrow, test_parquet, test_pickle_lmdb

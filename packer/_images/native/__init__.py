@@ -1,4 +1,4 @@
-"""Images read, decoded, resized and padded in C, without Python's lock: see packer/_images/native.
+"""Read, decode, resize and pad images in C, without Python's lock.
 
 packer's own decoder knows nearly all JPEGs, and gives libjpeg-turbo's pixels, and Pillow's conversion of them for CMYK;
 and PNGs, of which it gives Pillow's pixels. It decodes no more than the window depends on: it skips tiles that are not

@@ -1,6 +1,6 @@
-"""Tasks of a pack's samples, made in C: what the table says of each, and what is wanted of it.
+"""Build the records that tell C which samples to read and decode, and where their pixels go.
 
-Sizes and checksums of images, found in C from their bytes, of which no more are read than that needs.
+Sizes and checksums of images are found in C as well, from their bytes, of which no more are read than that needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The blocks of a version of an object, in the process that reads: from the cache, compared with their checksums."""
+"""Read blocks of a remote object from the cache, check them, and ask the fetcher for missing ones."""
 
 from __future__ import annotations
 

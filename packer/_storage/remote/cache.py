@@ -1,4 +1,6 @@
-"""The cache directory: fetched blocks of objects, one directory for each version of an object, bounded in total.
+"""The files of the cache: blocks of objects, a directory for each version of an object, bounded in total.
+
+`Blocks` (blocks.py) orders what is missing, and the process that fetches (fetcher.py) writes it here.
 
 Nobody counts the users of a file, and nobody locks a file to read it. A writer removes the files that were used least
 recently, by their names alone: a process that has one open keeps it. The bytes in a cache are trusted, so no other user
