@@ -305,7 +305,7 @@ class Registry(Mapping[str, _D], Generic[_D]):
             row.check()
             plugins[entry.name] = replace(row, plugin=_package(entry))
         except Exception as error:  # whatever another's module raises
-            self.broken[entry.name] = f"{_package(entry)}: {entry.value}: {error or type(error).__name__}"
+            self.broken[entry.name] = f"{_package(entry)}: {entry.value}: {str(error) or type(error).__name__}"
             warn(f"the plug-in {entry.name!r} ({self.group}) of {self.broken[entry.name]}. It is left out")
 
     def __getitem__(self, name: str) -> _D:

@@ -164,11 +164,12 @@ def _fitting(names: str, fits: Callable[[ContainerDescriptor], bool]) -> Iterato
     own = list(filter(fits, CONTAINERS.own.values()))
     first = []
     if not any(row.fits_name(names) for row in own):
-        first = [row for row in CONTAINERS.plugins.values() if row.fits_name(names)]
+        first = [row for row in CONTAINERS.plugins.values() if row.fits_name(names) and not row.last]
     yield from first
     yield from (row for row in own if not row.last)
-    yield from (row for row in CONTAINERS.plugins.values() if row not in first and fits(row))
-    yield from (row for row in own if row.last)
+    later = [row for row in CONTAINERS.plugins.values() if row not in first and fits(row)]
+    yield from (row for row in later if not row.last)
+    yield from (row for row in (*own, *later) if row.last)
 
 
 def _answer(row: ContainerDescriptor, ask: Callable[[type[Container]], _T]) -> _T | None:

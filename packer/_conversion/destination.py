@@ -425,8 +425,11 @@ class LocalDestination:
     def _make_on_scratch(self, task: PartTask, path: Path, room: Path) -> PartCounts:
         with writing_to(room):
             room.mkdir(parents=True, exist_ok=True)
+        before = self._purpose()
         try:
             counts = task.make(room)
+            if self._purpose() != before:  # another process began the job anew, with parts of its own
+                raise gone(self)
             if not os.path.exists(path):
                 _copy(room / task.name, path)
         except DestinationError as error:
@@ -435,6 +438,11 @@ class LocalDestination:
             raise
         shutil.rmtree(room, ignore_errors=True)
         return counts
+
+    def _purpose(self) -> Job | None:
+        """Return the job, without what may be relaxed while its parts are made."""
+        job = self.job()
+        return None if job is None else {**job, "settings": {**job["settings"], "on_error": None}}
 
     def _write_job(self, job: Job) -> None:
         """Write the job; on return it is on the disk, and so are the names of all that lies beside it."""

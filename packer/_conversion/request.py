@@ -609,7 +609,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         """Raise DestinationError where pack or report cannot be written: listing the images may take long."""
         check_destination(self.dst, overwrite=self.overwrite)
         if self.report is not None:
-            inputs = (self.src, self.labels, self.classes_from, *self.coco, self.yolo)
+            inputs = (self.src, self.labels, self.classes_from, *self.coco, self.voc, self.yolo)
             check_report(self.report, [self.dst, *(path for path in inputs if path is not None)])
 
     def convert(

@@ -155,10 +155,7 @@ class Workspace(WorkspacePaths):
             self._held = held.pop_all()
 
     def require_kind(self, *, in_parts: bool) -> None:
-        """Raise ResumeError where the directory holds a conversion in parts, and one in one piece is asked for.
-
-        Or the other way round.
-        """
+        """Raise ResumeError where the directory holds a conversion of the other kind: in parts, or in one piece."""
         if os.path.exists(self.journal if in_parts else self.job):
             parts = option("parts")
             kind, advice = ("without parts", f"Leave {parts} out") if in_parts else ("in parts", f"Say {parts}")

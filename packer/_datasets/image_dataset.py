@@ -115,9 +115,8 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         makes.
     output : {"tensor", "numpy", "pil", "bytes"}, optional
         The form of an image, and what a transform gets; with ``numpy`` and ``bytes``, also of fields. By default a PIL
-        image where there is a transform, as
-        ImageFolder gives to it, or a tensor where there is none, or the transform is one of torchvision's that takes
-        tensors only.
+        image where there is a transform, as ImageFolder gives to it, or a tensor where there is none, or the transform
+        is one of torchvision's that takes tensors only.
 
         * ``tensor``: (3, height, width) uint8 `torch.Tensor`, RGB, 0 to 255; its memory is laid out channels last.
         * ``numpy``: (height, width, 3) uint8 array, RGB, writable.
@@ -274,28 +273,44 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         self._pool, self._replaced = Pool(), replaced_from(on_error, max_bad)
         self._whole: ImageDataset | None = None  # of which this dataset is a selection
         self.reader: Reader = open_pack(root, check=check)
-        self._require_format()
-        parts = None
-        if target is not None:
-            parts = target_parts(self.reader.fields, target, min_visible, output, self._blob_sizes)
-        elif fields is not None:
-            parts = parts_of(self.reader.fields, fields, mode, per_box, fill, min_visible, output, self._blob_sizes)
-        self._settings = replace(settings, parts=parts).with_augment(augment).with_views(views)
-        _ = self._pipeline  # says at once where fuse= changes nothing
-        if stage is not None:
+        self._kept = staging.Kept()
+        try:
+            self._require_format()
+            parts = None
+            if target is not None:
+                parts = target_parts(self.reader.fields, target, min_visible, output, self._blob_sizes)
+            elif fields is not None:
+                parts = parts_of(self.reader.fields, fields, mode, per_box, fill, min_visible, output, self._blob_sizes)
+            self._settings = replace(settings, parts=parts).with_augment(augment).with_views(views)
+            _ = self._pipeline  # says at once where fuse= changes nothing
+            if stage is not None:
+                self.reader.close()
+                root = staging.stage(root, stage)
+                self.reader = open_pack(root, check=check)
+            if cache == "ram":
+                self._kept = staging.keep(root)
+            self._take_samples(is_valid_file, allow_empty)
+            self._warn(decoder, output)
+        except BaseException:
             self.reader.close()
-            root = staging.stage(root, stage)
-            self.reader = open_pack(root, check=check)
+            raise
+
+    def _take_samples(self, is_valid_file: Callable[[str], bool] | None, allow_empty: bool) -> None:
+        """Have all samples of the reader, or those whose names a function takes, as ImageFolder's argument."""
         self._epochs = Epochs(len(self.reader), printable(self.reader.place.given))
-        self._kept = staging.keep(root) if cache == "ram" else staging.Kept()
         self._view = SampleView(self.reader)
         if is_valid_file is not None:
             rows = valid_rows(self.samples, self.classes, is_valid_file, allow_empty)
             self._view = SampleView(self.reader, rows)
-        if decoder == "auto" and output != "bytes":
+
+    def _warn(self, decoder: str, output: str | None) -> None:
+        """Warn of slow decoding, and of numbers that items do not show."""
+        if output == "bytes":
+            return
+        if decoder == "auto":
             warn_of_slow_decoding()
-        if output != "bytes" and (parts is None or "image" in parts.names):
-            warn_of_lost_numbers(self.reader, settings.mode)
+        if (parts := self._settings.parts) is None or "image" in parts.names:
+            warn_of_lost_numbers(self.reader, self._settings.mode)
 
     def __len__(self) -> int:
         return len(self._view)

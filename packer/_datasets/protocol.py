@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from packer._datasets.fields import Parts, Values
+from packer._datasets.generators import seeder
 from packer._datasets.lookup import Lookup
 from packer._datasets.memory import IMAGES, Layout, layout_of
 from packer._datasets.pipeline import Transform
@@ -127,11 +128,19 @@ class LoaderDataset(abc.ABC):
         labels = self.labels(indices)
         images = memory[IMAGES].unbind(0)
         both = zip(images, labels.tolist() if isinstance(labels, np.ndarray) else labels, strict=True)
-        return [(image if transform is None else transform(image), label) for image, label in both]
+        if transform is None:
+            return list(both)
+        before = seeder(seed, epoch, indices) if seeding else None
+        items = []
+        for place, (image, label) in enumerate(both):
+            if before is not None:
+                before(place)
+            items.append((transform(image), label))
+        return items
 
     def traits(self, transform: Transform = None) -> Traits:
         """Return facts about the dataset; `transform` is the Loader's own."""
-        return Traits()
+        return Traits(transforms=transform is not None)
 
     def settings(self) -> dict[str, str]:
         """Return what is done to each image, as text by name: a Loader's states keep it, and warn where it changed."""

@@ -301,9 +301,8 @@ class NamesInARow:
 class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
     """The columns by name, each as a read-only (N,) array, made when it is asked for.
 
-    A column of which every value is there is a plain array. Otherwise it is a
-    masked array. Below the mask lies what no value is: NaN, -1 in place of an id, None in place of a text, the least of
-    a dtype's integers; of bool there is no such value.
+    A column without missing values is a plain array; otherwise it is a masked array. Below the mask lies what no value
+    is: NaN, -1 in place of an id, None in place of a text, the least of a dtype's integers; of bool there is none.
     """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:

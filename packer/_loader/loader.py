@@ -190,9 +190,9 @@ class Loader:
     @dataset.setter
     def dataset(self, dataset: Any) -> None:
         images = readable(dataset)
-        self._collation = collation_of(images.traits().parts, self._pad)
-        self._sampling.images = images
-        self._dataset = dataset
+        collation = collation_of(images.traits().parts, self._pad)
+        self._sampling.images = images  # raises where the length is another one
+        self._collation, self._dataset = collation, dataset
 
     @property
     def sampler(self) -> Any:

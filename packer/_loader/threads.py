@@ -157,7 +157,7 @@ class Workers(abc.ABC):
     def _decode(self, job: BatchJob, layout: Layout, memory: Memory, choices: Choices) -> Sequence[BatchFuture]:
         """Begin to decode the samples of a job into memory, and to postprocess them.
 
-        The results of the futures are the values that the batch has beside its memory, see `LoaderDataset.fill`.
+        The results of the futures are the values that the batch has beside its memory, see `LoaderDataset.begin`.
         """
 
     @abc.abstractmethod

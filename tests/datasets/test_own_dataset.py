@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,24 @@ def test_a_transform_of_the_loader_gets_each_image(arrays: Any) -> None:
     seen = [images for images, _ in packer.Loader(arrays, 8, seed=1)]
     halved = [images for images, _ in packer.Loader(arrays, 8, seed=1, transform=lambda image: image // 2)]
     assert all(torch.equal(one // 2, other) for one, other in zip(seen, halved, strict=True))
+
+
+class Noise:
+    """A transform that draws from torch's generator."""
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        return torch.rand(image.shape[0])
+
+
+def test_a_random_transform_is_a_function_of_the_seed_where_a_process_has_one_thread() -> None:
+    def passed(seed: int) -> torch.Tensor:
+        loader = packer.Loader(Gradient(), 4, seed=seed, transform=Noise(), threads=1, processes=1)
+        with contextlib.closing(loader):
+            return torch.cat([images for images, _ in loader])
+
+    first = passed(1)
+    assert torch.equal(first, passed(1))
+    assert not torch.equal(first, passed(2))
 
 
 def test_an_epoch_goes_on_at_its_state(arrays: Any) -> None:
