@@ -181,7 +181,7 @@ class Destination(Protocol):
     always_shared: bool
     command: str
 
-    def exists(self) -> bool:
+    def is_present(self) -> bool:
         """Tell whether there is a pack under the name, or anything else."""
 
     def size(self) -> int:
@@ -309,7 +309,7 @@ class LocalDestination:
         self.directory = self.paths.directory
         self._scratch = scratch
 
-    def exists(self) -> bool:
+    def is_present(self) -> bool:
         return os.path.exists(self.path)
 
     def size(self) -> int:
@@ -489,7 +489,7 @@ class StoreDestination:
     def _scratch(self) -> Path:
         return make_scratch(self._own_scratch)
 
-    def exists(self) -> bool:
+    def is_present(self) -> bool:
         return MANIFEST_FILE in self._pack.names() or self._pack.is_object()
 
     def size(self) -> int:
@@ -528,7 +528,7 @@ class StoreDestination:
             self._drop()
         source = open_source().stamped()
         job = describe(source)
-        if self.exists():
+        if self.is_present():
             raise self._exists_already()
         if self._pack.names():
             if self.job() is not None:
@@ -704,7 +704,7 @@ def _require_samples(destination: Destination, job: Job, manifest: Manifest) -> 
 
 def _finished(destination: Destination) -> Manifest:
     """Return the manifest of a pack with parts that was finished before."""
-    if not destination.exists():
+    if not destination.is_present():
         raise DestinationError(
             f"{printable(destination.path)}: no conversion in parts was begun. Begin one with {destination.command}."
         )

@@ -403,7 +403,7 @@ def convert_in_parts(
 
 def already_made(partition: Partition, request: ConversionRequest) -> Manifest | None:
     """Return the manifest of the complete pack where the same request made it before; None where not."""
-    if request.fresh or request.overwrite or not partition.files.exists():
+    if request.fresh or request.overwrite or not partition.files.is_present():
         return None
     return partition.made_before(_opening(partition, request)())
 

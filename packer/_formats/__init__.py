@@ -122,6 +122,7 @@ INDEX = Format(
 _HEAD = 64  # bytes
 _DIRECTORIES = (*(row for row in FORMATS.own.values() if row.files), INDEX, PARTS)
 _PLUGIN = re.compile(rb"packer:([a-z0-9][a-z0-9_.-]{0,40})\n")
+_PLUGIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,40}")
 """How files of others' formats begin, so that they can be refused by the format's name where its plug-in is missing."""
 
 
@@ -197,7 +198,10 @@ def _refuse_of_plugin(place: Place, head: bytes | None) -> None:
         raise _missing(place, name)
 
 
-def _missing(place: Place, format: str) -> MissingDependencyError:
+def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
+    """Return the error for a format that is unknown: a name that no plug-in can have comes of damage."""
+    if not _PLUGIN_NAME.fullmatch(format):
+        return CorruptPackError(f"the manifest says that the format is {printable(format)!r}", place.given)
     return MissingDependencyError(f"{printable(place.given)}: is a pack of {printable(FORMATS.why_missing(format))}")
 
 

@@ -765,8 +765,8 @@ def _loader(info: LoaderInfo, workers: int, chosen: list[list[int]]) -> Any:
 _SAMPLES = 32
 _RESIZED = 256
 _WORTH_RESIZING = 1.1
-_OF_PACKS = {"crop": "_crop", "output": "_output", "fuse": "_fuse", "mode": "_mode", "transform": "_transform"}
-"""Settings of packer's datasets, with the attributes that hold them."""
+_OF_PACKS = ("crop", "output", "fuse", "mode", "transform")
+"""The settings of packer's datasets that decide what an item is."""
 
 
 class UnpackedError(Exception):
@@ -837,16 +837,18 @@ def _samples(info: LoaderInfo, stages: Stages) -> Iterator[dict[str, Any]]:
 def _settings(info: LoaderInfo, stages: Stages) -> dict[str, Any]:
     """Return the settings with which packer's dataset gives what the loader's dataset gives."""
     dataset, *others = info.leaves
-    names = _OF_PACKS if info.of_packer else {"transform": "transform"}
-    if any(not hasattr(leaf, name) for leaf in info.leaves for name in names.values()):
-        raise UnpackedError("the dataset has no transform that could be applied to a pack's images")
-    settings = {name: getattr(dataset, attribute) for name, attribute in names.items()}
-    if any(getattr(other, names[name]) != value for other in others for name, value in settings.items()):
-        raise UnpackedError("the datasets in a row have transforms of their own")
     if info.of_packer:
+        settings = {name: getattr(dataset._settings, name) for name in _OF_PACKS}
+        if any(getattr(other._settings, name) != value for other in others for name, value in settings.items()):
+            raise UnpackedError("the datasets in a row have transforms of their own")
         if any(pack._settings.parts is not None for pack in info.leaves):
             raise UnpackedError("the samples have fields beside the image")
         return settings
+    if any(not hasattr(leaf, "transform") for leaf in info.leaves):
+        raise UnpackedError("the dataset has no transform that could be applied to a pack's images")
+    settings = {"transform": dataset.transform}
+    if any(other.transform != dataset.transform for other in others):
+        raise UnpackedError("the datasets in a row have transforms of their own")
     transform = isolated_copy(settings["transform"])
     output = "numpy" if stages.form == "numpy" else "pil" if transform is None else None
     return {"transform": transform, "fuse": transform is not None, "output": output}

@@ -100,7 +100,7 @@ def test_a_loader_gives_the_same_batches(pack: Path, served: Served, cached: boo
 
 
 @pytest.mark.filterwarnings("ignore:.*a random order")
-@pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
+@pytest.mark.parametrize("pack", ["lmdb"], indirect=True)
 def test_processes_and_workers_read(pack: Path, served: Served) -> None:
     here, there = (open_dataset(path, crop=RandomResizedCrop(32), seed=1) for path in (pack, served.url(pack)))
     assert_same(batches(there, threads=2, processes=2), batches(here, threads=2))
@@ -115,7 +115,7 @@ def test_processes_and_workers_read(pack: Path, served: Served) -> None:
         assert_same([(images.numpy().copy(), labels.tolist()) for images, labels in threads], expected)
 
 
-@pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
+@pytest.mark.parametrize("pack", ["lmdb"], indirect=True)
 def test_a_random_order_is_warned_of(pack: Path, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "_warned", set())
     there = open_dataset(served.url(pack), crop=packer.CenterCrop(32))
@@ -123,7 +123,7 @@ def test_a_random_order_is_warned_of(pack: Path, served: Served, monkeypatch: py
         list(packer.DataLoader(there, 16, shuffle=True, num_workers=1))
 
 
-@pytest.mark.parametrize("pack", [".h5"], indirect=True)
+@pytest.mark.parametrize("pack", ["hdf5"], indirect=True)
 def test_the_table_is_fetched_once_and_samples_once(pack: Path, served: Served, tmp_path: Path) -> None:
     url, server = served.url(pack), served.server
     begun = len(server.asked)
@@ -162,7 +162,7 @@ def test_damage_is_named_as_on_a_disk(pack: Path, served: Served, tmp_path: Path
         assert sum(len(labels) for _, labels in Loader(dataset, 16, threads=2)) == 60
 
 
-@pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
+@pytest.mark.parametrize("pack", ["lmdb"], indirect=True)
 def test_a_random_order_is_told_once(pack: Path, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packer._loader.sampling._warned", set())
     crop = packer.CenterCrop(32)
