@@ -1,4 +1,4 @@
-"""Counts the calls, functions and modules behind an item, a batch, a conversion and a remote sample.
+"""Counts the calls, functions and modules that serve an item, a batch, a conversion and a remote sample.
 
     python benchmarks/hops.py [--checkout DIR] [--ways WAY ...] [--list WAY] [--json FILE]
 

@@ -91,7 +91,7 @@ class Photo(NamedTuple):
     quanta : dict of int to (64,) int16 array
         Column by column.
     tables : list of four bytes
-        Two Huffman tables of DC, then two of AC; empty where there is none.
+        The two Huffman tables of DC, then the two of AC; a missing one is empty.
     """
 
     data: bytes
@@ -275,7 +275,7 @@ class Batch(NamedTuple):
     says : (images, 4, SAYS) uint8 array
         Huffman tables.
     quanta : (images, 3, 64) int16 array
-        Of each component, column by column.
+        The quantisation of each component, column by column.
     sizes : dict of str to int
         Elements of each buffer that the kernels share.
     refused : tuple of int

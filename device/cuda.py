@@ -50,7 +50,7 @@ class Made(NamedTuple):
 
 
 def find_nvrtc(places: Sequence[Path] | None = None) -> Path | None:
-    """Return NVRTC's library, beside torch or of the system; None where there is none."""
+    """Return NVRTC's library from torch's folder or the system, or None."""
     if places is None:
         places = [Path(entry or ".") / part for entry in sys.path for part in _LIBRARIES] + [
             Path(part) for part in _SYSTEM

@@ -187,7 +187,7 @@ class Run(NamedTuple):
     out : (N, height, width, 3) or (N, 3, height, width) array
         The results of the images that are there; the bits of numbers.
     status : (N,) uint8 array
-        Of each image, the highest of its tiles.
+        The status of each image: the highest of its tiles.
     """
 
     out: Array

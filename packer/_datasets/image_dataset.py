@@ -647,7 +647,6 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         """Raise NotAPackError where the pack is of another format than this class reads."""
         format = self.reader.manifest.format
         if self._format not in (None, format):
-            self.reader.close()
             dataset = FORMATS[format].dataset if format in FORMATS else "open_dataset"
             raise NotAPackError(f"{printable(self.reader.path)}: a pack of the format {format}; read it with {dataset}")
 
