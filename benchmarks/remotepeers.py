@@ -15,8 +15,6 @@ from typing import Any
 
 from peers import BATCH, image_reader, lit, mosaic
 
-__all__ = ["PEERS", "open_remote", "prepare"]
-
 AHEAD = 4096  # photos that Streaming may fetch before they are wanted: 1.09 of what 512, its own choice, gave
 PEERS = {"litdata": "LitData", "mosaic": "MosaicML Streaming"}
 

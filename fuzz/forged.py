@@ -33,8 +33,6 @@ from typing import Any, NamedTuple
 from fuzz.findings import PACKAGE
 from packer.testing.samples import draw_imagefolder
 
-__all__ = ["Outcome", "campaign", "main"]
-
 _SECONDS = 10  # of work
 _PATIENCE_OF_USE = 60  # seconds on the clock, as others may be working too
 _MEMORY = 1 << 30

@@ -14,8 +14,6 @@ from packer._images.jpeg import segments
 from packer.errors import ImageError
 from packer.testing.samples import draw_photo
 
-__all__ = ["MUTATIONS", "drawn_jpegs"]
-
 Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 """Takes a source of chance, a JPEG, and others that pieces may be taken of."""
 

@@ -15,8 +15,6 @@ from fuzz.mutations import MUTATIONS
 from fuzz.sections import sealed_chunks
 from packer.testing.samples import draw_photo
 
-__all__ = ["SIGNATURE", "changed_png", "chunk", "drawn_png", "drawn_pngs"]
-
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _KINDS = (
     *((0, 1, depth) for depth in (1, 2, 4, 8, 16)),

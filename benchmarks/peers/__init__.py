@@ -16,18 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "BATCH",
-    "OUTPUT",
-    "RESIZE",
-    "data_loader",
-    "image_reader",
-    "random_crop",
-    "samples",
-    "tensor_transform",
-    "transform",
-]
-
 BATCH = 64
 OUTPUT = 224
 RESIZE = 256

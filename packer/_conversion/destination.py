@@ -76,20 +76,6 @@ from packer.errors import (
     printable,
 )
 
-__all__ = [
-    "Destination",
-    "LocalDestination",
-    "PartCounts",
-    "PartTask",
-    "StoreDestination",
-    "default_scratch",
-    "destination_of",
-    "gone",
-    "make_own_directory",
-    "make_scratch",
-    "part_name",
-]
-
 Job = Mapping[str, Any]
 
 

@@ -36,8 +36,6 @@ from packer._sources import ListedSource, Source, is_listing, listed_source, pac
 from packer._storage.remote.urls import is_url
 from packer.errors import ImageError, PackerError, SourceError, printable
 
-__all__ = ["Part", "Partition", "SharedSource", "convert_in_parts", "finish", "partition_of"]
-
 
 @dataclass(frozen=True)
 class Part:

@@ -12,8 +12,6 @@ from PIL import Image
 
 from packer.testing.samples import draw_photo
 
-__all__ = ["entries_of", "masks", "photos", "write_lmdb"]
-
 
 def write_lmdb(path: Path, items: Iterable[tuple[bytes, bytes]], *, subdir: bool = False) -> Path:
     """Write an LMDB file, or a directory with data.mdb; a transaction for every few values."""

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from packer.testing.samples import draw_imagefolder
 
-__all__ = ["Photo", "Reader", "Writer", "difference", "draw"]
-
 
 class Photo(NamedTuple):
     """A photo as it goes in and comes out.

@@ -20,8 +20,6 @@ from torchvision.datasets.folder import pil_loader
 import packer
 from packer.testing.samples import draw_imagefolder
 
-__all__ = ["LOADERS", "Case", "draw"]
-
 WORKERS = 2
 
 

@@ -22,8 +22,6 @@ from typing import Any
 from tests.remote.fileserver import FilesOfThisMachine, Served
 from tests.storage.remote.objects import serving
 
-__all__ = ["METHODS", "make_pack", "run"]
-
 METHODS = ("fork", "spawn", "forkserver", "processes")
 _BATCH = 4
 
