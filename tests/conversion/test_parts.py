@@ -504,6 +504,25 @@ def test_a_task_that_comes_too_late_finds_the_pack_finished(tree: Path, tmp_path
     assert os.listdir(tmp_path) == ["pack.lmdb"]
 
 
+def test_a_task_that_waited_while_the_pack_was_finished_begins_no_other(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.lmdb"
+    files, errors = job(path, 2).files, []
+
+    def wait_and_begin() -> None:
+        try:
+            files.begin(lambda: imagefolder_source(tree), lambda source: {}, fresh=False, overwrite=False, wait=60)
+        except DestinationError as error:
+            errors.append(str(error))
+
+    with Workspace(path):
+        late = threading.Thread(target=wait_and_begin)
+        late.start()
+        path.write_bytes(b"a pack")
+    late.join()
+    assert [error for error in errors if "exists already" in error] == errors != []
+    assert os.listdir(tmp_path) == [path.name]
+
+
 def test_what_no_job_can_be(tree: Path, tmp_path: Path) -> None:
     for fields, message in [
         ({"parts": 0}, "parts are 1"),
