@@ -27,7 +27,7 @@ from packer._images.modes import decode_as, decode_unchanged
 from packer._images.probe import CLIPPED, DEEP, inspect
 from packer._storage.system import available_cpus, in_units
 from packer._table import Buffer, Ints
-from packer._viewing.catalog import Catalog, legible
+from packer._viewing.catalog import Catalog, class_names, legible
 from packer.crops import RandomResizedCrop
 from packer.errors import CorruptPackError, ImageError, PackerError, PackError
 
@@ -372,16 +372,8 @@ def _object_names(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dic
     for field in fields.values():
         ids = values[field.name]
         if field.kind == "labels" and isinstance(ids, np.ndarray) and len(ids) not in found:
-            found[len(ids)] = _classes(field, ids[:_MOST_SHAPES].tolist())
+            found[len(ids)] = class_names(field, ids[:_MOST_SHAPES].tolist())
     return found
-
-
-def _classes(field: Field, ids: list[int]) -> list[str]:
-    """Return what the classes with some ids are called; of those without a name, the ids."""
-    present = set(ids)
-    known = zip(field.ids or range(len(field.classes)), field.classes, strict=True)
-    names = {number: legible(name) for number, name in known if number in present}
-    return [names.get(number, str(number)) for number in ids]
 
 
 def _described(field: Field, value: Any, names: Mapping[int, list[str]], shape: tuple[int, int]) -> dict[str, Any]:
@@ -433,11 +425,11 @@ def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
 def _words(field: Field, value: Any) -> str:
     """Return a value that is drawn nowhere in words."""
     if field.kind == "class":
-        return _classes(field, [value])[0]
+        return class_names(field, [value])[0]
     if field.dtype == "float32" and field.kind == "scalar":
         return str(np.float32(value))
     if field.kind == "labels":
-        text = ", ".join(_classes(field, value[:_MOST_SHAPES].tolist())) or "none"
+        text = ", ".join(class_names(field, value[:_MOST_SHAPES].tolist())) or "none"
     elif field.kind == "array":
         extremes = f", {value.min()} to {value.max()}" if value.size and value.dtype.kind != "b" else ""
         text = f"{' x '.join(map(str, value.shape))} {value.dtype}{extremes}"
