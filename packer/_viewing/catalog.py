@@ -255,7 +255,7 @@ def _is_category(field: Field) -> bool:
 def class_names(field: Field, ids: Sequence[int]) -> list[str]:
     """Return the names of the classes with some ids as a page shows them; of those without a name, the ids."""
     if field.dtype == "bool":
-        return ["yes" if number else "no" for number in ids]
+        return ["true" if number else "false" for number in ids]
     present = set(ids)
     known = zip(field.ids or range(len(field.classes)), field.classes, strict=True)
     names = {number: legible(name) for number, name in known if number in present}

@@ -328,8 +328,9 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
     list of dict
         ``name``, ``kind``, and what there is of ``text`` (the value in words), ``error`` (why it cannot be read, or
         what of it cannot be drawn), ``boxes`` (x y x y), ``keypoints`` (of each object its points: x y visibility),
-        ``polygons`` (of each object a list of x y x y ...), ``labels`` (of each object its class), ``picture`` ("mask"
-        or "image": there is one to ask for). Places are in pixels of the image. JSON can say all of it.
+        ``polygons`` (of each object a list of x y x y ...), ``labels`` and ``ids`` (of each object the name and the id
+        of its class), ``picture`` ("mask" or "image": there is one to ask for). Places are in pixels of the image.
+        JSON can say all of it.
 
     Raises
     ------
@@ -344,9 +345,9 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
         size = int(reader.table.more[f"field.{field.name}.size"][row]) if field.is_blob else 0
         values[field.name] = _value(reader, row, field) if size <= left else _Large(size)
         left -= max(size, 0) if size <= left else 0
-    names = _object_names(reader.fields, values)
+    objects = _objects(reader.fields, values)
     shape = int(reader.table.height[row]), int(reader.table.width[row])
-    return [_described(field, values[field.name], names, shape) for field in reader.fields.values()]
+    return [_described(field, values[field.name], objects, shape) for field in reader.fields.values()]
 
 
 class _Large(NamedTuple):
@@ -366,17 +367,25 @@ def _value(reader: Reader, row: int, field: Field) -> Any:
         return error
 
 
-def _object_names(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, list[str]]:
+class _Objects(NamedTuple):
+    """The classes of the objects of a sample: their names, and their ids, by which they are coloured."""
+
+    labels: list[str]
+    ids: list[int]
+
+
+def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, _Objects]:
     """Return the classes of objects, by how many objects there are: the first list of ids of that length."""
-    found: dict[int, list[str]] = {}
+    found: dict[int, _Objects] = {}
     for field in fields.values():
         ids = values[field.name]
         if field.kind == "labels" and isinstance(ids, np.ndarray) and len(ids) not in found:
-            found[len(ids)] = class_names(field, ids[:_MOST_SHAPES].tolist())
+            drawn = ids[:_MOST_SHAPES].tolist()
+            found[len(ids)] = _Objects(class_names(field, drawn), drawn)
     return found
 
 
-def _described(field: Field, value: Any, names: Mapping[int, list[str]], shape: tuple[int, int]) -> dict[str, Any]:
+def _described(field: Field, value: Any, objects: Mapping[int, _Objects], shape: tuple[int, int]) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": field.name, "kind": field.kind}
     picture = {"picture": field.kind} if field.kind in PIXELS else {}
     if value is None:
@@ -391,7 +400,8 @@ def _described(field: Field, value: Any, names: Mapping[int, list[str]], shape: 
         drawn = value[:_MOST_SHAPES]
         shapes = _segmented(drawn, shape) if field.kind == "segmentation" else _placed(field.kind, drawn)
         more = f", of which {_MOST_SHAPES} are drawn" if len(value) > _MOST_SHAPES else ""
-        return entry | shapes | {"text": f"{len(value)}{more}", "labels": names.get(len(value), [])}
+        classes = objects.get(len(value), _Objects([], []))
+        return entry | shapes | {"text": f"{len(value)}{more}"} | classes._asdict()
     return entry | {"text": _words(field, value)}
 
 
@@ -424,7 +434,7 @@ def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
 
 def _words(field: Field, value: Any) -> str:
     """Return a value that is drawn nowhere in words."""
-    if field.kind == "class":
+    if field.kind == "class" or (field.kind, field.dtype) == ("scalar", "bool"):
         return class_names(field, [value])[0]
     if field.dtype == "float32" and field.kind == "scalar":
         return str(np.float32(value))

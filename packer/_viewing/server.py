@@ -243,15 +243,30 @@ class Endpoints:
         return _json(asdict(find_duplicates(self._catalog)))
 
     def _check(self, parameters: Parameters) -> Payload:
-        """Read and decode samples from one on, for a fraction of a second, and say how far that went."""
-        start, until = _number(parameters, "start"), time.monotonic() + _SECONDS_OF_READING
-        everything = self._finder.find(Query())
-        while start < len(self._catalog) and time.monotonic() < until:
+        """Read and decode samples from `start` on, for a fraction of a second; without `start` none.
+
+        Returns the damaged samples and the findings that are known so far, and how far the samples were read.
+        """
+        total, findings = len(self._catalog), self._finder.findings
+        start = _number(parameters, "start", total)
+        if "start" in parameters:
+            findings.advance(_SECONDS_OF_READING)
+        everything, until = self._finder.find(Query()), time.monotonic() + _SECONDS_OF_READING
+        while start < total and time.monotonic() < until:
             self._note(self._pictures.small(everything.part(start, _CHECKED_AT_ONCE), _SIDES[0]))
             start += _CHECKED_AT_ONCE
         count, reasons = self._damage.listed()
         damaged = [{"index": index, "error": error} for index, error in reasons]
-        return _json({"next": min(start, len(self._catalog)), "damaged": damaged, "count": count})
+        found = [(legible(name), number) for name, number in findings.counts().items()]
+        return _json(
+            {
+                "next": min(start, total),
+                "damaged": damaged,
+                "count": count,
+                "findings": sorted(found, key=lambda one: -one[1])[:_MOST_LISTED],
+                "unread": findings.unread,
+            }
+        )
 
 
 _CATEGORY = "in."
