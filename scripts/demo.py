@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._storage.system import available_cpus
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 PHOTOS = Path("demo") / "photos"
 CLASSES, SPLITS = 10, {"train": 40, "val": 8}  # photos a class
@@ -128,7 +128,7 @@ def read(tree: Path, packs: dict[str, Path], option: str, converting: dict[str, 
     """Compare packs with ImageFolder over `tree`, and read all of them."""
     from packer import open_dataset
     from packer._storage.files import disk_size
-    from packer.testing.samples import torchvision
+    from packer.testing.reference import torchvision
 
     tv = torchvision()
     to_tensor = tv.transforms.functional.pil_to_tensor
