@@ -44,7 +44,14 @@ def test_its_blocks_run_in_order(tmp_path: Path) -> None:
     os.symlink(ENVIRONMENT, tmp_path / ".venv")
     environment = {name: value for name, value in os.environ.items() if name not in {"VENV", "PYTHONPATH"}}
     result = subprocess.run(
-        ["sh", "-e"], input=terminal(blocks), text=True, capture_output=True, cwd=tmp_path, env=environment, timeout=600
+        ["sh", "-e"],
+        check=False,
+        input=terminal(blocks),
+        text=True,
+        capture_output=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=600,
     )
     assert result.returncode == 0, (result.stdout[-2000:], result.stderr[-4000:])
     assert "Traceback" not in result.stderr
