@@ -19,7 +19,7 @@ from packer._viewing.catalog import open_catalog
 from packer._viewing.finder import DAMAGED, Finder, Query
 from packer._viewing.postings import Postings
 from packer._viewing.server import Server
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 from tests.samples import write_pack
 from tests.viewing.conftest import serving
 from tests.viewing.visit import Visit
