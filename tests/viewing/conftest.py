@@ -16,7 +16,6 @@ import packer
 from packer._viewing.catalog import open_catalog
 from packer._viewing.server import Server
 from packer.testing.photos import draw_photo
-from tests.viewing.visit import CHROMIUM, FLAGS
 
 CLASSES = ["cat", "<b>dog</b>", "bird"]
 SCRIPT = "cat/<script>document.title='broken'<script>.jpg"
@@ -82,16 +81,3 @@ def serving(path: Path) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def server(pack: Path) -> Iterator[Server]:
     yield from serving(pack)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Return Chromium; without it, or without Playwright, the test is skipped."""
-    reason = "the page is tested in a browser: pip install playwright"
-    playwright_api = pytest.importorskip("playwright.sync_api", reason=reason)
-    if CHROMIUM is None:
-        pytest.skip("the page is tested in Chromium, which is not installed")
-    with playwright_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
-        yield browser
-        browser.close()

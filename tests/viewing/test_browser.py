@@ -20,7 +20,7 @@ from packer._viewing.server import Server
 from tests.samples import solid, write_pack
 from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, TWICE, serving
 from tests.viewing.test_hostile import GREY
-from tests.viewing.visit import ALL_THERE, Visit
+from tests.visit import ALL_THERE, Visit
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 

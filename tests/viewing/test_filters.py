@@ -22,7 +22,7 @@ from packer._viewing.server import Server
 from packer.testing.photos import draw_photo
 from tests.samples import write_pack
 from tests.viewing.conftest import serving
-from tests.viewing.visit import Visit
+from tests.visit import Visit
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 

@@ -1,4 +1,4 @@
-"""A visit to the viewer's page in Chromium, driven by Playwright."""
+"""Chromium, driven by Playwright, and a visit to the viewer's page."""
 
 from __future__ import annotations
 
