@@ -328,9 +328,16 @@ def _png(title: str, histograms: Sequence[Histogram]) -> bytes:
             axis.set_axis_off()
             continue
         one = histograms[number]
-        axis.stairs(one.counts, one.edges, fill=True, color="#2f6fde")
+        if one.names:
+            axis.bar(np.arange(len(one.names)) + 0.5, one.counts, width=0.5, color="#2f6fde")
+            texts = [(share * len(one.names), text) for share, text in _ticks(one)]
+            axis.set_xticks([place for place, _ in texts], [printable(text) for _, text in texts])
+        else:
+            axis.stairs(one.counts, one.edges, fill=True, color="#2f6fde")
+        axis.yaxis.get_major_locator().set_params(integer=True)
         axis.set_title(printable(one.title), fontsize=10, loc="left")
-        axis.set_xscale("log" if one.logarithmic else "linear")
+        if one.logarithmic:
+            axis.set_xscale("log")
         axis.set_xlabel(_caption(one), fontsize=8, loc="right")
         axis.spines[["top", "right"]].set_visible(False)
     drawn = io.BytesIO()
