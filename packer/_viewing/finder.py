@@ -128,7 +128,7 @@ class Finder:
         self._damage = damage or DamageLog(len(catalog))
         self.findings = Postings(len(catalog), partial(findings_of, catalog))
         self._labels = {
-            name: Postings(len(catalog), partial(labels_of, catalog, name))
+            name: Postings(len(catalog), labels_of(catalog, name))
             for name, field in catalog.categories.items()
             if field.kind == "labels"
         }
@@ -154,12 +154,13 @@ class Finder:
             index.advance(seconds / len(indexes))
         unread = max((index.unread for index in indexes), default=0)
         with self._lock:
-            if query not in self._kept or unread or query.finding == DAMAGED:
-                self._kept[query] = self._find(query, unread)
+            found = self._kept.get(query)
+            if found is None or found.unread or query.finding == DAMAGED:  # of which more may be known by now
+                found = self._kept[query] = self._find(query, unread)
             self._kept.move_to_end(query)
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
-            return self._kept[query]
+            return found
 
     def categories(self, name: str, seconds: float = 0.0) -> CategoryCounts:
         """Return how many samples each class of a field has, after reading further ones for some seconds."""

@@ -53,13 +53,14 @@ class Postings:
         return self._samples - self.read
 
     def advance(self, seconds: float) -> None:
-        """Read further samples for some seconds."""
-        until = time.monotonic() + seconds
+        """Read further samples for some seconds, and one at least; none in 0 seconds."""
+        until, more = time.monotonic() + seconds, seconds > 0
         with self._lock:
-            while self.unread and time.monotonic() < until:
+            while self.unread and more:
                 for term in set(self._terms_of(self.read)):
                     self._lists.setdefault(term, array("q")).append(self.read)
                 self.read += 1
+                more = time.monotonic() < until
 
     def of(self, term: str) -> Ints:
         """Return the numbers of the samples that have a term, of those that were read, in ascending order."""
@@ -101,15 +102,23 @@ def _is_smaller(reader: Reader, height: int, width: int) -> bool:
     return resize is not None and not resize.upscale and resize.enlarges(height, width)
 
 
-def labels_of(catalog: Catalog, name: str, index: int) -> list[str]:
-    """Return the names of the classes of a sample's objects; of a sample without any, `NO_CLASS`."""
-    pack, row = catalog.locate(index)
-    reader = catalog.readers[pack]
-    field = reader.fields.get(name)
-    if field is None or field.kind != "labels":
-        return [NO_CLASS]
-    try:
-        ids = field.decode(reader.value(row, name))
-    except (PackError, ValueError):
-        return [NO_CLASS]
-    return [NO_CLASS] if ids is None or not len(ids) else class_names(field, np.unique(ids).tolist())
+def labels_of(catalog: Catalog, name: str) -> Callable[[int], Iterable[str]]:
+    """Return what tells the classes of a sample's objects by their names; of a sample without any, `NO_CLASS`."""
+    fields = [reader.fields.get(name) for reader in catalog.readers]
+    known: list[dict[int, str]] = [{} for _ in fields]  # the names of the classes of each pack that were met
+
+    def terms(index: int) -> list[str]:
+        pack, row = catalog.locate(index)
+        field, names = fields[pack], known[pack]
+        if field is None or field.kind != "labels":
+            return [NO_CLASS]
+        try:
+            ids = field.decode(catalog.readers[pack].value(row, name))
+        except (PackError, ValueError):
+            return [NO_CLASS]
+        present = [] if ids is None else ids.tolist()
+        if new := [number for number in set(present) if number not in names]:
+            names |= zip(new, class_names(field, new), strict=True)
+        return [names[number] for number in present] or [NO_CLASS]
+
+    return terms

@@ -148,6 +148,20 @@ def test_an_index_grows_by_slices_and_reads_each_sample_once() -> None:
     assert postings.counts() == {"even": 500}
 
 
+def test_what_is_found_grows_until_all_is_read(pack: Path, samples: Samples) -> None:
+    catalog = open_catalog([pack])
+    finder, query = Finder(catalog), Query(categories=(("object", "dog"),))
+    result, before = finder.find(query), -1
+    assert (result.count, result.unread) == (0, COUNT)
+    while result.unread:
+        result = finder.find(query, 1e-9)
+        assert result.count >= before
+        before = result.count
+    assert result.part(0, COUNT).tolist() == with_object(samples, 1)
+    assert finder.find(query) is result, "it is kept"
+    catalog.close()
+
+
 def test_a_category_filters_the_images(browser: Any, server: Server, samples: Samples) -> None:
     with Visit(browser, server.address) as visit:
         page = visit.page
