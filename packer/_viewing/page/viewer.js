@@ -109,7 +109,8 @@ async function readOn(wanted, found) {
 /** Say how many samples were found, and why there are fewer than a conversion counted. */
 function tell({ count, complete, unread }) {
   const some = count === packs.count ? "" : ` of ${counted(packs.count)}`;
-  $("count").textContent = `${complete ? "" : "the first "}${counted(count)}${some} ${packs.count === 1 ? "image" : "images"}`;
+  const all = `${complete ? "" : "the first "}${counted(count)}${some} ${packs.count === 1 ? "image" : "images"}`;
+  $("count").textContent = unread ? `${counted(count)} found so far` : all;
   $("reading").hidden = !unread;
   $("reading").max = packs.count;
   $("reading").value = packs.count - unread;
