@@ -35,6 +35,9 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path
             r"<(?:script|img|iframe|source|link)\b[^>]*?(?:src|href)=\"([^\"]*)\"", page.read_text("utf-8")
         )
         assert [address for address in loaded if re.match(r"(?:https?:)?//", address)] == [], page
+    listed = re.findall(r"^- \[[^\]]+\]\((\S+?)\)", (tmp_path / "site" / "llms.txt").read_text("utf-8"), re.MULTILINE)
+    assert len(listed) >= 30
+    assert [address for address in listed if not (tmp_path / "site" / address).is_file()] == []
     for style in (tmp_path / "site").rglob("*.css"):
         assert not re.search(r"@import|url\(['\"]?(?:https?:)?//", style.read_text("utf-8")), style
 
