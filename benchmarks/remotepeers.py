@@ -15,8 +15,6 @@ from typing import Any
 
 from peers import BATCH, image_reader, lit, mosaic
 
-__all__ = ["PEERS", "open_remote", "prepare"]
-
 AHEAD = 4096  # photos that Streaming may fetch before they are wanted: 1.09 of what 512, its own choice, gave
 PEERS = {"litdata": "LitData", "mosaic": "MosaicML Streaming"}
 
@@ -43,7 +41,7 @@ def open_remote(peer: str, bucket: str, cache: Path, threads: int, decoder: str 
     decoder : {"pil", "tensors"}
         The same as `peers.image_reader` takes.
     """
-    from packer.testing.samples import torchvision
+    from packer.testing.reference import torchvision
 
     torchvision()
     return {"litdata": _litdata, "mosaic": _mosaic}[peer](bucket, cache, threads, image_reader("train", decoder))

@@ -11,8 +11,6 @@ from typing import Any
 from packer._measuring.machine import processor, version_of
 from packer._storage.system import available_cpus
 
-__all__ = ["machine", "table", "write_json"]
-
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Align cells under their header: the first column to the left, the others to the right."""

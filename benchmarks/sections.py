@@ -11,8 +11,6 @@ from typing import Any
 
 from peers import RESIZE
 
-__all__ = ["LIMIT", "LOADER", "SECTIONS", "Section", "Side"]
-
 
 @dataclass(frozen=True)
 class Side:

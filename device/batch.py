@@ -15,8 +15,6 @@ from packer._images.geometry import Box, is_padded
 from packer._images.jpeg_tiles import Tiles, TileWindow, read_tiles
 from packer.errors import ImageError
 
-__all__ = ["Batch", "Photo", "batch_of", "photo_of"]
-
 Array = npt.NDArray[Any]
 
 GROUP = np.dtype([(name, np.uint32) for name in ("from", "size", "to", "tile", "tiles", "number", "is_last")])

@@ -22,8 +22,6 @@ import numpy.typing as npt
 from device.stages import STAGES
 from device.twin import SOURCES
 
-__all__ = ["Device", "Facts", "Made", "compile_kernels", "facts_in", "find_nvrtc"]
-
 Array = npt.NDArray[Any]
 
 _OPTIONS = ("--fmad=false", "--std=c++17")

@@ -10,23 +10,6 @@ import numpy.typing as npt
 
 from device.batch import TABLES, Batch
 
-__all__ = [
-    "KINDS",
-    "MOST",
-    "STAGES",
-    "THREADS",
-    "WRITES",
-    "Buffers",
-    "Machine",
-    "Run",
-    "Stage",
-    "Table",
-    "buffers_of",
-    "result_of",
-    "run",
-    "stages_of",
-]
-
 Array = npt.NDArray[Any]
 
 KINDS: dict[str, np.dtype[Any]] = {

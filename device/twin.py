@@ -20,8 +20,6 @@ import numpy.typing as npt
 from device.batch import STRUCTURES
 from device.stages import MOST
 
-__all__ = ["SOURCES", "Twin", "compiler"]
-
 SOURCES = Path(__file__).parent
 _FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
 

@@ -31,8 +31,6 @@ from packer._images.jpeg import read_header
 from packer._images.probe import require_affordable
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = ["disagreement", "inputs", "main"]
-
 _MAX_PIXELS = 1 << 21
 
 Pixels = npt.NDArray[np.uint8]

@@ -10,8 +10,6 @@ import numpy as np
 
 from tests.containers.records import tfrecord_mended
 
-__all__ = ["MENDS", "WORDS", "changed"]
-
 WORDS = (
     *(b"", b".", b"..", b"/", b"../../outside/secret", b"../../../outside/secret", b"/etc/passwd", b"a/../../b"),
     *(b"\\", b"\0"),

@@ -41,8 +41,6 @@ from packer._sources.base import ReadBuffer
 from packer._sources.container import ContainerSource, listed_container
 from packer.errors import PackerError
 
-__all__ = ["Attack", "main"]
-
 _SECONDS = 5
 _MEMORY = 512 << 20
 _PATIENCE = 300  # seconds, after which a process that takes no CPU time is ended

@@ -41,8 +41,6 @@ from tests.containers.records import (
     tfrecord,
 )
 
-__all__ = ["SEEDS", "Seed"]
-
 SMALL = b"\xff\xd8\xff\xe0\x00\x02\xff\xc0\x00\x08\x08\x00\x10\x00\x10\x01\xff\xd9"
 """The shortest thing that is taken for a JPEG, of 16 x 16 pixels."""
 

@@ -13,8 +13,6 @@ from packer._fields import Field
 from packer._sources import Source
 from packer._sources.base import BlobColumn, NumberColumn
 
-__all__ = ["TEMPLATES", "odd_value", "with_fields"]
-
 TEMPLATES = (
     *("../masks/{stem}.png", "{path}.png", "{dir}/{name}/x", "{class}.png", "../" * 12 + "{stem}", "/tmp/{stem}"),
     *("..", ".", "~/{stem}", "C:/{stem}", "{dir}/../../{stem}", "{stem}/..", "./{path}"),

@@ -7,8 +7,6 @@ import traceback
 
 import packer
 
-__all__ = ["PACKAGE", "Finding", "finding_of", "require_memory"]
-
 PACKAGE = os.path.join(os.path.dirname(packer.__file__), "")
 """What the paths of packer's own code begin with."""
 

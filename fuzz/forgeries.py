@@ -32,8 +32,6 @@ from packer._storage.files import TableBuilder
 from packer._table import COLUMNS, Sample, Table, checksum, column_checksum, value_checksum
 from packer.errors import PackerError
 
-__all__ = ["FORGED_FORMATS", "KINDS", "REFERENCES", "Forgery", "Originals"]
-
 CODECS = ("keep", "jpeg", "png", "raw")
 FIELDED = ("keep", "png")
 """The codecs whose packs have fields."""

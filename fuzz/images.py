@@ -22,8 +22,6 @@ from packer._images.probe import inspect
 from packer._images.rectangle import RectangleDecoder, pad_into, resize_by_torch
 from packer.errors import ImageError
 
-__all__ = ["CONTROLS", "DRAW_CONTROLS", "MAX_PIXELS", "draw", "image", "region", "sniff", "transcode", "unchanged"]
-
 MAX_PIXELS = 1 << 18
 CONTROLS = 6
 """Bytes before the image in the inputs of `region`: where the rectangle is, its size, one that is not used, and what

@@ -23,18 +23,6 @@ from PIL import Image
 from fuzz.fields import TEMPLATES, odd_value
 from packer._fields import DTYPES, KINDS
 
-__all__ = [
-    "lie_about_images",
-    "lie_about_values",
-    "lie_in_document",
-    "lie_in_files",
-    "lie_in_layout",
-    "lie_in_names",
-    "lie_in_table",
-    "list_files_often",
-    "text_of",
-]
-
 Columns = dict[str, npt.NDArray[Any]]
 
 _ESCAPE = "\x1b[2J\x1b]0;title\x07\r\u202e\n"

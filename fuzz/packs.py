@@ -25,8 +25,6 @@ from packer._table import COLUMNS
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, PackerError
 
-__all__ = ["PARTS", "hdf5", "lmdb", "manifest", "parts", "pth", "table"]
-
 PARTS = ("part-00000", "part-00001")
 """The parts of the packs with parts; what they are says their content."""
 

@@ -21,8 +21,6 @@ import pyarrow.parquet as pq
 
 from packer._storage.lmdb_tree import F_BIGDATA, NODE_HEADER, P_LEAF, PAGE, PAGE_HEADER
 
-__all__ = ["REFERRING", "SUFFIXES", "forge_references"]
-
 _LONG = (1, 10, 100, 1 << 12, 1 << 17, 1 << 20)
 _WIDE = (1, 2, 2, 3, 30, 300, 3000)
 _CALLED = (

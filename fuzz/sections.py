@@ -7,8 +7,6 @@ import zlib
 
 import google_crc32c
 
-__all__ = ["joined", "sealed_chunks", "sealed_manifest", "sealed_tiles", "split"]
-
 _SEAL = b',"crc32c":"'
 _TILES = b"TILES\0"
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from fuzz import images, packs
 
-__all__ = ["TARGETS"]
-
 _FUNCTIONS: list[Callable[[bytes], None]] = [
     *(packs.lmdb, packs.hdf5, packs.pth, packs.parts, packs.manifest, packs.table),
     *(images.sniff, images.image, images.region, images.draw, images.transcode, images.unchanged),

@@ -31,8 +31,6 @@ from packer._packs.verify import verify
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import PackerError
 
-__all__ = ["CONTAINER_USES", "USES", "Place", "use"]
-
 _STATUSES = {EXIT_STATUS[name] for name in ("ok", "error", "usage", "skipped", "corrupt", "locked")}
 _CROPS = (
     ResizeCenterCrop(5, 9),

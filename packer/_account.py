@@ -13,20 +13,6 @@ from typing import Any
 from packer._table import encode_name
 from packer.errors import SourceError, message_of, option, printable, recorded
 
-__all__ = [
-    "LEFT_OUT",
-    "NOT_LOOKED_AT",
-    "RENUMBERED",
-    "REPORTED",
-    "TAKEN",
-    "UNLABELED",
-    "Account",
-    "AccountItem",
-    "BadSamples",
-    "LabelCandidate",
-    "counted",
-]
-
 LEFT_OUT, UNLABELED, RENUMBERED = "left out", "unlabeled", "renumbered"
 TAKEN, NOT_LOOKED_AT = "taken", "not looked at"
 

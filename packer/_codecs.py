@@ -8,19 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = [
-    "CODECS",
-    "IMAGE_SUFFIXES",
-    "INTERPOLATIONS",
-    "LABEL_TYPES",
-    "LOSSY",
-    "MAX_PIXELS",
-    "RESIZE_MODES",
-    "TO_8_BIT",
-    "UNLABELED",
-    "Codec",
-]
-
 
 @dataclass(frozen=True)
 class Codec:

@@ -20,8 +20,6 @@ from packer._fields import MOST_FIELDS, Field
 from packer._table import Labels, blocks, column_types, encode_name
 from packer.errors import CorruptPackError, PackError, UnsupportedVersionError, printable
 
-__all__ = ["SCHEMA", "TILED", "Manifest", "schema_for"]
-
 SCHEMA = 2
 """The newest version of the manifest and of the table. This packer reads all, and writes the oldest that will do."""
 

@@ -24,33 +24,6 @@ from packer._codecs import LABEL_TYPES
 from packer._fields import Field, Stored
 from packer.errors import CorruptPackError, PackError
 
-__all__ = [
-    "COLUMNS",
-    "LONGEST_NAME",
-    "NO_VALUE",
-    "Buffer",
-    "Ints",
-    "Labels",
-    "Names",
-    "Row",
-    "Sample",
-    "Table",
-    "Vector",
-    "are_pixels",
-    "blocks",
-    "checksum",
-    "column_checksum",
-    "column_checksums",
-    "column_types",
-    "cut_name",
-    "decode_name",
-    "encode_name",
-    "field_columns",
-    "spans",
-    "value_checksum",
-    "with_offsets",
-]
-
 _SHARED_FROM = 1 << 16  # bytes; a smaller vector costs less than a page of address space for itself
 _STEP = 1 << 16  # bytes that are read at a time, and copied while the caches of the processor hold them
 _READ = b"\1"

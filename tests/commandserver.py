@@ -22,8 +22,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["CommandServer", "run_many"]
-
 
 class CommandServer:
     """Runs commands one after the other.

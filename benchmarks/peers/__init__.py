@@ -16,18 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "BATCH",
-    "OUTPUT",
-    "RESIZE",
-    "data_loader",
-    "image_reader",
-    "random_crop",
-    "samples",
-    "tensor_transform",
-    "transform",
-]
-
 BATCH = 64
 OUTPUT = 224
 RESIZE = 256
@@ -41,7 +29,7 @@ def samples(tree: Path) -> list[tuple[Path, int]]:
 
 def transform(crop: str) -> Any:
     """Return torchvision's transform of a PIL image to a (3, 224, 224) uint8 tensor."""
-    from packer.testing.samples import torchvision
+    from packer.testing.reference import torchvision
 
     torchvision()
     from torchvision import transforms

@@ -11,8 +11,6 @@ from typing import Any
 
 from peers import OUTPUT, recipes
 
-__all__ = ["augmented", "views"]
-
 
 def augmented(recipe: str, images: Any, labels: Any) -> tuple[Any, Any]:
     """Return the images of a recipe, normalised, and their labels."""

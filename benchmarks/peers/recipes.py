@@ -11,21 +11,6 @@ from typing import Any
 
 from peers import OUTPUT
 
-__all__ = [
-    "BLUR",
-    "CLASSES",
-    "CUTMIX",
-    "ERASED",
-    "ERASING",
-    "JITTER",
-    "MEAN",
-    "MIXUP",
-    "SCALE",
-    "STD",
-    "mixed",
-    "transform",
-]
-
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 ERASED = tuple(round(255 * mean) for mean in MEAN)
 """The colour of what is erased: the mean, which normalising makes 0."""

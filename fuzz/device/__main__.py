@@ -22,8 +22,6 @@ from packer._images.geometry import Box
 from tests.device.crops import random_box, tiled
 from tests.images.samples import SUBSAMPLINGS
 
-__all__ = ["compile_driver", "main", "write_batches"]
-
 HERE = Path(__file__).parent
 FLAGS = ("-std=c11", "-O1", "-g", "-ffp-contract=off", "-fno-omit-frame-pointer")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -24,8 +24,6 @@ from pathlib import Path
 from fuzz.native.builds import BUILT, HERE, ROOT, Build, builds, compile_targets
 from fuzz.native.seeds import CONTROLS, write_seeds
 
-__all__ = ["main"]
-
 FOUND = HERE / "found"
 PLANTED = HERE / "planted"
 LEARNED, FINDINGS = ROOT / "fuzz/corpus", ROOT / "fuzz/findings"

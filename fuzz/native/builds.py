@@ -14,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BUILT", "Build", "builds", "compile_targets"]
-
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 BUILT = ROOT / "build" / "fuzz-native"

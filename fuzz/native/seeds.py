@@ -13,8 +13,6 @@ from fuzz import seeds as drawn
 from fuzz.mutations import drawn_jpegs
 from fuzz.pngs import SIGNATURE, chunk, drawn_png
 
-__all__ = ["CONTROLS", "write_seeds"]
-
 CONTROLS = {
     **{"window": 12, "whole": 5, "png": 7, "survey": 3, "transcode": 2, "cut": 5, "annotate": 5, "inflate": 5},
     **{"views": 96, "operations": 3, "numbers": 5, "choosing": 3, "encode": 5},

@@ -21,8 +21,6 @@ from packer.errors import OptionError, printable
 if TYPE_CHECKING:
     from packer._storage.remote.cache import CachedObject
 
-__all__ = ["cache_commands", "stage_command", "unstage_command", "warm_command"]
-
 
 @click.group("cache")
 def cache_commands() -> None:

@@ -44,19 +44,6 @@ if TYPE_CHECKING:
     from packer._manifest import Manifest
     from packer._sources import Source
 
-__all__ = [
-    "convert_command",
-    "convert_listed",
-    "convert_to_url",
-    "done_already",
-    "explaining",
-    "make_parts",
-    "resumable",
-    "say",
-    "scan_command",
-    "status_of",
-]
-
 
 @contextlib.contextmanager
 def resumable() -> Iterator[None]:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from packer._packs.verify import Damage
     from packer._viewing.catalog import Catalog
 
-__all__ = ["info_command", "verify_command", "view_command"]
-
 _BAR = 30
 _NAMED = 5  # classes of a field
 

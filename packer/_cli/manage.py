@@ -24,8 +24,6 @@ from packer._cli.output import progress_options
 from packer._conversion.options import OF_THE_PACK, IndexOptions, MergeOptions, SourceOptions
 from packer.errors import ImageError, printable
 
-__all__ = ["append_command", "export_command", "index_command", "merge_command"]
-
 
 @click.command("merge")
 @click.argument("packs", nargs=-1, type=PackPath())

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from packer._measuring.trials import Interval
     from packer._measuring.tune import Tuning
 
-__all__ = ["bench_command", "doctor_command", "estimate_command", "tune_command"]
-
 _BUSY = 0.1  # of the CPUs, that others took
 _SIDES = "packer", "torchvision"  # the ways of a recipe that has a name
 

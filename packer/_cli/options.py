@@ -21,24 +21,6 @@ from packer._storage.remote.urls import is_url, shown, user_path
 from packer.errors import OptionError, SourceError, flag, printable
 from packer.plugins import plugin_help
 
-__all__ = [
-    "READING",
-    "CommandOfSource",
-    "Delimiter",
-    "Duration",
-    "ObjectUrl",
-    "PackPath",
-    "Size",
-    "UserPath",
-    "conversion_options",
-    "options",
-    "reading_options",
-    "requested",
-    "require_one_class_map",
-    "targets",
-]
-
-
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 

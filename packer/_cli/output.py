@@ -38,29 +38,6 @@ if TYPE_CHECKING:
     from packer._fields import Field
     from packer._manifest import Manifest
 
-__all__ = [
-    "DISK_IS_FULL",
-    "EXIT_STATUS",
-    "NOBODY_READS",
-    "Interrupted",
-    "ProgressDisplay",
-    "Terminated",
-    "account",
-    "conversion",
-    "count",
-    "counted",
-    "duration",
-    "example",
-    "fields",
-    "kept",
-    "labels",
-    "losses",
-    "outcome",
-    "progress_options",
-    "rates",
-    "settings_in_words",
-]
-
 EXIT_STATUS = {"ok": 0, "error": 1, "usage": 2, "skipped": 3, "corrupt": 4, "locked": 5, "sigint": 130, "sigterm": 143}
 
 NOBODY_READS = (errno.EPIPE, errno.EIO)

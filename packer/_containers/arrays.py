@@ -33,8 +33,6 @@ from packer._containers.shards import OpenShard, reading
 from packer._fields import Field
 from packer.errors import SourceError, printable
 
-__all__ = ["CIFAR", "MNIST", "WANTED", "NpyImages", "matlab_layout", "may_be_one_image", "pixel_layout", "undecided"]
-
 WANTED = "uint8, N x H x W x 3, N x 3 x H x W or N x H x W"
 
 _CHANNELS = (1, 3, 4)

@@ -36,23 +36,6 @@ from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer.errors import MissingDependencyError, PackError, SourceError, pip_install, printable
 
-__all__ = [
-    "FILE",
-    "NOT_READ",
-    "ArrowBatch",
-    "ArrowImages",
-    "Batches",
-    "Buffered",
-    "Dictionary",
-    "FlatTable",
-    "batches",
-    "dictionary_ids",
-    "int_at",
-    "names_of",
-    "schema_message",
-    "schema_of",
-]
-
 FILE = b"ARROW1\0\0"
 """How a file begins; a stream begins with a message."""
 

@@ -25,8 +25,6 @@ from packer._containers.roles import LOOKED_AT, ColumnType, Roles, Value, roles_
 from packer._containers.shards import OpenShard, array_type, reading
 from packer.errors import SourceError, printable
 
-__all__ = ["Beton"]
-
 _HEADER = struct.Struct("<HHIQQ")
 _FIELD = struct.Struct("<B16s1024s")
 _ALLOCATION = np.dtype([("sample", "<u8"), ("begin", "<u8"), ("size", "<u8")])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from packer._storage.packfile import PackFile
 
-__all__ = ["PIECE", "BlockReader", "RangeReader"]
-
 _LARGE, _SMALL = 1 << 17, 1 << 12  # bytes of a block: many things, or one and what is close to it
 _CLOSE = 1 << 15  # bytes between things that are read rather than skipped
 

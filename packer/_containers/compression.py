@@ -18,8 +18,6 @@ from packer._storage.packfile import PackFile
 from packer._table import Ints
 from packer.errors import ImageError, MissingDependencyError, pip_install, printable
 
-__all__ = ["CODECS", "MOST_UNPACKED", "Packed", "PackedRanges", "PackedSpool", "Piece", "unpack"]
-
 MOST_UNPACKED = 1 << 30
 """Bytes that one compressed range has at most when it is unpacked."""
 

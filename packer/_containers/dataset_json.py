@@ -12,8 +12,6 @@ from packer._fields import Field
 from packer._fields.encoding import parsed_json
 from packer.errors import SourceError, printable
 
-__all__ = ["DATASET_JSON", "VECTOR", "are_parts", "dataset_labels", "label_vector"]
-
 DATASET_JSON = "dataset.json"
 _OF_A_PART = re.compile(r"[0-9]{5}")
 VECTOR = Field("labels", "array", "float32", 1)

@@ -17,21 +17,6 @@ from packer._containers.contract import Container
 from packer._containers.registry import containers_of_directory
 from packer.errors import SourceError, printable
 
-__all__ = [
-    "SPLITS",
-    "Found",
-    "above_classes",
-    "common_pattern",
-    "containers_near",
-    "names_to_recognise",
-    "notes_on_splits",
-    "numbered_classes",
-    "one_of",
-    "one_set",
-    "splits_among",
-    "splits_of",
-]
-
 _TRAINED_ON = {"train", "training", "trainval"}
 _EVALUATION_SPLITS = {"val", "valid", "validation", "minival", "test", "testing", "testdev", "dev", "eval", "holdout"}
 _SPLITS = frozenset(_TRAINED_ON | _EVALUATION_SPLITS)

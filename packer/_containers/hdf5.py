@@ -45,19 +45,6 @@ from packer.errors import MissingDependencyError, PackerError, PackError, Source
 if TYPE_CHECKING:
     import h5py
 
-__all__ = [
-    "DatasetColumn",
-    "HDF5Arrays",
-    "Heaps",
-    "column_of",
-    "described",
-    "is_elsewhere",
-    "is_from_matlab",
-    "is_text",
-    "label_among",
-    "rows_of",
-]
-
 _DEFLATE, _SHUFFLE = 1, 2
 _REMEDY = "Write it anew: h5repack -f NONE -l CONTI FILE NEW"
 _VECTOR = struct.Struct("<IQI")

@@ -31,19 +31,6 @@ from packer.errors import OptionError, SourceError, printable
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "FEATURES",
-    "MOST_ROWS",
-    "Columns",
-    "TableImages",
-    "columns_of",
-    "features_of",
-    "name_of",
-    "names_are_plain",
-    "own_name",
-    "row_lists",
-]
-
 FEATURES = b"huggingface"
 """The key of a schema's metadata that has the features."""
 

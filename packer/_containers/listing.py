@@ -33,8 +33,6 @@ from packer._storage.stamps import Stamps, filled, same_stamp, stamp_in, take_st
 from packer._table import LONGEST_NAME, Buffer, Ints, Labels, Names, encode_name
 from packer.errors import CorruptPackError, SourceError, printable
 
-__all__ = ["ForeignFiles", "Listing", "list_samples", "numbered", "repeat", "require_distinct_files"]
-
 
 def require_distinct_files(root: Path, files: Sequence[str]) -> None:
     """Refuse a file that a container lists twice: a short list of one shard could make a full disk of it."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from packer._containers.shards import OpenShard
     from packer._storage.packfile import PackFile
 
-__all__ = ["LitData", "Section", "arrow_rows", "arrow_section"]
-
 _SIGNATURE = b"LDARW01\0"
 _END = 12  # bytes of the size and the signature
 _JSON = Field("json", "json")

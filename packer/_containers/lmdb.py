@@ -35,24 +35,6 @@ from packer._storage.lmdb_tree import MAGIC, VERSION, LMDBTree
 from packer._storage.packfile import PackFile
 from packer.errors import CorruptPackError, PackError, SourceError, printable
 
-__all__ = [
-    "COUNTS",
-    "DATA",
-    "LSUN",
-    "First",
-    "ImageLMDB",
-    "LMDBContainer",
-    "LMDBValue",
-    "TextRecognition",
-    "UnreadLMDB",
-    "failing",
-    "first_of",
-    "is_lmdb",
-    "shown_key",
-    "size_of",
-    "text_of",
-]
-
 COUNTS = frozenset({b"__keys__", b"__len__", b"num-samples", b"length", b"__meta__"})
 """Keys whose values say which samples there are, and how many."""
 

@@ -35,8 +35,6 @@ from packer._fields.encoding import parsed_json
 from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
 
-__all__ = ["MDS"]
-
 _INDEX = "index.json"
 _IS_INDEX = re.compile(rb'\s*\{\s*("version"\s*:\s*[0-9]+\s*,\s*)?"shards"\s*:')
 _NUMBERS = {

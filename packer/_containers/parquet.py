@@ -32,31 +32,6 @@ from packer._storage.packfile import PackFile
 from packer._table import Ints
 from packer.errors import MissingDependencyError, PackError, SourceError, pip_install, printable
 
-__all__ = [
-    "BINARY",
-    "I32",
-    "I64",
-    "LIST",
-    "STRUCT",
-    "Encoded",
-    "Parquet",
-    "ParquetImages",
-    "ParquetLeaf",
-    "ParquetValue",
-    "Shape",
-    "ThriftError",
-    "binary",
-    "byte_strings",
-    "dictionary_size",
-    "i32",
-    "i64",
-    "listed",
-    "numbers_in",
-    "read_footer",
-    "read_struct",
-    "struct",
-]
-
 
 def numbers_in(data: bytes, width: int, count: int) -> Ints:
     """Return numbers of so many bits: runs of one number, and groups of eight; ValueError where there are too few."""

@@ -29,8 +29,6 @@ from packer._storage.packfile import PackFile
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, printable
 
-__all__ = ["PickleRoles", "PickledLMDB", "image_of", "members_of"]
-
 _ROLES = NAMES["pickled lmdb"]
 _PLACE = "1"  # of the label in a tuple
 _MASKS = re.compile("mask|seg", re.IGNORECASE)

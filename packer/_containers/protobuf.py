@@ -28,32 +28,6 @@ import numpy.typing as npt
 from packer._containers.blocks import BlockReader
 from packer._table import Buffer
 
-__all__ = [
-    "BYTES",
-    "FLOATS",
-    "FOUR",
-    "INTS",
-    "NOTHING",
-    "SIZED",
-    "VARINT",
-    "MessageError",
-    "SeveralError",
-    "byte_strings",
-    "encode_example",
-    "feature_lists",
-    "field_at",
-    "fields",
-    "floats",
-    "ints",
-    "one_bytes",
-    "one_float",
-    "one_int",
-    "read_varint",
-    "sized",
-    "tagged",
-    "varint",
-]
-
 VARINT, SIZED, FOUR = 0, 2, 5
 """Types of fields."""
 

@@ -41,8 +41,6 @@ from packer._storage.safe_open import name_problem, open_regular
 from packer._table import Ints, Names
 from packer.errors import OptionError, SourceError, printable
 
-__all__ = ["Keys", "Paths", "RecordIO", "class_names", "numbered_classes"]
-
 _LONGEST_LINE = 1 << 20  # bytes
 
 

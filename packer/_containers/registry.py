@@ -14,8 +14,6 @@ from packer._containers.contract import Container, head_of
 from packer.errors import MissingDependencyError, PackerError, SourceError, warn
 from packer.plugins import CONTAINER_GROUP, ContainerDescriptor, Registry
 
-__all__ = ["CONTAINERS", "container_of_file", "containers_of_directory"]
-
 _TAR_ENDS = (".tar", *(f".tar.{end}" for end in ("gz", "zst", "bz2", "xz", "lz4")), ".tgz", ".tzst", ".tbz2", ".txz")
 _LMDB = rb".{16}\xde\xc0\xef\xbe|.{24}\xde\xc0\xef\xbe|.{16}\xbe\xef\xc0\xde|.{12}(?:\xde\xc0\xef\xbe|\xbe\xef\xc0\xde)"
 """The magic number of LMDB files, also of those that packer refuses: LMDB 1.0, 32 bits, another byte order."""

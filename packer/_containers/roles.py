@@ -21,25 +21,6 @@ from packer._containers.contract import Chosen, ChosenField, Entry, Piece, field
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
-__all__ = [
-    "LABEL_SUFFIXES",
-    "LOOKED_AT",
-    "NAMES",
-    "ColumnType",
-    "RoleNames",
-    "Roles",
-    "Value",
-    "add_candidates",
-    "are_one_hot",
-    "are_whole",
-    "has_label_name",
-    "is_label_name",
-    "one_hot",
-    "roles_of",
-    "short_text",
-    "whole",
-]
-
 LABEL_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
 """The suffixes of files that may have the labels of others' images."""
 

@@ -22,8 +22,6 @@ from packer._containers.contract import MOST_THINGS, Budget
 from packer._storage.packfile import PackFile
 from packer.errors import printable
 
-__all__ = ["HELD", "Array", "Blob", "array_of", "is_pickle", "unpickled"]
-
 _DTYPE = re.compile(r"[<>|=]?[biuf][1248]")
 
 HELD = 64

@@ -29,23 +29,6 @@ from packer._fields.encoding import parsed_json
 from packer._storage.packfile import PackFile
 from packer.errors import PackError, SourceError, printable
 
-__all__ = [
-    "MDSArray",
-    "OffsetShards",
-    "OpenShard",
-    "ShardColumn",
-    "Unpacked",
-    "array_type",
-    "first_offset",
-    "json_in",
-    "litdata_array",
-    "pil_layout",
-    "pil_pixels",
-    "plain_dtype",
-    "reading",
-    "samples",
-]
-
 _READ_BLOCK = 1 << 20  # bytes that are read at once where what is wanted lies close together
 _CLOSE = 1 << 16  # bytes from one miss to the next
 _LEAST = 1 << 10

@@ -18,8 +18,6 @@ from packer._containers.blocks import BlockReader
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError, printable
 
-__all__ = ["BLOCK", "TarMember", "TarWalk", "begins_tar"]
-
 BLOCK = 512
 """Bytes of a header, of which members and archives are multiples."""
 

@@ -62,22 +62,6 @@ from packer._storage.safe_open import name_problem, open_regular
 from packer._table import Buffer
 from packer.errors import SourceError, printable
 
-__all__ = [
-    "TYPES",
-    "Boxes",
-    "FeatureColumn",
-    "FeatureRoles",
-    "FeatureValues",
-    "Look",
-    "TFRecord",
-    "choose",
-    "field_of",
-    "is_of_objects",
-    "masked",
-    "masked_crc32c",
-    "text_of",
-]
-
 Read = Callable[[BlockReader, int, int, int], Any]
 
 TYPES = {NOTHING: "nothing", BYTES: "byte strings", FLOATS: "floats", INTS: "ints"}

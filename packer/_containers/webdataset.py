@@ -58,28 +58,6 @@ from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file
 from packer._storage.safe_open import name_problem, open_regular
 from packer.errors import OptionError, SourceError, printable
 
-__all__ = [
-    "ALWAYS_LABELS",
-    "AS_THEY_ARE",
-    "IMAGES",
-    "JSON",
-    "LONGEST",
-    "Sample",
-    "SampleReader",
-    "Tar",
-    "TarLabel",
-    "TarRoles",
-    "array_field",
-    "class_of",
-    "find_label",
-    "find_roles",
-    "is_shard_list",
-    "last_part",
-    "listed_shards",
-    "said_label",
-    "stored_value",
-]
-
 IMAGES = NAMES["webdataset"].images
 """The extensions of images; of several in one sample the first of these is the image."""
 

@@ -42,8 +42,6 @@ from packer._storage.safe_open import name_problem
 from packer._table import Buffer
 from packer.errors import PackError, SourceError, option, printable
 
-__all__ = ["ENCRYPTED", "Zip", "ZipMember", "data_of", "members_of"]
-
 ENCRYPTED = 1
 """The flag of a member that is encrypted."""
 

@@ -29,8 +29,6 @@ from packer._storage.remote.urls import is_url, shown, user_path
 from packer._table import Names
 from packer.errors import DestinationError, OptionError, SourceError, option, printable
 
-__all__ = ["append"]
-
 
 def append(
     pack: str | os.PathLike[str],

@@ -47,20 +47,6 @@ from packer._table import column_checksums, column_types, with_offsets
 from packer._version import __version__
 from packer.errors import DestinationError, OptionError, ResumeError, option, printable
 
-__all__ = [
-    "BESIDE_A_SAMPLE",
-    "ConversionProgress",
-    "Summary",
-    "conversion_settings",
-    "convert",
-    "fits_cache",
-    "note_on_overhead",
-    "require_format",
-    "require_parts",
-    "require_policy",
-    "require_space",
-]
-
 _SHARE = 8  # of the memory, which a cached pack may take
 _MUCH = 0.10  # of the bytes of the images
 _WORTH_A_WORD = 1_000_000  # bytes

@@ -27,8 +27,6 @@ from packer._conversion.partition import Part, Partition, SharedSource
 from packer._storage.system import available_cpus, interrupts_held
 from packer.errors import ClusterError, MissingDependencyError, pip_install, printable
 
-__all__ = ["JOB_QUEUES", "ClusterProgress", "check_address", "convert_on", "import_dask", "open_client"]
-
 JOB_QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster", "sge": "SGECluster"}
 """Job queues, and the class of `dask-jobqueue` for each."""
 

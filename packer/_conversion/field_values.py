@@ -28,9 +28,6 @@ from packer._images.probe import inspect
 from packer._table import Buffer
 from packer.errors import ImageError, option
 
-__all__ = ["moved_segmentations", "prepare_values", "require_size_of_runs"]
-
-
 Points = npt.NDArray[np.float64]
 
 

@@ -23,8 +23,6 @@ from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, user_path
 from packer.errors import DestinationError, printable
 
-__all__ = ["IndexRequest", "index", "moved"]
-
 ProgressCallback = Callable[[int, int], None]
 
 

@@ -17,8 +17,6 @@ from packer._storage.safe_open import path_problem
 from packer._storage.system import require_count
 from packer.errors import OptionError, option, printable
 
-__all__ = ["merge"]
-
 
 def merge(
     packs: Sequence[str | os.PathLike[str]],

@@ -19,25 +19,6 @@ from packer._storage.remote.urls import user_path
 from packer._storage.system import require_count
 from packer.errors import flag
 
-__all__ = [
-    "AUDITS",
-    "EXIF_POLICIES",
-    "GROUPS",
-    "OF_THE_PACK",
-    "ImageOptions",
-    "IndexOptions",
-    "MergeOptions",
-    "Option",
-    "OutputOptions",
-    "RunOptions",
-    "SourceOptions",
-    "options_of",
-    "recorded_as",
-    "require_choices",
-    "require_counts",
-    "values_of",
-]
-
 AUDITS = ("structure", "decode")
 EXIF_POLICIES = ("ignore", "apply")
 

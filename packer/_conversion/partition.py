@@ -36,8 +36,6 @@ from packer._sources import ListedSource, Source, is_listing, listed_source, pac
 from packer._storage.remote.urls import is_url
 from packer.errors import ImageError, PackerError, SourceError, printable
 
-__all__ = ["Part", "Partition", "SharedSource", "convert_in_parts", "finish", "partition_of"]
-
 
 @dataclass(frozen=True)
 class Part:
@@ -199,7 +197,8 @@ class Partition:
         open_source = functools.cache(open_source)
         if fresh or files.job() is None:
             describe = functools.partial(self._describe, request)
-            source = files.begin(open_source, describe, fresh=fresh, wait=float("inf") if share else 0)
+            wait = float("inf") if share else 0
+            source = files.begin(open_source, describe, fresh=fresh, overwrite=self.overwrite, wait=wait)
         return self._join(open_source, request, share=share, compare=compare) if source is None else source
 
     def convert(

@@ -39,21 +39,6 @@ from packer._storage.threads import results
 from packer._table import Buffer, Sample, are_pixels, checksum, decode_name, encode_name, field_columns
 from packer.errors import CorruptPackError, ImageError, NotTileableError, recorded
 
-__all__ = [
-    "BATCH_BYTES",
-    "Batch",
-    "ConversionPipeline",
-    "Prepared",
-    "carries",
-    "encoded",
-    "prepare",
-    "prepare_sample",
-    "sample_of",
-    "threads_for",
-    "tiled",
-]
-
-
 _TINY = 32
 
 

@@ -24,9 +24,6 @@ from packer._storage.stamps import stamp_at
 from packer._version import __version__
 from packer.errors import ImageError, NotAPackError, PackNotFoundError, SourceError, option, printable, warn
 
-__all__ = ["Provenance", "made_before", "provenance"]
-
-
 _READERS, _AT_ONCE = 8, 256  # threads, and files
 
 

@@ -21,8 +21,6 @@ from packer._images.jpeg_tiles import require_transcoder
 from packer._images.resize import ResizeSpec, require_kernel
 from packer.errors import OptionError, option
 
-__all__ = ["Change", "Recipe"]
-
 _OPTIONS = dict(options_of(ImageOptions))
 _WORDS = {name: recorded_as(name, option) for name, option in _OPTIONS.items()}
 """The words of the manifest for the options of images."""

@@ -77,17 +77,6 @@ from packer.errors import (
     printable,
 )
 
-__all__ = [
-    "ConversionRequest",
-    "SourceRequest",
-    "format_options",
-    "is_pack",
-    "is_table",
-    "refuse_of_container",
-    "source_of_objects",
-    "texts_of",
-]
-
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _OF_A_DISK = {
     "file_fields": option("fields"),

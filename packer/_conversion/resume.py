@@ -16,8 +16,6 @@ from packer._sources import ListedSource, Source, listed_source
 from packer._storage.stamps import Stamp, Stamps, same_stamp, stamp_in
 from packer.errors import ResumeError, SourceError, option, printable
 
-__all__ = ["compare_source", "setting_differences", "started_differently"]
-
 _Difference = tuple[tuple[str, ...], Any, Any]
 """The path of a setting, its value before, and its value now."""
 

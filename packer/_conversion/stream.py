@@ -40,9 +40,6 @@ from packer._storage.threads import results
 from packer._table import Buffer, Names
 from packer.errors import ImageError, ResumeError, SourceError, option, printable, recorded
 
-__all__ = ["Stream", "StreamSample", "StreamSource", "stream_source"]
-
-
 _OWN = ("image", "label", "name")
 
 

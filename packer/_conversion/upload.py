@@ -34,8 +34,6 @@ from packer._storage.remote.upload import Upload, require_writable
 from packer._storage.remote.urls import identity, parse
 from packer.errors import DestinationError, PackLockedError, option, printable
 
-__all__ = ["UploadedConversion"]
-
 
 class UploadedConversion:
     """A conversion to a URL. It is a context: within, the conversion's room is this process's alone.

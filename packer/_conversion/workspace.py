@@ -64,19 +64,6 @@ from packer.errors import (
     printable,
 )
 
-__all__ = [
-    "Checkpoints",
-    "ConversionRecord",
-    "Journal",
-    "RecordEntry",
-    "Workspace",
-    "WorkspacePaths",
-    "check_destination",
-    "check_outside",
-    "check_place",
-    "check_report",
-]
-
 
 class WorkspacePaths:
     """The paths of the files of an unfinished pack, which the module's docstring describes.

@@ -32,8 +32,6 @@ from packer.crops import Crop
 from packer.errors import ImageError
 from packer.samplers._random import uniforms
 
-__all__ = ["BatchDecoder", "NativeTasks", "Prepared"]
-
 Prepared = Callable[[slice, Any], Callable[[slice], None]]
 
 _TOGETHER = 32  # images whose files are held open at a time, and which C decodes in one call unless they are very large

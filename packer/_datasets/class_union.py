@@ -10,8 +10,6 @@ from packer.errors import printable
 if TYPE_CHECKING:
     from packer._datasets.image_dataset import ImageDataset
 
-__all__ = ["unite_classes", "united_ids"]
-
 
 def unite_classes(datasets: Sequence[ImageDataset], classes: str) -> None:
     """Let datasets have the same classes.

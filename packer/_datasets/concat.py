@@ -37,8 +37,6 @@ from packer.augment import Augmentation, View
 from packer.crops import Crop
 from packer.samplers._random import earlier
 
-__all__ = ["ConcatBatches", "ConcatImageDataset", "UnreadableError", "readable"]
-
 _FAR_APART = 0x9E3779B97F4A7C15
 """The distance between the seeds of datasets in a row, so that no two of those that people choose coincide."""
 

@@ -29,25 +29,6 @@ from packer.crops import Crop
 from packer.crops._boxes import Moved, move_boxes, move_keypoints
 from packer.errors import ImageError, PackerError, option, printable, warn
 
-__all__ = [
-    "VISIBILITY",
-    "FieldDecoder",
-    "Parts",
-    "Values",
-    "as_tensor",
-    "coco_target",
-    "in_form",
-    "item_of",
-    "mode_of_images",
-    "parts_of",
-    "require_same_parts",
-    "require_used",
-    "target_in_form",
-    "target_parts",
-    "tensor_dtype",
-    "wrapped_image",
-]
-
 OWN = ("image", "label", "name", "index")
 """The keys that every sample has."""
 

@@ -13,8 +13,6 @@ from torch.overrides import TorchFunctionMode
 from packer._table import Ints
 from packer.samplers._random import uniforms
 
-__all__ = ["drawing_from", "generators", "seeder"]
-
 _APART = 0x5851F42D4C957F2D  # from the seeds of the crops, whose numbers are others
 
 

@@ -23,8 +23,6 @@ from packer.crops import Compose
 if TYPE_CHECKING:
     from packer._datasets.image_dataset import ImageDataset
 
-__all__ = ["ImageBatches"]
-
 _REQUEST = 3 << 17  # bytes that are fetched together, where neighbours are needed soon
 _AHEAD, _AHEAD_IN_MEMORY = 1 << 29, 1 << 27  # bytes that are requested ahead: on the disk of a cache, or in memory
 _SIZES = 1000  # samples whose sizes stand for all

@@ -56,16 +56,6 @@ from packer.crops import Crop
 from packer.errors import NotAPackError, printable, warn
 from packer.samplers._random import seed_of, uniforms
 
-__all__ = [
-    "Epochs",
-    "ImageDataset",
-    "LostNumbersWarning",
-    "as_vision",
-    "own_class",
-    "remark",
-    "warn_of_lost_numbers",
-]
-
 _MADE_AGAIN = {"_decoder", "_fields", "_mask_dtypes", "_own_pipeline", "_loaders_pipeline"}
 """The attributes that are made from others when they are needed, and are neither pickled nor copied."""
 

@@ -27,8 +27,6 @@ from packer._images.geometry import Crops
 from packer._table import Ints
 from packer.errors import CorruptPackError, ImageError, PackError, printable, warn
 
-__all__ = ["BAD", "Item", "Pool", "Replaced", "empty_rows", "good", "item_maker", "replaced_from", "slice_of"]
-
 
 class Item(NamedTuple):
     """Image and label, as a type of its own, by which default_collate finds `_collated`."""

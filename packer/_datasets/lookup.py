@@ -11,8 +11,6 @@ import torch
 
 from packer._images import native
 
-__all__ = ["Lookup", "lookup_of"]
-
 _LEVELS = 256
 
 

@@ -24,22 +24,6 @@ from packer._datasets.lookup import Lookup
 from packer._images.numbers import NumberFormat
 from packer.errors import WorkerError
 
-__all__ = [
-    "IMAGES",
-    "BatchPart",
-    "Layout",
-    "SharedMemory",
-    "Slot",
-    "fresh",
-    "images_in",
-    "layout_of",
-    "leak",
-    "page_lock",
-    "pinned",
-    "require_same_process",
-    "view_part",
-]
-
 IMAGES = "image"
 """The name of the part that has the images."""
 

@@ -25,8 +25,6 @@ from packer.crops import Compose, Crop
 from packer.crops._fuse import Snapshot, begins_with_pil, pointwise, split_by
 from packer.errors import warn
 
-__all__ = ["OUTPUTS", "Compiled", "ItemSettings", "Pipeline", "Transform", "require_callable"]
-
 OUTPUTS = ("tensor", "numpy", "pil", "bytes")
 
 Transform = Callable[[Any], Any] | None

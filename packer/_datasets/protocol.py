@@ -18,17 +18,6 @@ from packer._datasets.pipeline import Transform
 from packer._images.numbers import NumberFormat, write
 from packer._table import Ints, Labels
 
-__all__ = [
-    "Begin",
-    "Fetching",
-    "ItemsError",
-    "LoaderDataset",
-    "Memory",
-    "TorchDataset",
-    "Traits",
-    "has_own",
-]
-
 Memory = Mapping[str, Any]
 """The tensors of a batch by name: ``image``, and those of views, masks and numbers; see `Layout`."""
 

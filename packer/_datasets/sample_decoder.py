@@ -25,8 +25,6 @@ from packer.augment import Augmentation
 from packer.crops import Crop
 from packer.errors import CorruptPackError, ImageError, printable
 
-__all__ = ["SampleDecoder"]
-
 Pixels = npt.NDArray[Any]
 
 

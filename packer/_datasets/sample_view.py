@@ -23,20 +23,6 @@ from packer._table import Ints, Labels, Names, encode_name
 from packer.errors import CorruptPackError, OptionError, printable
 from packer.samplers._random import earlier
 
-__all__ = [
-    "ColumnArrays",
-    "ColumnsInARow",
-    "NamesInARow",
-    "SampleView",
-    "Samples",
-    "Targets",
-    "meeting",
-    "places_in",
-    "require_known_loader",
-    "row_of",
-    "valid_rows",
-]
-
 _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 """The columns of the table that say the same in every format."""
 

@@ -28,8 +28,6 @@ from packer._storage.remote.urls import user_path
 from packer._storage.system import available_memory, in_units
 from packer.errors import DestinationError, PackerError, PackError, PackLockedError, printable, warn
 
-__all__ = ["Kept", "keep", "own_directories", "own_directory", "stage", "unstage", "warm"]
-
 
 def own_directory(directory: Path) -> Path:
     """Return a directory that nobody but this user writes into: `directory`, or one in it; made where it is missing.

@@ -24,22 +24,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Runs",
-    "annotations_of",
-    "boxes_of",
-    "captions_of",
-    "counts_of_mask",
-    "counts_of_text",
-    "drawn",
-    "image_of",
-    "keypoints_of",
-    "mask_of",
-    "runs_of",
-    "segmentation_problem",
-    "text_of",
-]
-
 Runs = npt.NDArray[np.int64]
 """(R,) int64 array: lengths of runs, of zeros and ones in turn."""
 

@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from packer._fields.coco import segmentation_problem
 
-__all__ = ["DECODERS", "ENCODERS", "array_bytes", "array_of", "is_text", "of_dtype", "parsed_json", "scalar", "short"]
-
 
 def scalar(value: Any, dtype: str) -> int | float:
     if dtype == "bool":

@@ -20,21 +20,6 @@ import numpy.typing as npt
 
 from packer._fields import encoding
 
-__all__ = [
-    "BOXES",
-    "DTYPES",
-    "KINDS",
-    "MARGIN",
-    "MOST_FIELDS",
-    "OF_SCALARS",
-    "PIXELS",
-    "RESERVED",
-    "Field",
-    "Sizes",
-    "Stored",
-    "fields_of_boxes",
-]
-
 Stored = int | float | bytes | bytearray | memoryview | None
 """A value as a pack holds it: a number of a scalar or a class, bytes of any other kind; None if it is missing."""
 

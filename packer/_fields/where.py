@@ -33,28 +33,6 @@ import numpy.typing as npt
 
 from packer.errors import OptionError, printable
 
-__all__ = [
-    "COMPARISONS",
-    "DEEPEST",
-    "LONGEST",
-    "MEANT",
-    "Among",
-    "Column",
-    "ColumnName",
-    "Comparison",
-    "Condition",
-    "Every",
-    "ExpressionError",
-    "Literal",
-    "Matching",
-    "Negated",
-    "Node",
-    "Null",
-    "Operand",
-    "Some",
-    "parsed",
-]
-
 LONGEST = 10_000
 """Characters that a condition may have."""
 

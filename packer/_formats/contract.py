@@ -33,8 +33,6 @@ from packer._storage.packfile import NOWHERE, Descriptor
 from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Ints, Names, Sample, Table
 
-__all__ = ["NOTHING", "Contents", "Frame", "GrowingFiles", "Locations", "PackAccess", "Placed", "Writer"]
-
 
 class Locations(NamedTuple):
     """The locations of some rows' bytes, as in `LOCATION`: each one's file and its position there.

@@ -20,8 +20,6 @@ from packer._storage.place import FoundFile, Place
 from packer._storage.system import in_units
 from packer.errors import CorruptPackError, DestinationError, PackError, printable
 
-__all__ = ["PackFiles", "ProgressCallback", "copy_pack"]
-
 _CHUNK = 16 << 20
 
 ProgressCallback = Callable[[int, int], None]

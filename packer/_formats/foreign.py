@@ -34,23 +34,6 @@ from packer._storage.stamps import ANY_TIME
 from packer._table import NO_VALUE, Ints, Names, Sample, Table, column_checksum, encode_name
 from packer.errors import CorruptPackError, DestinationError, PackError, option, printable
 
-__all__ = [
-    "AGAIN",
-    "COPIED_FROM",
-    "DEFAULT_SHARD_SIZE",
-    "MAX_SHARD_SIZE",
-    "ForeignWriter",
-    "FramedReader",
-    "ShardEntry",
-    "ShardWriter",
-    "end_of",
-    "framing_checksum",
-    "joined_checksum",
-    "lying_in",
-    "one_file",
-    "stored_value",
-]
-
 AGAIN = f"Start again with {option('fresh', True)}."
 COPIED_FROM = 1 << 60
 """The offset of the first byte in the index's own data: so that it is known before the end of the files is."""

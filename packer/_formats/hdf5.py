@@ -24,8 +24,6 @@ from packer._storage.packfile import NOWHERE, Descriptor
 from packer._table import Buffer, Ints, Sample, Table, blocks
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
-__all__ = ["HDF5Reader", "HDF5Writer"]
-
 _DATA_AT = 4096
 _ALIGNED_FROM = 1 << 16  # libhdf5 aligns what is as large as this, and packs what is smaller together
 _STRUCTURE = 8192  # bytes that libhdf5 takes for its structure at a time

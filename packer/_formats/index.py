@@ -35,19 +35,6 @@ from packer._storage.stamps import ANY_TIME, Stamps, same_stamp, stamp_in, what_
 from packer._table import Buffer, Ints, Names, Row, Table, column_checksum, column_checksums
 from packer.errors import CorruptPackError, DestinationError, printable
 
-__all__ = [
-    "DATA_FILE",
-    "INDEX_DIRECTORY",
-    "IndexReader",
-    "ListedFiles",
-    "as_stored",
-    "base_from",
-    "file_columns",
-    "move_index",
-    "write_files",
-    "write_index",
-]
-
 DATA_FILE = "data.bin"
 """The index's own bytes, which are no range of a listed file."""
 

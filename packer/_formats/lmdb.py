@@ -49,8 +49,6 @@ from packer._storage.packfile import Descriptor
 from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks, spans
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, option, printable
 
-__all__ = ["LMDBReader", "LMDBWriter", "TreeWriter"]
-
 _LEAF = struct.Struct("<HQ")  # of a leaf page, in the spool: the length of its first key, which follows, and its number
 
 _ZEROS = memoryview(bytes(PAGE))

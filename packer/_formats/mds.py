@@ -32,8 +32,6 @@ from packer._formats.foreign import DEFAULT_SHARD_SIZE, ShardWriter
 from packer._table import NO_VALUE, Buffer, Sample, Table, encode_name
 from packer.errors import DestinationError, printable
 
-__all__ = ["MDSWriter"]
-
 _MOST = (1 << 32) - 1
 _BYTES_A_PLACE = 1 << 12
 _IMAGE = -1

@@ -35,23 +35,6 @@ from packer._formats.foreign import ShardWriter
 from packer._table import Buffer, Sample, Table, encode_name
 from packer.errors import DestinationError, printable
 
-__all__ = [
-    "BOOLEAN",
-    "BYTE_ARRAY",
-    "DOUBLE",
-    "FLOAT",
-    "INT32",
-    "INT64",
-    "MAGIC",
-    "Node",
-    "ParquetColumn",
-    "ParquetWriter",
-    "RowGroup",
-    "Value",
-    "first_page",
-    "footer",
-]
-
 MAGIC = b"PAR1"
 BOOLEAN, INT32, INT64, _INT96, FLOAT, DOUBLE, BYTE_ARRAY = range(7)
 _PLAIN, _RLE = 0, 3  # encodings

@@ -36,17 +36,6 @@ from packer._storage.safe_open import NO_LINK, TOO_MANY_OPEN, StrangeFileError, 
 from packer._table import COLUMNS, Buffer, Ints, Table, blocks
 from packer.errors import CorruptPackError, PackError, PackNotFoundError, UnsupportedVersionError, printable
 
-__all__ = [
-    "TABLE_FILE",
-    "PartsReader",
-    "SpreadData",
-    "SpreadReader",
-    "append_part",
-    "column_offsets",
-    "join_parts",
-    "write_table",
-]
-
 _OPEN_FILES = 256
 
 

@@ -36,18 +36,6 @@ from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Sample, Table, blocks, encode_name, spans
 from packer.errors import CorruptPackError, DestinationError, PackError, option, printable
 
-__all__ = [
-    "DEFAULT_SHARD_SIZE",
-    "PthReader",
-    "PthWriter",
-    "TorchFile",
-    "compare_checksums",
-    "member_of",
-    "members_of",
-    "pickled_vectors",
-    "require_types",
-]
-
 
 def pickled_vectors(vectors: Mapping[str, tuple[str, int]]) -> bytes:
     """Return the pickle of a dict of vectors, each of which is a view of a storage.

@@ -26,8 +26,6 @@ from packer._storage.place import Place, place_of
 from packer._table import LONGEST_NAME, NO_VALUE, Buffer, Ints, Labels, Names, Row, Table, Vector, value_checksum
 from packer.errors import CorruptPackError, NotAPackError, PackError, printable
 
-__all__ = ["MANIFEST_FILE", "PackColumns", "Reader", "read_manifest", "table_from", "write_manifest"]
-
 _MOST_TOGETHER = 1 << 26  # bytes: larger blobs are read one by one
 
 

@@ -27,8 +27,6 @@ from packer._formats.foreign import MAX_SHARD_SIZE, ShardWriter, one_file
 from packer._table import Buffer, Sample, Table
 from packer.errors import DestinationError, printable
 
-__all__ = ["RecordIOWriter"]
-
 _MAGIC_NUMBER = 0xCED7230A
 _MAGIC = struct.pack("<I", _MAGIC_NUMBER)
 _HEADER = struct.Struct("<IfQQ")

@@ -30,8 +30,6 @@ from packer._formats.foreign import ShardWriter
 from packer._table import Buffer, Sample, encode_name
 from packer.errors import DestinationError, printable
 
-__all__ = ["TFRecordWriter"]
-
 _BYTES, _FLOATS, _INTS = b"\x0a", b"\x12", b"\x1a"  # tags of a Feature's lists, which are of a BytesList's values too
 _FORMATS = {".jpg": b"JPEG", ".png": b"PNG", ".webp": b"WEBP", ".bmp": b"BMP", ".gif": b"GIF", ".tif": b"TIFF"}
 _IMAGE = -1

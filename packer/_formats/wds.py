@@ -34,8 +34,6 @@ from packer._storage.safe_open import name_problem
 from packer._table import Buffer, Names, Sample, Table, encode_name
 from packer.errors import DestinationError, printable
 
-__all__ = ["BLOCK", "RECORD", "WebDatasetWriter", "header", "key_of"]
-
 BLOCK = 512
 RECORD = 10_240
 """A tar's length is a multiple of this."""

@@ -22,17 +22,6 @@ from packer._images.probe import require_affordable
 from packer._table import Buffer
 from packer.errors import ImageError, MissingDependencyError, pip_install, warn
 
-__all__ = [
-    "DECODERS",
-    "LIBJPEG_TURBO",
-    "apply_orientation",
-    "decode",
-    "decoder_advice",
-    "fast_decoder",
-    "installed_decoders",
-    "warn_of_slow_decoding",
-]
-
 LIBJPEG_TURBO = ("turbojpeg", "pyturbojpeg")
 """libjpeg-turbo: simplejpeg's, and the system's. Both decode parts of JPEGs."""
 

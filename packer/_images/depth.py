@@ -16,8 +16,6 @@ from packer._images.tiff import Depth
 from packer._table import Buffer
 from packer.errors import ImageError, option
 
-__all__ = ["FOUND", "decode_to_8_bit", "require_8_bit"]
-
 FOUND = {
     "clip": "more than 8 bits a channel: cut to 8 bits as Pillow cuts them",
     "type": "more than 8 bits a channel: scaled to 8 bits by the range of the type",

@@ -13,8 +13,6 @@ from PIL import Image
 from packer._images import native
 from packer.errors import ImageError
 
-__all__ = ["encode", "encode_png", "encode_tiled", "jpeg_encoder"]
-
 _LONGEST_SIDE = 65_500  # of an image that libjpeg encodes
 
 _MCU = 16  # pixels of a side, with 4:2:0 subsampling

@@ -17,18 +17,6 @@ from packer._images.tiff import UNITS
 from packer._table import Buffer
 from packer.errors import ImageError
 
-__all__ = [
-    "JPEGHeader",
-    "end_of_image",
-    "is_usual",
-    "one_scan",
-    "orientation_of_exif",
-    "orientation_of_xmp",
-    "read_header",
-    "scans",
-    "segments",
-]
-
 _APP0, _APP1, _APP2, _APP13, _APP14 = 0xE0, 0xE1, 0xE2, 0xED, 0xEE
 _EXIF = b"Exif\0\0"
 _XMP = b"http://ns.adobe.com/xap/1.0/\0"

@@ -25,25 +25,6 @@ from packer._images.geometry import MAX_PIXELS, Rectangle
 from packer._table import Buffer
 from packer.errors import MissingDependencyError, NotTileableError
 
-__all__ = [
-    "CutOut",
-    "Grid",
-    "TileWindow",
-    "Tiles",
-    "annotate",
-    "annotate_in_python",
-    "assemble",
-    "choose_columns",
-    "cut_out",
-    "cut_out_in_python",
-    "first_rows",
-    "first_rows_in_python",
-    "read_tiles",
-    "require_transcoder",
-    "restarts",
-    "transcode",
-]
-
 _SOF0, _SOF1, _EOI, _DRI, _APP9, _COM = 0xC0, 0xC1, 0xD9, 0xDD, 0xE9, 0xFE
 _FRAMES = b"\xff\xc0", b"\xff\xc1"
 _IDENTIFIER = b"TILES\0"

@@ -21,22 +21,6 @@ from packer._images.resize import resize_numbers
 from packer._table import Buffer, Ints
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = [
-    "AFFINE",
-    "Fill",
-    "colour_of",
-    "cut_image",
-    "cut_mask",
-    "decode_mask",
-    "gather",
-    "moved",
-    "nearest",
-    "require_inside",
-    "smooth",
-    "source_pixels",
-    "window_places",
-]
-
 Fill = float | Sequence[float]
 """A number, or one of each channel."""
 

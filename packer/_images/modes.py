@@ -22,8 +22,6 @@ from packer._images.tiff import TIFF, depth_of, is_whole, require_all_bits
 from packer._table import Buffer
 from packer.errors import ImageError
 
-__all__ = ["MODES", "decode_as", "decode_bands", "decode_unchanged", "holds_ids"]
-
 _MODES = {("u", 8): np.uint8, ("u", 16): np.uint16, ("i", 16): np.int32, ("i", 32): np.int32, ("f", 32): np.float32}
 """The numbers that Pillow reads as grey, and what it makes of them."""
 

@@ -11,8 +11,6 @@ import torch
 from packer._images.extension import _native
 from packer._images.native import CodedNumbers
 
-__all__ = ["TYPES", "UNMIXED", "Mixture", "NumberFormat", "write", "writer"]
-
 TYPES = ("float32", "float16", "bfloat16")
 """The dtypes of numbers, by torch's names."""
 

@@ -13,8 +13,6 @@ from packer._images.geometry import scratch
 from packer._table import Buffer
 from packer.errors import ImageError
 
-__all__ = ["decode_jpeg", "encode_jpeg", "mirror"]
-
 _MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")  # in a scan: neither a stuffed byte nor a restart nor a fill byte
 _BETWEEN_SCANS = frozenset({0xC4, 0xDA, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)})  # DHT, SOS, DQT, DRI, COM, APPn
 

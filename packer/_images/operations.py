@@ -12,23 +12,6 @@ import numpy.typing as npt
 
 from packer._images.geometry import CROP, Crops
 
-__all__ = [
-    "FILTERS",
-    "KINDS",
-    "LONGEST_MOVED",
-    "NO_FILL",
-    "OPERATION",
-    "Operations",
-    "as_bytes",
-    "as_numbers",
-    "crops_from",
-    "gathered",
-    "nothing",
-    "parted",
-    "side_by_side",
-    "with_operations",
-]
-
 KINDS = (
     "nothing",
     "brightness",

@@ -29,19 +29,6 @@ from packer._storage.foreign_files import IS_POINTER, is_pointer
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = [
-    "FORMATS",
-    "SIGNATURE",
-    "PlainBMP",
-    "decode",
-    "in_machine_order",
-    "opened",
-    "orientation",
-    "read",
-    "require_pixels",
-    "upright",
-]
-
 FORMATS = (
     *("BMP", "DIB", "GIF", "JPEG", "MPO", "PPM", "PNG"),
     *("AVIF", "JPEG2000", "ICO", "TIFF", "TGA", "WEBP"),

@@ -19,8 +19,6 @@ import numpy.typing as npt
 from packer._images.extension import _native
 from packer._table import Buffer
 
-__all__ = ["PNG", "SIGNATURE", "Samples", "decode", "encode_deep", "read", "size_of", "unfiltered_in_python"]
-
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 Samples = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]

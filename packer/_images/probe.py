@@ -21,18 +21,6 @@ from packer._images.tiff import Depth, depth_of, pictures_in, require_modest
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = [
-    "CLIPPED",
-    "DEEP",
-    "ROTATED",
-    "SIGNED",
-    "ImageInfo",
-    "bands_not_shown",
-    "inspect",
-    "is_beyond_8_bit",
-    "require_affordable",
-]
-
 CLIPPED = "16 bits or floats a pixel: white or black when read as 8-bit RGB"
 DEEP = "more than 8 bits a channel, read as 8"
 SIGNED = "signed numbers of 8 bits, of which negative ones are read as 128 to 255"

@@ -20,8 +20,6 @@ from packer._images.jpeg import JPEGHeader, read_header
 from packer._table import Buffer
 from packer.errors import ImageError
 
-__all__ = ["decode_jpeg"]
-
 _AFTER_THE_LAST_ROW = "extraneous bytes before marker"
 _MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")  # between scans: no stuffed byte, no restart, no fill byte
 _SOS, _EOI = 0xDA, 0xD9

@@ -39,8 +39,6 @@ from packer._images.resize import resize_batch
 from packer._table import Buffer
 from packer.errors import ImageError, ImageTooLargeError
 
-__all__ = ["RectangleDecoder", "pad_into", "require_channels_last", "resize_by_torch", "resize_into"]
-
 Pixels = npt.NDArray[np.uint8]
 
 _BLOCK = 1 << 18  # pixels at a time: the positions that pixels come from take far more memory than the pixels

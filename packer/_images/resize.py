@@ -20,8 +20,6 @@ from packer._images.pillow import require_pixels
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ResizeSpec", "require_kernel", "resize", "resize_batch", "resize_numbers"]
-
 _BY_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
 
 

@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import BinaryIO
 
-__all__ = ["SUFFIXES", "is_image"]
-
 SUFFIXES = frozenset(
     [
         *(".bmp", ".dib", ".gif", ".ico", ".png", ".apng", ".webp", ".tif", ".tiff"),

@@ -32,23 +32,6 @@ from PIL import Image
 from packer._table import Buffer
 from packer.errors import ImageError
 
-__all__ = [
-    "TIFF",
-    "UNITS",
-    "Depth",
-    "depth_of",
-    "grey_copy",
-    "is_whole",
-    "listening",
-    "pictures_in",
-    "read",
-    "require_all_bits",
-    "require_few_bands",
-    "require_modest",
-    "require_modest_exif",
-    "unreadable",
-]
-
 WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC = 256, 257, 258, 259, 262
 STRIP_OFFSETS, ORIENTATION, SAMPLES, ROWS_PER_STRIP, STRIP_SIZES = 273, 274, 277, 278, 279
 PLANAR, PREDICTOR = 284, 317

@@ -17,24 +17,6 @@ from torch.nn import functional as F  # noqa: N812
 
 from packer._images.operations import FILTERS, KINDS, NO_FILL, Operations
 
-__all__ = [
-    "blur",
-    "brighten",
-    "contrast",
-    "equalize",
-    "erase",
-    "invert",
-    "make_grey",
-    "move",
-    "operate",
-    "posterize",
-    "saturate",
-    "sharpen",
-    "solarize",
-    "stretch",
-    "turn_hue",
-]
-
 _MOST = 255.0  # the largest level
 _LUMA = (0.2989, 0.587, 0.114)
 

@@ -9,8 +9,6 @@ import simplejpeg
 from packer._table import Buffer
 from packer.errors import ImageError
 
-__all__ = ["decode_jpeg"]
-
 _AFTER_THE_LAST_ROW = "extraneous bytes before marker"
 
 

@@ -14,8 +14,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from packer.samplers._orders import rank_and_world
 
-__all__ = ["TOLERANCE", "Race", "Standing", "ThreadTuner", "median_error", "thread_counts"]
-
 TOLERANCE = 0.02
 """The share by which a simpler setting may be slower than the best, and is still chosen."""
 

@@ -31,20 +31,6 @@ from packer.augment._mixup import mixed_labels
 from packer.augment._settings import named
 from packer.samplers._random import uniforms
 
-__all__ = [
-    "BatchFuture",
-    "BatchJob",
-    "BatchPlan",
-    "BatchTransform",
-    "Memory",
-    "Postprocess",
-    "SliceFunction",
-    "cancel",
-    "chunk_size",
-    "mixtures_of",
-    "split",
-]
-
 _BATCHES_TOGETHER, _IMAGES_TOGETHER = 8, 1024
 _OF_MIXTURES, _OF_TRANSFORMS = 0x2545F4914F6CDD1D, 0x6C62272E07BB0142  # from the seeds of the crops to those of batches
 

@@ -14,8 +14,6 @@ from packer._datasets.memory import IMAGES, images_in
 from packer._fields import Field
 from packer._storage.system import require_count
 
-__all__ = ["Collation", "UnevenError", "collate_items", "collation_of"]
-
 _COUNT = "_count"
 """The suffix of a padded field's name in the name of its counts."""
 

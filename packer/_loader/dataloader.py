@@ -42,9 +42,6 @@ from packer.errors import warn
 from packer.samplers import OrderSampler
 from packer.samplers._orders import number_in, require_same, require_version
 
-__all__ = ["CountedPass", "DataLoader", "Progress", "ResumePoint", "ThreadsPass", "TorchPass", "TorchWorkersPass"]
-
-
 _VERSION = 1  # of the states
 _CHUNK = 1 << 16
 

@@ -32,8 +32,6 @@ from packer._storage.system import available_cpus, require_count
 from packer._table import Ints
 from packer.augment import Mixing
 
-__all__ = ["Loader", "WorkerCache"]
-
 
 class Loader:
     """Batches of a pack, decoded by threads.

@@ -19,16 +19,6 @@ from packer._images.torch_ops import operate
 from packer._storage.system import require_count
 from packer.augment._mixup import mixed_images
 
-__all__ = [
-    "BackgroundPrefetcher",
-    "CUDAPrefetcher",
-    "DeviceBatch",
-    "Normalizer",
-    "images_of",
-    "map_tensors",
-    "usable_device",
-]
-
 _SHOWN = 8  # tensors that an error describes
 
 

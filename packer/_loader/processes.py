@@ -36,8 +36,6 @@ from packer._storage.system import interrupts_held
 from packer._table import Ints
 from packer.errors import WorkerError
 
-__all__ = ["Processes", "serve"]
-
 _REQUESTS_A_PROCESS = 4  # that a process's share of the images in work is cut into: none waits for the slowest image
 _SENT = 2  # requests that a process has at a time: one to work at, and the next
 _PATIENCE = 5  # seconds that a process gets to end

@@ -30,8 +30,6 @@ from packer.samplers._orders import (
 from packer.samplers._random import earlier, seed_of
 from packer.samplers._weighted import MixSampler
 
-__all__ = ["IterableOrder", "SamplingState", "Turns", "in_turns", "order_of", "warn_of_random_order"]
-
 _VERSION = 2  # of the states
 _warned = set[str]()
 

@@ -30,16 +30,6 @@ from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Memory, 
 from packer._table import Ints
 from packer.errors import warn
 
-__all__ = [
-    "BATCHES_THE_LOOP_MAY_KEEP",
-    "Choices",
-    "SlicedFuture",
-    "ThreadPool",
-    "Threads",
-    "WorkerSettings",
-    "Workers",
-]
-
 Choices = npt.NDArray[Any]
 """The random choices of a dataset for its samples: see `LoaderDataset.choose`."""
 

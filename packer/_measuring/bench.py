@@ -37,8 +37,6 @@ from packer._storage.remote.urls import chosen, is_url, name as last_part, shown
 from packer._storage.system import available_cpus, require_count, require_seconds
 from packer.errors import NotAPackError, OptionError, PackNotFoundError, SourceError, printable
 
-__all__ = ["LIMIT", "RECIPES", "Benchmark", "Rate", "Way", "bench", "named", "ways"]
-
 RECIPES = ("trivial", "rand", "three", "dino")
 """The recipes that have a name: see `packer._measuring.loaders`."""
 LIMIT = "limit"

@@ -32,18 +32,6 @@ from packer._measuring.timing import Timings
 from packer._storage.system import available_cpus, require_count
 from packer.errors import printable
 
-__all__ = [
-    "CAUSES",
-    "GAIN",
-    "SHARED",
-    "Profile",
-    "ProfileFindings",
-    "ProfileReport",
-    "diagnose",
-    "profile",
-    "sentences",
-]
-
 CAUSES = {
     "step": "the training step itself takes the time",
     "reading": "reading takes the time: the disk, or the network behind it",

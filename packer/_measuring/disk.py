@@ -20,8 +20,6 @@ from packer._measuring.harness import TimeLimit, run_together
 from packer._storage.safe_open import open_regular
 from packer.errors import SourceError, printable
 
-__all__ = ["THREADS", "DiskReadings", "FileSystem", "file_system", "read_disk"]
-
 _ALIGNED = 4096
 _PIECE = 8 << 20
 _LARGE = 32 << 20

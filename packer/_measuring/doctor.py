@@ -17,8 +17,6 @@ from packer._storage.remote.urls import local_path
 from packer._storage.system import in_units, require_seconds
 from packer.errors import SourceError, printable
 
-__all__ = ["Diagnosis", "doctor"]
-
 _SLOW_OPENING = 2e-3
 _FEW_READS = 1000  # a second, on several threads: what two threads decode of photos
 _WORTH = 3.0

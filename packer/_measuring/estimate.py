@@ -37,16 +37,6 @@ from packer._storage.system import require_count, require_seconds
 from packer._table import Ints
 from packer.errors import DestinationError, OptionError, PackerError, SourceError, flag, printable
 
-__all__ = [
-    "Alternative",
-    "Estimate",
-    "command_of",
-    "estimate",
-    "estimate_request",
-    "share_in_memory",
-    "try_alternatives",
-]
-
 _LEAST_SECONDS = 0.1  # of what is tried
 
 

@@ -30,26 +30,6 @@ from typing import Any, NamedTuple
 from packer._storage.system import interrupts_held
 from packer.errors import PackerError, message_of
 
-__all__ = [
-    "ChildProcess",
-    "Cost",
-    "Load",
-    "Measurement",
-    "Moment",
-    "ShowSeconds",
-    "TimeLimit",
-    "best_cost",
-    "keeping_random_states",
-    "moment",
-    "ratio",
-    "relative_spread",
-    "rounds",
-    "run_together",
-    "scratch_directory",
-    "since",
-    "timed_calls",
-]
-
 _HAS_PROC = sys.platform == "linux"
 _PATIENCE = 20  # seconds that a child process gets to end
 _DIED = "its process died"

@@ -44,22 +44,6 @@ from packer._measuring.harness import (
 )
 from packer.errors import ImageError
 
-__all__ = [
-    "Copies",
-    "LoaderInfo",
-    "PackedCost",
-    "Stages",
-    "UnpackedError",
-    "as_in_a_worker",
-    "fewer_workers",
-    "innermost",
-    "inspect_loader",
-    "isolated_copy",
-    "measure_packed",
-    "measure_stages",
-    "watched",
-]
-
 Copies = dict[int, tuple[Any, Any]]
 
 _SMALL = 1 << 20  # bytes of an array that is copied

@@ -49,31 +49,6 @@ from packer.crops import RandomResizedCrop
 from packer.errors import OptionError, SourceError, printable
 from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
 
-__all__ = [
-    "AT_A_TIME",
-    "BLOCKS",
-    "OUTPUT",
-    "PROCESSES",
-    "RANDOM",
-    "SIDES",
-    "WAYS_OF_PACKS",
-    "WAYS_OF_TREES",
-    "Call",
-    "DecodeLimit",
-    "Endless",
-    "FirstEpoch",
-    "RecipeSteps",
-    "RepeatedEpochs",
-    "TrainingRecipe",
-    "drawing",
-    "endless",
-    "read_for",
-    "read_recipe",
-    "spread",
-    "steps_of",
-    "torchvision",
-]
-
 AT_A_TIME = 8  # images that a thread takes in turn
 
 Call = Callable[[torch.Tensor], None]

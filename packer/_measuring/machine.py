@@ -14,15 +14,6 @@ from typing import Any
 from packer._images.extension import VECTORS, _native, shortcoming
 from packer._storage.system import available_cpus, cgroup_cpus, cgroup_memory, in_units
 
-__all__ = [
-    "Finding",
-    "available_now",
-    "describe_machine",
-    "libraries_that_decode",
-    "processor",
-    "version_of",
-]
-
 
 @dataclass(frozen=True)
 class Finding:

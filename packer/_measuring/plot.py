@@ -11,8 +11,6 @@ from packer._measuring.bench import LIMIT, Benchmark
 from packer._storage.files import PICTURES, require_output, write_output
 from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
-__all__ = ["plot", "require_plotting"]
-
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, which people who see colours otherwise can tell apart; the yellow one is left out."""
 

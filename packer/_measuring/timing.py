@@ -15,8 +15,6 @@ from array import array
 from collections import deque
 from typing import Any
 
-__all__ = ["GPUIdle", "Timings"]
-
 _BLOCKS = 20
 _FEWEST = 5
 """Blocks from which on their spread is known."""

@@ -33,8 +33,6 @@ from packer.errors import OptionError, PackerError, printable
 if TYPE_CHECKING:
     from packer._measuring.diagnosis import ProfileReport  # imports torch, which the program is to import by itself
 
-__all__ = ["SETTINGS", "TrainingProfile", "install", "profile_training"]
-
 SETTINGS = "PACKER_PROFILE"
 """The environment variable with the settings, as JSON: report and ended (paths), steps, seconds, finding, directory."""
 

@@ -35,8 +35,6 @@ from packer._sources.base import OtherFiles
 from packer._storage.files import remove
 from packer._table import Ints
 
-__all__ = ["ConversionTime", "Interval", "Population", "TrialConversion", "Trials", "convert_some", "run_trials"]
-
 Floats = npt.NDArray[np.float64]
 
 _LEAST, _SHORT, _WANTED = 16, 34, 300  # images of a trial; of all trials of what is asked for

@@ -33,18 +33,6 @@ from packer.errors import OptionError, WorkerError, printable
 from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
 from packer.samplers._orders import rank_and_world
 
-__all__ = [
-    "ORDERS",
-    "LoaderSettings",
-    "Trial",
-    "Tuning",
-    "dataset_of",
-    "loader_with",
-    "measure",
-    "tune",
-]
-
-
 ORDERS = ("shuffle", "blocks")
 
 _SHARES = 0.5, 0.8, 0.92, 1.0  # of the time, at which threads, processes, batches ahead and order are known

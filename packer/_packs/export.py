@@ -50,9 +50,6 @@ from packer._storage.threads import in_order
 from packer._table import Buffer, Ints, are_pixels, blocks, encode_name, spans
 from packer.errors import CorruptPackError, DestinationError, OptionError, PackLockedError, option, printable
 
-__all__ = ["coco_document", "command_again", "export", "export_and_say", "labels_as_csv", "metadata_lines"]
-
-
 _SHOWN_EVERY = 100  # files
 
 

@@ -25,19 +25,6 @@ from packer._sources.sidecar_files import FileField
 from packer._storage.safe_open import folded, path_problem
 from packer._table import Buffer, Ints, Names, encode_name
 
-__all__ = [
-    "ExportLayout",
-    "FieldFiles",
-    "FileNames",
-    "Files",
-    "Folded",
-    "below_files",
-    "free_name",
-    "known",
-    "layout_of",
-]
-
-
 _LONGEST = 255  # bytes, the limit of Linux and macOS
 
 

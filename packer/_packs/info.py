@@ -36,9 +36,6 @@ from packer._storage.progress import shown_progress
 from packer._storage.system import require_count
 from packer._table import NO_VALUE, Buffer, Names, Table
 
-__all__ = ["ClassCount", "FieldInfo", "PackInfo", "SideCount", "digest", "info"]
-
-
 _EDGES = [0, 32, 64, 128, 192, 224, 256, 320, 384, 512, 768, 1024, 2048, 4096, 1 << 31]
 
 

@@ -42,8 +42,6 @@ from packer.errors import (
     printable,
 )
 
-__all__ = ["Repaired", "repair"]
-
 
 def repair(
     path: str | os.PathLike[str],

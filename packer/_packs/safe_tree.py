@@ -18,8 +18,6 @@ from packer._storage.safe_open import path_problem
 from packer._table import Buffer
 from packer.errors import DestinationError, printable
 
-__all__ = ["SafeTree"]
-
 _BY_DESCRIPTOR = {os.open, os.mkdir} <= os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _WRITTEN_FILE = (  # as syncing needs it; another file that stands there by now must not block

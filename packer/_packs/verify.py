@@ -35,9 +35,6 @@ from packer.errors import (
     printable,
 )
 
-__all__ = ["LIBRARIES", "Damage", "disagreements", "verify"]
-
-
 LIBRARIES = {"liblmdb": "lmdb"}
 """The libraries that can read a pack too, and the format of each."""
 

@@ -13,8 +13,6 @@ from packer._storage.threads import in_order
 from packer._table import Buffer
 from packer.errors import CorruptPackError, PackError
 
-__all__ = ["blobs_of", "blobs_or_errors", "over_samples"]
-
 _R = TypeVar("_R")
 
 _BATCH = 64  # samples

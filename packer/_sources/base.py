@@ -49,26 +49,6 @@ from packer.errors import ImageChangedError, ImageError, SourceError, option, pr
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "SIZE_FIELDS",
-    "BlobColumn",
-    "Column",
-    "ComputedFields",
-    "FileColumn",
-    "NumberColumn",
-    "OtherFiles",
-    "RangeColumn",
-    "ReadBuffer",
-    "Source",
-    "StoredSample",
-    "joined",
-    "listing_digest",
-    "npy_array",
-    "read_range",
-    "some",
-    "spread",
-]
-
 _NAMED = 2000  # files: a listing and a report hold their names
 _KINDS = 1000  # suffixes: names such as scan.0001 have one each
 _SHOWN = 10

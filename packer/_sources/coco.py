@@ -32,8 +32,6 @@ from packer._storage.stamps import NO_STAMP, stamp_at
 from packer._table import Names
 from packer.errors import ImageError, SourceError, option, printable
 
-__all__ = ["CocoImage", "Id", "Joined", "Segmentation", "coco_source", "columns_of", "read_joined"]
-
 Id = int | str
 """Tells images, categories and annotations apart. COCO has numbers, and other tools write texts."""
 

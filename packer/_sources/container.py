@@ -31,14 +31,6 @@ from packer.errors import (
     printable,
 )
 
-__all__ = [
-    "ContainerSource",
-    "container_source",
-    "listed_container",
-    "refuse_derived",
-    "require_whole",
-]
-
 _T = TypeVar("_T")
 
 

@@ -32,8 +32,6 @@ from packer._sources.tables import Cells, Chunk, ColumnSpec, LabelTable, kinds_o
 from packer._table import Ints
 from packer.errors import MissingDependencyError, SourceError, option, printable, recorded
 
-__all__ = ["metadata_of", "metadata_source"]
-
 _FILES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _NAME, _OF_FILES, _OBJECTS = "file_name", "_file_name", "objects"
 _LABELS = NAMES["tables of datasets"].labels

@@ -31,23 +31,6 @@ from packer._storage.safe_open import PointerError, StrangeFileError, open_regul
 from packer._table import Names
 from packer.errors import SourceError, option, printable
 
-__all__ = [
-    "HIDDEN_CLASS",
-    "HIDDEN_IMAGES",
-    "FilesOf",
-    "ImageRule",
-    "Walk",
-    "class_directories",
-    "imagefolder_source",
-    "is_directory",
-    "is_hidden",
-    "refuse_splits",
-    "require_images_in_classes",
-    "split_directories",
-    "subdirectories",
-    "unlabeled_source",
-]
-
 HIDDEN_IMAGES = "they are hidden, and ImageFolder takes them; --skip-hidden leaves them out"
 _HIDDEN_TAKEN = "it is hidden, and its images are taken as ImageFolder takes them; --skip-hidden leaves it out"
 _METADATA = re.compile(r"metadata\.(csv|jsonl|parquet)")

@@ -35,8 +35,6 @@ from packer._table import Buffer, Ints, Names, Table, checksum, column_types, de
 from packer._version import __version__
 from packer.errors import ImageError, OptionError, PackError, SourceError, printable, recorded
 
-__all__ = ["IndexPlaces", "Surveyed", "build_index", "none_readable", "survey"]
-
 
 @dataclass(frozen=True, eq=False)
 class IndexPlaces:

@@ -28,20 +28,6 @@ from packer._storage.safe_open import open_regular
 from packer._table import Ints, Labels, blocks
 from packer.errors import SourceError, option, printable
 
-__all__ = [
-    "Meaning",
-    "account_for_classes",
-    "account_for_labels",
-    "class_ids",
-    "meaning_of",
-    "notes_on_gray_files",
-    "quoted",
-    "unknown_classes",
-    "unusable_labels",
-    "with_given_classes",
-    "without_labels",
-]
-
 
 def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
     """Return the end of a message on classes that a given class list lacks; printable already."""

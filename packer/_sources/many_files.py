@@ -19,8 +19,6 @@ from packer._storage.packfile import BY_PATH, LARGEST_READ, NOWHERE, Descriptor,
 from packer._storage.stamps import Stamp
 from packer._table import Ints
 
-__all__ = ["FileRead", "ManyFiles"]
-
 _FOUND = ("size", "read", "modified", "seen", "kind", "height", "width", "orientation", "findings", "crc32c")
 
 

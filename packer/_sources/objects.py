@@ -32,8 +32,6 @@ from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
 from packer._table import Ints, Names
 from packer.errors import ImageError, RemoteError, SourceError, option, printable
 
-__all__ = ["AT_ONCE", "ObjectSource", "prefix_source", "stamp_of_version", "versions_of"]
-
 AT_ONCE = 32
 """How many objects are read at a time at least, whatever the number of processors: each lets one wait."""
 

@@ -25,8 +25,6 @@ from packer._storage.stamps import Stamp
 from packer._table import Ints, Labels, Names, blocks, decode_name
 from packer.errors import CorruptPackError, ImageError, OptionError, PackError, SourceError, option, printable
 
-__all__ = ["CLASS_MAPS", "PackSource", "pack_source", "same_fields"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackSource(Source):

@@ -64,27 +64,6 @@ from packer._storage.stamps import MENDABLE, Stamps, same_stamp, stamp_in
 from packer._table import Ints, Labels, Names, encode_name, spans
 from packer.errors import PackError, SourceError, option, printable
 
-__all__ = [
-    "KIND",
-    "Hashes",
-    "ListedSource",
-    "Texts",
-    "advice",
-    "block_checksum",
-    "described_columns",
-    "hashes_of",
-    "is_listing",
-    "let_mend",
-    "listed_columns",
-    "listed_source",
-    "packed_header",
-    "padding",
-    "read_header",
-    "repeats",
-    "stored_columns",
-    "write_listing",
-]
-
 KIND = b"packer scan "
 _MAGIC = KIND + b"4\n\0\0"
 _WITH_FIELDS = KIND + b"5\n\0\0"

@@ -19,8 +19,6 @@ from packer._sources.base import FileColumn, Source, npy_array
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, option, printable
 
-__all__ = ["ON_MISSING", "FileField", "Missing", "files_among", "looked_up", "paths_inside", "with_files"]
-
 ON_MISSING = ("error", "null", "skip")
 _KINDS = ("image", "mask", "text", "json", "bytes", "array")
 _BY_SUFFIX = {".txt": "text", ".json": "json", ".npy": "array"}

@@ -22,8 +22,6 @@ from packer._storage.safe_open import open_regular
 from packer._table import Names
 from packer.errors import SourceError, option, printable
 
-__all__ = ["stylegan_source"]
-
 _MOST = 1 << 28  # bytes of labels
 
 

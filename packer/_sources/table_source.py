@@ -46,8 +46,6 @@ from packer._storage.safe_open import name_problem
 from packer._table import Names
 from packer.errors import OptionError, RemoteError, SourceError, option, printable
 
-__all__ = ["NO_COLUMN", "FileColumns", "TableRows", "TreeImages", "called_otherwise", "csv_source", "url_table_source"]
-
 Form = Callable[[str], str]
 
 _BARE = 0.5  # of the rows have to be found where directories before all names are left out

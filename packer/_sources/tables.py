@@ -34,24 +34,6 @@ from packer._storage.safe_open import open_regular
 from packer._table import encode_name
 from packer.errors import MissingDependencyError, OptionError, SourceError, option, pip_install, printable
 
-__all__ = [
-    "Cells",
-    "Chunk",
-    "ColumnSpec",
-    "LabelTable",
-    "TableImageColumn",
-    "TableReading",
-    "default_delimiter",
-    "encoding_of",
-    "file_text",
-    "kinds_of",
-    "open_table",
-    "reading_of",
-    "some_columns",
-    "text_of",
-    "what_else",
-]
-
 _HEAD = 16  # bytes that tell what a file is
 _MARKS = {  # UTF-32 first: its mark begins as that of UTF-16 does
     codecs.BOM_UTF32_LE: "utf-32",

@@ -31,8 +31,6 @@ from packer._storage.safe_open import open_regular
 from packer._table import Names
 from packer.errors import SourceError, option, printable
 
-__all__ = ["Annotation", "read_annotation", "voc_source"]
-
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _FARTHEST = 1e30  # pixels; boxes are float32
 _FLAG_VALUES: dict[str | None, int] = {"0": 0, "1": 1}

@@ -32,8 +32,6 @@ from packer._storage.safe_open import open_regular
 from packer._table import Names
 from packer.errors import ImageError, MissingDependencyError, SourceError, option, pip_install, printable
 
-__all__ = ["Label", "read_label", "require_inside", "turned", "yolo_source"]
-
 Points = npt.NDArray[np.float64]
 """(..., 2) float64 array: x and y as shares of width and height."""
 

@@ -26,24 +26,6 @@ from packer._storage.safe_open import NO_LINK, open_regular
 from packer._table import COLUMNS, Buffer, Names, Table
 from packer.errors import DestinationError, option, printable
 
-__all__ = [
-    "PICTURES",
-    "AppendFile",
-    "PatchFile",
-    "Spool",
-    "TableBuilder",
-    "disk_size",
-    "remove",
-    "replacing",
-    "require_directory",
-    "require_output",
-    "sync_directory",
-    "synced_directory",
-    "write_output",
-    "write_uncached",
-    "writing_to",
-]
-
 _DONTCACHE = 0x80  # RWF_DONTCACHE of pwritev2(2)
 _OLDEST = (6, 16)  # Linux has the flag since 6.14, and faults in it were mended until this version
 _UNABLE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)

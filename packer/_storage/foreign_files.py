@@ -10,16 +10,6 @@ from collections.abc import Callable
 
 from packer._table import Buffer
 
-__all__ = [
-    "IS_POINTER",
-    "LARGEST_POINTER",
-    "LEFT_BY_SYSTEM",
-    "MACOSX",
-    "is_pointer",
-    "is_system_file",
-    "may_be_system_file",
-]
-
 LARGEST_POINTER = 1023
 """Bytes that a pointer has at most."""
 

@@ -16,39 +16,6 @@ from packer._storage.packfile import PackFile
 from packer._table import Buffer
 from packer.errors import CorruptPackError, NotAPackError
 
-__all__ = [
-    "DB",
-    "F_BIGDATA",
-    "F_DUPDATA",
-    "F_SUBDATA",
-    "INTEGERKEY",
-    "MAGIC",
-    "MAX_DEPTH",
-    "META",
-    "META_END",
-    "META_SIZE",
-    "MOST_BYTES",
-    "MOST_KEY",
-    "NODE_HEADER",
-    "NODE_MAX",
-    "NO_PAGE",
-    "OVERFLOW_HEADER",
-    "PAGE",
-    "PAGE_HEADER",
-    "PAGE_SIZES",
-    "P_BRANCH",
-    "P_LEAF",
-    "P_META",
-    "P_OVERFLOW",
-    "VERSION",
-    "LMDBTree",
-    "Node",
-    "Page",
-    "data_version",
-    "even",
-    "nodes_of",
-]
-
 PAGE = 4096
 PAGE_HEADER = struct.Struct("<QHHHH")  # pgno, pad, flags, lower, upper; lower and upper are one u32 on overflow pages
 OVERFLOW_HEADER = struct.Struct("<QHHI")  # pgno, pad, flags, pages

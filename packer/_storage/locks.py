@@ -14,8 +14,6 @@ from packer._storage.files import writing_to
 from packer._storage.safe_open import NO_LINK, open_regular
 from packer.errors import DestinationError, printable
 
-__all__ = ["SECONDS_BETWEEN_TRIES", "held", "is_at", "try_lock"]
-
 SECONDS_BETWEEN_TRIES = 0.2
 
 

@@ -19,22 +19,6 @@ from packer._storage.safe_open import StrangeFileError, cause_of, open_regular
 from packer._table import Ints, Vector
 from packer.errors import CorruptPackError, PackError, printable
 
-__all__ = [
-    "BY_PATH",
-    "LARGEST_READ",
-    "LISTED",
-    "LOCATION",
-    "MEMORY",
-    "MOST_HELD",
-    "NOWHERE",
-    "Descriptor",
-    "FileBytes",
-    "PackFile",
-    "PathRecords",
-    "by_path",
-    "pread",
-]
-
 LOCATION = np.dtype(
     [
         (name, np.int64)

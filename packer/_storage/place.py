@@ -16,8 +16,6 @@ from packer._storage.safe_open import open_regular, require_no_link
 from packer._storage.stamps import Stamp, stamp_at
 from packer.errors import CorruptPackError, OptionError, PackError, printable
 
-__all__ = ["FoundFile", "LocalPlace", "Place", "choose_reading", "place_of"]
-
 
 class FoundFile(NamedTuple):
     """A regular file as it was found.

@@ -10,8 +10,6 @@ from typing import Any, TypeVar, cast
 from packer._storage.remote.urls import is_url, shown
 from packer.errors import printable
 
-__all__ = ["shown_progress"]
-
 _C = TypeVar("_C", bound=Callable[..., None])
 _OF_SECONDS = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt} s{postfix}"
 

@@ -14,21 +14,6 @@ import unicodedata
 
 from packer._storage.foreign_files import IS_POINTER, LARGEST_POINTER, is_pointer
 
-__all__ = [
-    "NO_LINK",
-    "TOO_MANY_OPEN",
-    "PointerError",
-    "StrangeFileError",
-    "cause_of",
-    "folded",
-    "longest_path",
-    "name_problem",
-    "open_regular",
-    "path_problem",
-    "require_no_link",
-    "windows_problem",
-]
-
 _LONGEST = 255  # bytes, or on Windows units of UTF-16: what file systems take between slashes
 _PORTS = "123456789\u00b9\u00b2\u00b3"  # Windows takes raised digits for digits
 _RESERVED = {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{p}{n}" for p in ("com", "lpt") for n in _PORTS)}

@@ -25,23 +25,6 @@ from packer._storage.safe_open import cause_of, open_regular
 from packer._table import Names, decode_name
 from packer.errors import SourceError, printable
 
-__all__ = [
-    "ABOUT_THE_FILE",
-    "ANY_TIME",
-    "MENDABLE",
-    "NO_STAMP",
-    "Stamp",
-    "Stamps",
-    "filled",
-    "same_stamp",
-    "stamp_at",
-    "stamp_in",
-    "stamp_of",
-    "take_stamps",
-    "together",
-    "what_changed",
-]
-
 Stamp = tuple[int, int]
 """Size in bytes and time of the last change in nanoseconds."""
 

@@ -19,18 +19,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = [
-    "available_cpus",
-    "available_memory",
-    "cgroup_cpus",
-    "cgroup_memory",
-    "in_units",
-    "interrupts_held",
-    "python_command",
-    "require_count",
-    "require_seconds",
-]
-
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 

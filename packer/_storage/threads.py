@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from packer._storage.system import available_cpus
 
-__all__ = ["in_order", "results"]
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 

@@ -35,25 +35,6 @@ if TYPE_CHECKING:  # with datasets comes torch, which histograms of a table do n
     from packer._datasets.concat import ConcatImageDataset
     from packer._datasets.image_dataset import ImageDataset
 
-__all__ = [
-    "MEASURES",
-    "ORDERS",
-    "UNLABELED",
-    "Catalog",
-    "DamageLog",
-    "DuplicateGroup",
-    "Duplicates",
-    "Finder",
-    "PackShare",
-    "Query",
-    "QueryResult",
-    "find_duplicates",
-    "image_checksums",
-    "legible",
-    "measure",
-    "open_catalog",
-]
-
 _LONGEST = 1000  # characters of what a pack calls something
 
 

@@ -20,8 +20,6 @@ from packer._table import Ints
 from packer._viewing.catalog import Catalog, legible, measure
 from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
-__all__ = ["Histogram", "draw", "histograms", "plot", "require_plot"]
-
 _BARS = 40
 _MOST_CLASSES = 120  # that have a bar of their own
 _FARTHEST = 1e300  # values beyond lie in no bar

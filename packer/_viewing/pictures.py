@@ -31,8 +31,6 @@ from packer._viewing.catalog import Catalog, legible
 from packer.crops import RandomResizedCrop
 from packer.errors import CorruptPackError, ImageError, PackerError, PackError
 
-__all__ = ["SMALL_QUALITY", "Cut", "Picture", "Pictures", "annotations_of", "further_image", "mask_picture"]
-
 SMALL_QUALITY = 80
 """The quality of JPEGs in a grid; a picture that is looked at alone has `_QUALITY`."""
 

@@ -19,8 +19,6 @@ from packer._viewing.catalog import UNLABELED, Catalog, find_duplicates, legible
 from packer._viewing.histograms import draw, histograms
 from packer._viewing.pictures import Picture, Pictures
 
-__all__ = ["require_report", "write_report"]
-
 _MOST_PICTURES = 600  # 5 to 8 kB each
 _MOST_OF_A_CLASS = 12
 _SIDE = 160  # pixels

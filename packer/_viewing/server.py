@@ -42,8 +42,6 @@ from packer._viewing.pictures import Picture, Pictures, annotations_of, further_
 from packer.crops import RandomResizedCrop
 from packer.errors import CorruptPackError, DestinationError, ImageError, PackerError, PackError, printable
 
-__all__ = ["Endpoints", "Parameters", "Payload", "Server", "is_own"]
-
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ROOT = 0  # who may read everything, and passes connections on for others: of the Windows below a Linux, say
 _LOCAL, _REMOTE, _OWNER = 1, 2, 7  # columns of the tables

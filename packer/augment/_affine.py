@@ -16,17 +16,6 @@ from packer.crops._geometry import Pairs
 from packer.crops._rules import probability, range_of
 from packer.crops._steps import Floats, below, between, inside
 
-__all__ = [
-    "RandomAffine",
-    "RandomErasing",
-    "RandomRotation",
-    "interpolations",
-    "inverse_matrices",
-    "is_identity",
-    "moved",
-    "turned",
-]
-
 
 def inverse_matrices(angle: Floats, shift: Floats, scale: Floats, shear: Floats, center: Floats) -> Floats:
     """Return which place of an image each place of its result shows.

@@ -19,8 +19,6 @@ from packer.augment._settings import colour_of, count_of, filter_of, kept_colour
 from packer.crops._geometry import Pairs
 from packer.crops._steps import Floats, below
 
-__all__ = ["ALL", "POLICIES", "SIGNED", "AutoAugment", "Choice", "RandAugment", "Space", "TrivialAugmentWide", "done"]
-
 ALL = (
     "Identity",
     "ShearX",

@@ -24,18 +24,6 @@ from packer.crops._rules import probability
 from packer.crops._steps import Floats, refuse
 from packer.errors import ImageError
 
-__all__ = [
-    "Augmentation",
-    "Chain",
-    "ChoiceOfAugmentations",
-    "Coded",
-    "RandomApply",
-    "RandomChoice",
-    "chain_of",
-    "coded",
-    "joined",
-]
-
 
 class Coded(NamedTuple):
     """Rules for images of one size.

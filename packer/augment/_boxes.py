@@ -18,8 +18,6 @@ from packer.crops._boxes import Moved, Numbers
 from packer.crops._geometry import Pairs
 from packer.crops._steps import Floats
 
-__all__ = ["moved_boxes", "moved_keypoints"]
-
 
 def moved_boxes(
     boxes: Sequence[Moved | None], operations: Operations, sizes: Pairs, *, min_visible: float = 0.0

@@ -14,19 +14,6 @@ from packer.crops._geometry import Pairs
 from packer.crops._rules import probability, range_of, sides
 from packer.crops._steps import Floats, inside, refuse
 
-__all__ = [
-    "ColorJitter",
-    "GaussianBlur",
-    "Grayscale",
-    "RandomAdjustSharpness",
-    "RandomAutocontrast",
-    "RandomEqualize",
-    "RandomGrayscale",
-    "RandomInvert",
-    "RandomPosterize",
-    "RandomSolarize",
-]
-
 _JITTERED = ("brightness", "contrast", "saturation", "hue")
 
 

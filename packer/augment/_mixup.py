@@ -20,8 +20,6 @@ from packer.augment._settings import count_of, real
 from packer.crops._crop import Frozen
 from packer.crops._steps import Floats
 
-__all__ = ["ChoiceOfMixings", "CutMix", "MixUp", "Mixing", "mixed_images", "mixed_labels", "shares_of"]
-
 _LEAST_ALPHA = 1e-100  # of less, numpy makes what is no number
 _of_thread = threading.local()  # has `source`, a generator that is seeded anew each time
 

@@ -10,8 +10,6 @@ from typing import Any
 from packer._images.operations import FILTERS, NO_FILL
 from packer.crops._rules import fill_of
 
-__all__ = ["angles_of", "colour_of", "count_of", "filter_of", "kept_colour", "named", "pair_of", "real", "within"]
-
 _FARTHEST = 1e100  # so that whatever is computed of such numbers is one, and not infinite
 
 

@@ -9,8 +9,6 @@ from packer.augment._settings import named
 from packer.crops import Compose, Crop
 from packer.crops._crop import Frozen
 
-__all__ = ["View"]
-
 
 class View(Frozen):
     """One of several images that a dataset makes of each of its images, as self-supervised learning needs them.

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from packer._images.geometry import PADDINGS, Box, is_padded
 
-__all__ = ["Moved", "move_boxes", "move_keypoints", "move_points", "turn_boxes", "turn_keypoints", "turn_points"]
-
 Numbers = npt.NDArray[np.float32]
 Points = npt.NDArray[np.float64]
 _Float = TypeVar("_Float", np.float32, np.float64)

@@ -32,8 +32,6 @@ from packer.crops._steps import (
 )
 from packer.crops._torch_rng import Ahead, drawing
 
-__all__ = ["Compose", "Crop", "Frozen", "coded"]
-
 
 def coded(steps: Sequence[Step]) -> npt.NDArray[Any] | None:
     """Return steps as an array of STEP; None where there is no C, or C does not know one of them."""

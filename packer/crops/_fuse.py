@@ -47,27 +47,6 @@ from packer.crops._steps import (
 )
 from packer.crops._torch_rng import NumberSource
 
-__all__ = [
-    "TIMM_READERS",
-    "TORCHVISION_READERS",
-    "CenterCropOrPad",
-    "RandomCropOfV1",
-    "RandomResizedCropAndInterpolation",
-    "ResizeKeepRatio",
-    "Snapshot",
-    "Split",
-    "begins_with_pil",
-    "is_pointwise",
-    "kind_of",
-    "leaves",
-    "plain_fill",
-    "pointwise",
-    "rebuilt",
-    "split",
-    "split_by",
-    "steps_of",
-]
-
 _FAMILIES = {
     "torch.nn.modules.container": "torch",
     "torchvision.transforms._presets": "presets",

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from packer._images.geometry import CROP, INTERPOLATIONS, PADDINGS, Box, Crops
 from packer._table import Ints
 
-__all__ = ["Padding", "Pairs", "cropped", "mirrored", "padded", "resized", "whole"]
-
 Pairs = Ints
 """(N, 2) int64: down and across."""
 

@@ -13,25 +13,6 @@ from packer.crops._crop import Crop
 from packer.crops._geometry import Padding
 from packer.crops._steps import CenterCut, Mirrored, Padded, RandomCut, RandomResizedCut, Resized, Step
 
-__all__ = [
-    "CenterCrop",
-    "Pad",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "RandomResizedCrop",
-    "Resize",
-    "ResizeCenterCrop",
-    "fill_of",
-    "interpolation_of",
-    "margins_of",
-    "padding_of",
-    "probability",
-    "range_of",
-    "require_antialias",
-    "side_or_pair",
-    "sides",
-]
-
 
 def sides(name: str, size: object, order: str = "(height, width)") -> tuple[int, int]:
     """Return both sides in this order, of one integer, a sequence of one, or both."""

@@ -24,25 +24,6 @@ from packer.crops._geometry import Padding, Pairs, cropped, mirrored, padded, re
 from packer.crops._torch_rng import NumberSource
 from packer.errors import ImageError
 
-__all__ = [
-    "ATTEMPTS",
-    "BLACK",
-    "CenterCut",
-    "Floats",
-    "Mirrored",
-    "Padded",
-    "RandomCut",
-    "RandomCutOfV1",
-    "RandomResizedCut",
-    "Record",
-    "Resized",
-    "Step",
-    "below",
-    "between",
-    "inside",
-    "refuse",
-]
-
 Floats = npt.NDArray[np.float64]
 
 

@@ -17,8 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["Ahead", "NumberSource", "drawing"]
-
 _FEW = 4  # images for which copying the generator costs more than it saves
 _EACH = 7  # numbers that a crop takes, more or less
 _HALF = 2**27  # torch makes integers below 2**28 of one word of the generator: its remainder

@@ -18,21 +18,6 @@ from packer._table import Ints
 from packer.errors import warn
 from packer.samplers._random import digest_of, earlier, permute, seed_of
 
-__all__ = [
-    "BlockShuffleSampler",
-    "OrderSampler",
-    "SequentialSampler",
-    "ShuffleSampler",
-    "SubsetSampler",
-    "agreed",
-    "gathered",
-    "number_in",
-    "rank_and_world",
-    "require_same",
-    "require_same_seeds",
-    "require_version",
-]
-
 _CHUNK = 1 << 14
 _VERSION = 1  # of the states
 

@@ -13,8 +13,6 @@ from packer._images.extension import _native
 from packer._images.native import crop_steps
 from packer._table import Ints
 
-__all__ = ["digest_of", "earlier", "numbers_of", "permute", "permute_each", "seed_of", "uniforms"]
-
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 

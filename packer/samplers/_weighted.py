@@ -15,8 +15,6 @@ from packer._table import Ints
 from packer.samplers._orders import OrderSampler
 from packer.samplers._random import digest_of, numbers_of, permute_each, uniforms
 
-__all__ = ["LAST_PLACE", "BalancedSampler", "Interleaving", "MixSampler", "WeightedSampler"]
-
 Floats = npt.NDArray[np.float64]
 
 LAST_PLACE = 1 << 48

@@ -9,8 +9,6 @@ import torch
 
 from packer._images.geometry import INTERPOLATIONS, PADDINGS, Box
 
-__all__ = ["executed", "noise", "smooth"]
-
 
 def noise(height: int, width: int) -> torch.Tensor:
     """Return a (3, height, width) uint8 image in which no two places are alike."""

@@ -26,8 +26,6 @@ from PIL import Image
 if TYPE_CHECKING:
     from packer._sources import Source
 
-__all__ = ["CrashServer", "Ended", "with_fields"]
-
 _CHANGING = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}  # audit events
 
 

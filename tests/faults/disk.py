@@ -11,8 +11,6 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["Disk"]
-
 Key = tuple[int, int]
 
 

@@ -14,8 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-__all__ = ["ZIGZAG", "Scan", "draw_coefficients", "scripts", "write"]
-
 Coefficients = npt.NDArray[np.int64]
 Factors = tuple[tuple[int, int], ...]
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from PIL import Image
 
 from packer._images.native.records import CAN_SURVEY, FINDINGS, KINDS, SURVEY, survey
 from packer._images.probe import inspect
@@ -48,6 +49,7 @@ PLAIN = {
     "lossless webp": encoded(PIXELS, "WEBP", lossless=True),
 }
 ODD = {
+    "two pictures": encoded(PIXELS, "MPO", save_all=True, append_images=[Image.new("RGB", (9, 9))]),
     "turned by XMP": with_segment(jpeg(), segment(0xE1, XMP)),
     "two EXIFs": with_segment(oriented(PIXELS, 6), segment(0xE1, b"Exif\0\0")),
     "cut": jpeg()[:-300],

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["GREY", "RGB", "noise", "tiff"]
-
 GREY, RGB = 1, 2
 """Photometric interpretations."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["outputs"]
-
 
 def outputs(read: Callable[[], Any], count: int) -> list[tuple[Any, ...]]:
     """Return what the reader that a function makes gives of so many samples, as arrays.

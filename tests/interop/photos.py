@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from packer.testing.samples import draw_imagefolder
-
-__all__ = ["Photo", "Reader", "Writer", "difference", "draw"]
+from packer.testing.photos import draw_imagefolder
 
 
 class Photo(NamedTuple):

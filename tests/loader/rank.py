@@ -6,8 +6,6 @@ import os
 
 from packer._datasets.staging import stage
 
-__all__ = ["stage_and_look"]
-
 
 def stage_and_look(pack: str, disk: str) -> tuple[str, int]:
     """Stage a pack; return the copy's path and inode."""

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["die_at"]
-
 _CHANGING = ("open", "write", "pwrite", "link", "replace", "ftruncate", "makedirs", "unlink", "utime")
 
 

@@ -24,8 +24,6 @@ from packer._storage.remote.place import RemoteFile
 from packer._storage.remote.urls import RemoteSettings
 from tests.storage.remote.objects import ObjectServer, serving
 
-__all__ = ["KINDS", "many"]
-
 KINDS = ("fetcher", "reader", "both")
 _STEP, _SECONDS = 100_000, 60
 _TABLE = (200_000, 700_000)  # a part that is mapped as a whole: where it begins, and its size

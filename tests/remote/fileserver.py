@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tests.storage.remote.objects import ObjectServer
 
-__all__ = ["FilesOfThisMachine", "Served"]
-
 
 class FilesOfThisMachine(dict[str, bytes]):
     """Every regular file, by its absolute path without the first slash."""

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from tests.storage.remote.objects import ObjectServer, serving
 
-__all__ = ["SIDES", "grown", "make_pack", "read"]
-
 SIDES = {
     "all of it on a disk": ("cache", "1 GB", 0),
     "a quarter of it on a disk": ("cache", "32 MB", 0),

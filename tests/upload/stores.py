@@ -12,8 +12,6 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["CutError", "FileServer", "Moto", "Proxy"]
-
 _MOTO = """
 import sys, threading
 from moto.server import ThreadedMotoServer

@@ -19,27 +19,6 @@ from packer._images.operations import OPERATION, Operations, as_numbers
 from packer._storage.packfile import LOCATION, MEMORY
 from packer._table import Buffer, Ints
 
-__all__ = [
-    "LEVELS",
-    "PREFERRED",
-    "TASK",
-    "WHOLE_JPEGS",
-    "WRITES_JPEGS",
-    "CodedNumbers",
-    "augment",
-    "become_in_c",
-    "decode",
-    "decode_grey",
-    "decode_into",
-    "decode_one",
-    "encode_jpeg",
-    "in_memory",
-    "look_up",
-    "resize",
-    "task_of",
-    "tasks",
-]
-
 Pixels = npt.NDArray[np.uint8]
 Records = npt.NDArray[Any]
 

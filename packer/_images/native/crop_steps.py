@@ -14,8 +14,6 @@ from packer._images.geometry import CROP, Box, Crops
 from packer._images.operations import OPERATION, Operations
 from packer._table import Ints
 
-__all__ = ["ANY", "KINDS", "RULE", "RULES", "STEP", "choose", "choose_drawn", "decide", "require_uniform", "uniforms"]
-
 KINDS = (
     *("resized", "resized by side", "center cut", "random cut", "random resized cut", "mirrored", "padded"),
     "random cut of v1",

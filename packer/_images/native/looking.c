@@ -27,6 +27,13 @@ is_frame(uint8_t marker)
     return marker >= SOF0 && marker <= SOF15 && marker != DHT && marker != JPG && marker != DAC;
 }
 
+/* Tells whether a segment is the Multi-Picture Format's index (CIPA DC-007), whose count of pictures is read in Python. */
+static int
+is_picture_index(uint8_t marker, const uint8_t *content, ptrdiff_t size)
+{
+    return marker == APP2 && size >= 4 && !memcmp(content, "MPF", 4);
+}
+
 /* Takes what a segment says; 0 where it is an unusual one. */
 static int
 take_segment(Frame *frame, Look *look, uint8_t marker, const uint8_t *content, ptrdiff_t size)
@@ -43,7 +50,8 @@ take_segment(Frame *frame, Look *look, uint8_t marker, const uint8_t *content, p
     }
     if (marker == COM || (marker >= APP0 && marker <= APP15)) {
         int found;
-        if (!is_usual(marker, content, size, &frame->exifs) || may_turn(marker, content, size))
+        if (!is_usual(marker, content, size, &frame->exifs) || may_turn(marker, content, size) ||
+            is_picture_index(marker, content, size))
             return 0;
         if ((found = orientation_of(marker, content, size)) != 0)
             look->orientation = found;

@@ -19,8 +19,6 @@ from packer._images.probe import ROTATED
 from packer._storage.packfile import LARGEST_READ, LOCATION
 from packer._table import LONGEST_NAME, Ints, Table
 
-__all__ = ["CAN_SURVEY", "FINDINGS", "KINDS", "SURVEY", "Located", "Locating", "Results", "survey"]
-
 _COLUMNS = "label", "height", "width", "offset", "size", "crc32c", "name_end"
 _OF_TASK, _OF_CROP, _OF_OPERATION = (record.itemsize // 8 for record in (TASK, CROP, OPERATION))  # numbers of each
 

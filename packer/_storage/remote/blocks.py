@@ -16,8 +16,6 @@ from packer._storage.remote.client import SMALL, Message, Version
 from packer._storage.remote.urls import RemoteSettings, identity, shown
 from packer.errors import RemoteError
 
-__all__ = ["Blocks"]
-
 _PER_STRETCH = STRETCH // BLOCK
 _OPEN = 256  # stretches, of all objects together
 _TRIES = 3

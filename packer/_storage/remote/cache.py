@@ -40,28 +40,6 @@ from packer._storage.safe_open import NO_LINK, open_regular
 from packer._storage.system import in_units
 from packer.errors import PackerError, printable, warn
 
-__all__ = [
-    "BLOCK",
-    "DATA_AT",
-    "NEW",
-    "STRETCH",
-    "SUFFIX",
-    "TABLE",
-    "Bound",
-    "CacheNotice",
-    "CachedObject",
-    "Home",
-    "Stretch",
-    "cached_objects",
-    "clear",
-    "default_limit",
-    "new_name",
-    "prepare",
-    "stretch_name",
-    "touch",
-    "trusted_cache",
-]
-
 BLOCK = 16 << 10
 """Bytes that are fetched, checked and kept together."""
 

@@ -28,33 +28,6 @@ from packer._storage.remote.urls import RemoteSettings, chosen, parse, shown
 from packer._storage.system import available_memory, python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
-__all__ = [
-    "ENDED",
-    "LOOK_AGAIN",
-    "SMALL",
-    "STARTS",
-    "Memory",
-    "Message",
-    "RemoteObject",
-    "Reply",
-    "Version",
-    "ask",
-    "ask_about",
-    "default_limit",
-    "ended",
-    "get",
-    "head",
-    "list_objects",
-    "look",
-    "mark",
-    "memory",
-    "order",
-    "pages",
-    "receive",
-    "require_signs",
-    "send",
-]
-
 Message = dict[str, Any]
 
 _HEAD = struct.Struct("<IQ")

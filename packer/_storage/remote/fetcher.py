@@ -29,8 +29,6 @@ from packer._storage.remote.tables import TableFile
 if TYPE_CHECKING:
     from obstore import GetOptions
 
-__all__ = ["BEAT", "BlockFetcher", "RangeRequest", "RequestQueue", "Runs", "Target", "main", "version_of"]
-
 MOST_AT_ONCE = 32
 """Requests that are under way at a time."""
 

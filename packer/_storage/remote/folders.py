@@ -9,8 +9,6 @@ from packer._storage.remote.s3 import S3Bucket
 from packer._storage.remote.urls import chosen, join, parse
 from packer.errors import MissingDependencyError, RemoteError
 
-__all__ = ["list_in_parallel"]
-
 _THREADS = 32
 
 

@@ -26,8 +26,6 @@ from packer.errors import RemoteError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Connection", "Host", "Plain", "Response", "UnplainError"]
-
 Host = tuple[str, int, bool]
 """A server: its name, its port, and whether it is reached by TLS."""
 

@@ -29,8 +29,6 @@ from packer._storage.remote.urls import RemoteSettings, Url, parse
 from packer._storage.system import python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
-__all__ = ["CUT", "REPLACED", "ObstoreBucket", "StoreError", "error_of", "main", "store_of"]
-
 _CONNECT = 10.0  # seconds until a host that says nothing counts as one that is not there
 
 _STATUS = re.compile(r"status code: (\d{3})")

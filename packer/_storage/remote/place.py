@@ -34,8 +34,6 @@ from packer._storage.stamps import NO_STAMP, Stamp
 from packer._table import Vector
 from packer.errors import CorruptPackError, RemoteError
 
-__all__ = ["RemoteFile", "RemotePlace"]
-
 _FIRST = 64 << 10  # bytes that come with the version
 _WHOLE_FROM = 1 << 16  # bytes; smaller arrays are read
 _BETWEEN = 1 << 16  # bytes between two columns that are fetched together

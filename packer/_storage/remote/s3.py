@@ -51,20 +51,6 @@ from packer.errors import (
     printable,
 )
 
-__all__ = [
-    "PART",
-    "Found",
-    "S3Bucket",
-    "Unfinished",
-    "UploadLog",
-    "UploadPiece",
-    "exists_already",
-    "md5_of",
-    "part_size",
-    "same_object",
-]
-
-
 PART = 8 << 20
 """Bytes of a part; also, of an object that is sent in one piece, at most."""
 

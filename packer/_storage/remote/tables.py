@@ -20,8 +20,6 @@ from packer._storage.remote.cache import TABLE, Home, new_name, touch
 from packer._storage.safe_open import NO_LINK, open_regular
 from packer.errors import PackerError
 
-__all__ = ["TableFile", "crc32c_of", "tables_in", "whole"]
-
 _NAME = re.compile(rf"(\d+)-(\d+)-([0-9a-f]{{8}}){re.escape(TABLE)}")
 _STEP = 1 << 20  # bytes of which a checksum is taken at once
 

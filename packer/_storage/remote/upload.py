@@ -19,9 +19,6 @@ from packer._storage.remote.urls import chosen, join, parse
 from packer._storage.safe_open import open_regular
 from packer.errors import DestinationError
 
-__all__ = ["MANIFESTS", "SharedPrefix", "Upload", "require_writable", "writable_store"]
-
-
 MANIFESTS = ("manifest.json", ".packer.index/manifest.json")
 """The places of the manifest in a pack of several files, which is uploaded last."""
 

@@ -12,26 +12,6 @@ from pathlib import Path, PurePosixPath
 
 from packer.errors import OptionError, RemoteError, printable, warn
 
-__all__ = [
-    "SCHEMES",
-    "RemoteSettings",
-    "Url",
-    "UrlPath",
-    "choose",
-    "chosen",
-    "default_directory",
-    "identity",
-    "is_url",
-    "join",
-    "local_path",
-    "name",
-    "parent",
-    "parse",
-    "shown",
-    "size_of",
-    "user_path",
-]
-
 SCHEMES = ("s3", "gs", "az", "http", "https")
 """The schemes of URLs of objects."""
 

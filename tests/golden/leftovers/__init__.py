@@ -28,8 +28,6 @@ from pathlib import Path
 
 import google_crc32c
 
-__all__ = ["KEPT", "LARGE", "LEFTOVERS", "MADE_IN", "SERVER", "VERSION", "draw", "keep", "put"]
-
 LEFTOVERS = Path(__file__).parent
 MADE_IN = f"/tmp/packer-leftovers-{'0' * 180}"
 """The directory, whose name is long enough for that of any other one to fit in."""

@@ -13,8 +13,6 @@ import torch
 import packer
 from packer import samplers
 
-__all__ = ["BATCH", "LOADERS", "SAMPLERS", "followed", "write_states"]
-
 BATCH, BATCHES = 2, 2  # images of a batch, and batches that come before the state
 
 SAMPLERS: dict[str, Callable[[Any], Any]] = {

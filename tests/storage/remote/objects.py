@@ -15,8 +15,6 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["Asked", "ObjectServer", "serving"]
-
 
 @dataclass
 class Asked:
