@@ -20,9 +20,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import llms
 
+from pygments.formatters import HtmlFormatter
+from sphinx.highlighting import PygmentsBridge
+
 import packer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import click
     from sphinx.application import Sphinx
 
@@ -68,6 +73,22 @@ html_extra_path = ["extra"]
 html_copy_source = True  # llms.txt leads to the Markdown
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
+
+
+class Lines(HtmlFormatter):
+    """Each line of code as an element of its own, which wraps below its indentation where the column is too narrow."""
+
+    def wrap(self, source: Any) -> Any:
+        return super().wrap(self._lines(source))
+
+    def _lines(self, source: Any) -> Iterator[tuple[int, str]]:
+        for is_code, line in source:
+            text = re.sub(r"<[^>]*>", "", line)
+            indent = len(text) - len(text.lstrip(" "))
+            yield is_code, f'<span class="line" style="--indent: {indent}ch">{line}</span>' if is_code else line
+
+
+PygmentsBridge.html_formatter = Lines
 
 
 def setup(app: Sphinx) -> None:
