@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import inspect
 import os
 import shutil
 import stat
@@ -14,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import IO, TYPE_CHECKING, Any, TypedDict, overload
 
 from packer._account import TAKEN
 from packer._containers import Container, files_to_name, keys_said, named_paths, open_container
@@ -54,6 +55,9 @@ from packer.errors import (
     recorded,
     warn,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
     "SHARED_MEMORY",
@@ -313,7 +317,51 @@ class PthImageDataset(ImageDataset):
 
 
 _CLASSES = ("same", "union")
+_NOT_OF_EACH = {"root", "cache_dir", "cache_size", "timeout"}  # how URLs are read is a setting of the process
+_SETTINGS = [name for name in inspect.signature(ImageDataset).parameters if name not in _NOT_OF_EACH]
 _DATASETS = {dataset._format: dataset for dataset in (LMDBImageDataset, HDF5ImageDataset, PthImageDataset)}
+
+
+class DatasetSettings(TypedDict, total=False):
+    """The types of the settings that `ImageDataset` and `open_dataset` take by keyword alone; a test compares them.
+
+    The overloads below need types alone. The two signatures spell the settings with their defaults, for `help`.
+    """
+
+    transforms: Callable[..., Any] | None
+    fields: str | Iterable[str] | None
+    mode: str | Mapping[str, str]
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None
+    min_visible: float
+    fill: Mapping[str, Any] | None
+    target: str | None
+    output: str | None
+    crop: Crop | Sequence[Crop] | None
+    augment: Augmentation | Sequence[Augmentation] | None
+    views: Sequence[View] | None
+    fuse: bool
+    seed: int | None
+    check: str
+    decoder: str
+    scaled_decode: bool
+    threads: int
+    cache: str | None
+    stage: str | os.PathLike[str] | None
+    cache_dir: str | os.PathLike[str] | None
+    cache_size: int | str | None
+    timeout: float | None
+    on_error: str
+    max_bad: float
+
+
+class OpenOptions(DatasetSettings, total=False):
+    """The types of all that `open_dataset` takes by keyword alone."""
+
+    classes: str
+    index: str | os.PathLike[str] | None
+    keys: Sequence[str] | Mapping[str, str]
+    unlabeled: bool
+    progress: Callable[[int, int], None] | bool | None
 
 
 @overload
@@ -324,36 +372,7 @@ def open_dataset(
     loader: Callable[[str], Any] | None = ...,
     is_valid_file: Callable[[str], bool] | None = ...,
     allow_empty: bool = ...,
-    *,
-    classes: str = ...,
-    transforms: Callable[..., Any] | None = ...,
-    fields: str | Iterable[str] | None = ...,
-    mode: str | Mapping[str, str] = ...,
-    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = ...,
-    min_visible: float = ...,
-    fill: Mapping[str, Any] | None = ...,
-    target: str | None = ...,
-    output: str | None = ...,
-    crop: Crop | Sequence[Crop] | None = ...,
-    augment: Augmentation | Sequence[Augmentation] | None = ...,
-    views: Sequence[View] | None = ...,
-    fuse: bool = ...,
-    seed: int | None = ...,
-    check: str = ...,
-    decoder: str = ...,
-    scaled_decode: bool = ...,
-    threads: int = ...,
-    cache: str | None = ...,
-    stage: str | os.PathLike[str] | None = ...,
-    cache_dir: str | os.PathLike[str] | None = ...,
-    cache_size: int | str | None = ...,
-    timeout: float | None = ...,
-    on_error: str = ...,
-    max_bad: float = ...,
-    index: str | os.PathLike[str] | None = ...,
-    keys: Sequence[str] | Mapping[str, str] = ...,
-    unlabeled: bool = ...,
-    progress: Callable[[int, int], None] | bool | None = ...,
+    **options: Unpack[OpenOptions],
 ) -> ImageDataset: ...
 @overload
 def open_dataset(
@@ -363,36 +382,7 @@ def open_dataset(
     loader: Callable[[str], Any] | None = ...,
     is_valid_file: Callable[[str], bool] | None = ...,
     allow_empty: bool = ...,
-    *,
-    classes: str = ...,
-    transforms: Callable[..., Any] | None = ...,
-    fields: str | Iterable[str] | None = ...,
-    mode: str | Mapping[str, str] = ...,
-    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = ...,
-    min_visible: float = ...,
-    fill: Mapping[str, Any] | None = ...,
-    target: str | None = ...,
-    output: str | None = ...,
-    crop: Crop | Sequence[Crop] | None = ...,
-    augment: Augmentation | Sequence[Augmentation] | None = ...,
-    views: Sequence[View] | None = ...,
-    fuse: bool = ...,
-    seed: int | None = ...,
-    check: str = ...,
-    decoder: str = ...,
-    scaled_decode: bool = ...,
-    threads: int = ...,
-    cache: str | None = ...,
-    stage: str | os.PathLike[str] | None = ...,
-    cache_dir: str | os.PathLike[str] | None = ...,
-    cache_size: int | str | None = ...,
-    timeout: float | None = ...,
-    on_error: str = ...,
-    max_bad: float = ...,
-    index: str | os.PathLike[str] | None = ...,
-    keys: Sequence[str] | Mapping[str, str] = ...,
-    unlabeled: bool = ...,
-    progress: Callable[[int, int], None] | bool | None = ...,
+    **options: Unpack[OpenOptions],
 ) -> ConcatImageDataset: ...
 def open_dataset(  # noqa: PLR0917
     root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -460,37 +450,11 @@ def open_dataset(  # noqa: PLR0917
     progress : bool or callable, optional
         True shows a bar. A callable is called with how many images an index has, and will have.
     """
+    arguments = locals()
+    settings = {name: arguments[name] for name in _SETTINGS}
     progress = shown_progress(progress, "index")
     if classes not in _CLASSES:
         raise ValueError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
-    settings = {
-        "transform": transform,
-        "target_transform": target_transform,
-        "loader": loader,
-        "is_valid_file": is_valid_file,
-        "allow_empty": allow_empty,
-        "transforms": transforms,
-        "fields": fields,
-        "mode": mode,
-        "per_box": per_box,
-        "min_visible": min_visible,
-        "fill": fill,
-        "target": target,
-        "output": output,
-        "crop": crop,
-        "augment": augment,
-        "views": views,
-        "fuse": fuse,
-        "seed": seed,
-        "check": check,
-        "decoder": decoder,
-        "scaled_decode": scaled_decode,
-        "threads": threads,
-        "cache": cache,
-        "stage": stage,
-        "on_error": on_error,
-        "max_bad": max_bad,
-    }
     choose_reading(root if isinstance(root, list | tuple) else [root], cache_dir, cache_size, timeout)
     said = dict(keys) if isinstance(keys, Mapping) else keys_said(keys)
     wanted = Wanted(said, on_error == "replace", unlabeled, allow_empty)
