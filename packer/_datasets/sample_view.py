@@ -23,6 +23,8 @@ from packer._table import Ints, Labels, Names, encode_name
 from packer.errors import CorruptPackError, OptionError, printable
 from packer.samplers._random import earlier
 
+_SEARCHED = 1 << 20  # bytes of names that are searched at a time
+
 _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 """The columns of the table that say the same in every format."""
 
@@ -60,6 +62,11 @@ class SampleView:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self.__post_init__()  # a pickled array is writable again
+
+    def __post_init__(self) -> None:
+        if self.own_labels is not None:
+            self.own_labels.flags.writeable = False
 
     @property
     def classes(self) -> list[str]:
@@ -155,9 +162,7 @@ class SampleView:
         labels: Any = np.array(targets)
         if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
             raise ValueError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
-        labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
-        labels.flags.writeable = False
-        return replace(self, own_labels=labels)
+        return replace(self, own_labels=labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64))
 
     def with_classes(self, classes: list[str]) -> SampleView:
         """Return a view with `classes`, among which the pack's are; the labels are numbers of these."""
@@ -176,7 +181,9 @@ class SampleView:
     @cached_property
     def _stored_labels(self) -> Labels:
         self.reader.require_column("label")
-        return self._numbered(self.reader.table.kept("label"))
+        labels = self._numbered(self.reader.table.kept("label")).view()
+        labels.flags.writeable = False
+        return labels
 
     @cached_property
     def _stored_names(self) -> Names:
@@ -548,12 +555,14 @@ def valid_rows(
 
 
 def row_of(names: Names, name: str) -> int:
-    """Return the place of the sample with a name; FileNotFoundError where there is none."""
-    wanted, blob = encode_name(name), names.blob.tobytes()
-    begin = blob.find(wanted)
-    while begin >= 0:
-        row = int(np.searchsorted(names.ends, begin + len(wanted)))
-        if row < len(names) and names[row] == name:
-            return row
-        begin = blob.find(wanted, begin + 1)
+    """Return the row of the sample with a name; FileNotFoundError if there is none. Names are copied part by part."""
+    encoded = encode_name(name)
+    for start in range(0, len(names.blob), _SEARCHED):
+        part = names.blob[start : start + _SEARCHED + len(encoded)].tobytes()
+        begin = part.find(encoded)
+        while begin >= 0:
+            row = int(np.searchsorted(names.ends, start + begin + len(encoded)))
+            if row < len(names) and names[row] == name:
+                return row
+            begin = part.find(encoded, begin + 1)
     raise FileNotFoundError(f"{printable(names.path)}: no sample has the name {printable(name)}")

@@ -85,15 +85,14 @@ class Processes(Workers):
         slots = self._count + BATCHES_THE_LOOP_MAY_KEEP if size else 0
         self._slots = [Slot(memory.pixels[number * size :][:size]) for number in range(slots)]
         images = self._step * _SENT
-        shares = _shares(settings.threads, settings.processes)
-        self._processes = [_Process(memory, share, images, settings.resizable) for share in shares]
-        self._readers = [
-            threading.Thread(target=self._read, args=(process,), name="packer-answers", daemon=True)
-            for process in self._processes
-        ]
-        for reader in self._readers:
-            reader.start()
+        self._processes: list[_Process] = []
         self._finalizer = weakref.finalize(owner, self._close)
+        try:
+            for share in _shares(settings.threads, settings.processes):
+                self._processes.append(_Process(self._read, memory, share, images, settings.resizable))
+        except BaseException:
+            self.close()
+            raise
         _STARTED.add(self)
 
     def close(self) -> None:
@@ -225,9 +224,9 @@ class Processes(Workers):
             return
         for process in self._processes:
             process.process.terminate()
-        for process, reader in zip(self._processes, self._readers, strict=True):
-            if reader is not threading.current_thread():  # the garbage collector runs anywhere
-                reader.join(_PATIENCE)
+        for process in self._processes:
+            if process.reader is not threading.current_thread():  # the garbage collector runs anywhere
+                process.reader.join(_PATIENCE)
             if process.process.is_alive():
                 process.process.kill()
 
@@ -260,19 +259,31 @@ def _shares(threads: int, processes: int) -> list[int]:
 
 
 class _Process:
-    """A worker process, and the futures of the requests that it has not answered yet, by their numbers."""
+    """A worker process, the thread that reads its answers, and the futures of pending requests by their numbers."""
 
-    def __init__(self, memory: SharedMemory, threads: int, images: int, resizable: bool) -> None:
+    def __init__(
+        self, read: Callable[[_Process], None], memory: SharedMemory, threads: int, images: int, resizable: bool
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
             target=serve, args=(theirs, memory, threads, images, resizable), name="packer-worker", daemon=True
         )
-        with interrupts_held(), _without_rendezvous():
-            self.process.start()
-        theirs.close()  # or the connection would not end with the process
+        self.reader = threading.Thread(target=read, args=(self,), name="packer-answers", daemon=True)
         self.running: dict[int, Future[Any]] = {}
         self._count = 0
+        try:
+            with interrupts_held(), _without_rendezvous():
+                self.process.start()
+            self.reader.start()
+        except BaseException:
+            self.connection.close()
+            if self.process.pid is not None:
+                self.process.kill()
+                self.process.join()
+            raise
+        finally:
+            theirs.close()  # or the connection would not end with the process
 
     def send(self, future: Future[Any], request: tuple[Any, ...]) -> None:
         """Send a request, whose answer `future` gets."""
