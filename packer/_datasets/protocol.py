@@ -19,7 +19,7 @@ from packer._images.numbers import NumberFormat, write
 from packer._table import Ints, Labels
 
 Memory = Mapping[str, Any]
-"""The tensors of a batch by name: ``image``, and those of views, masks and numbers; see `Layout`."""
+"""The memory of a batch by the names of its parts, ``image``, views, masks and numbers: a tensor, or one an image."""
 
 Begin = Callable[[slice, Memory], Callable[[slice], list[Values]]]
 """Takes the place of a batch among the samples, and its memory; returns the function that decodes slices of it."""

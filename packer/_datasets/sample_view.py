@@ -181,7 +181,7 @@ class SampleView:
     @cached_property
     def _stored_labels(self) -> Labels:
         self.reader.require_column("label")
-        labels = self._numbered(self.reader.table.kept("label")).view()
+        labels: Labels = self._numbered(self.reader.table.kept("label")).view()
         labels.flags.writeable = False
         return labels
 

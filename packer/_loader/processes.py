@@ -26,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._datasets.memory import Layout, SharedMemory, Slot, page_lock
+from packer._datasets.memory import Layout, SharedMemory, Slot, Tensors, page_lock
 from packer._datasets.pipeline import Transform
 from packer._datasets.protocol import LoaderDataset
 from packer._images.operations import crops_from
-from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Memory, Postprocess, split
+from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Postprocess, split
 from packer._loader.threads import BATCHES_THE_LOOP_MAY_KEEP, Choices, Threads, Workers, WorkerSettings
 from packer._storage.system import interrupts_held
 from packer._table import Ints
@@ -48,7 +48,7 @@ class _Region(NamedTuple):
     layout: Layout
     samples: int
 
-    def tensors(self, pixels: npt.NDArray[np.uint8]) -> Memory:
+    def tensors(self, pixels: npt.NDArray[np.uint8]) -> Tensors:
         return self.layout.tensors(pixels[self.begin :][: self.layout.bytes_for(self.samples)], self.samples)
 
 
@@ -127,14 +127,14 @@ class Processes(Workers):
                 for process, share in zip(self._processes, _shares(threads, len(self._processes)), strict=True):
                     process.send(Future(), ("resize", share))
 
-    def _allocate(self, count: int, layout: Layout) -> Memory:
+    def _allocate(self, count: int, layout: Layout) -> Tensors:
         slot = next((slot for slot in self._slots if slot.free), None)
         if slot is None:
             raise WorkerError(f"all {len(self._slots)} batches of the memory that processes share are in use")
         self._filling += 1
         return slot.tensors(layout, count)
 
-    def _decode(self, job: BatchJob, layout: Layout, memory: Memory, choices: Choices) -> Sequence[BatchFuture]:
+    def _decode(self, job: BatchJob, layout: Layout, memory: Tensors, choices: Choices) -> Sequence[BatchFuture]:
         count, indices = len(job.indices), job.indices
         region = _Region(memory[layout.parts[0].name].data_ptr() - self._address, layout, count)
         futures = [
@@ -157,7 +157,7 @@ class Processes(Workers):
             for some in split(len(job.indices), self._step)
         ]
 
-    def _hand_out(self, memory: Memory) -> Memory:
+    def _hand_out(self, memory: Tensors) -> Tensors:
         """Return the batch itself, or a copy where the batches that are in work at a time need its memory."""
         self._filling -= 1
         if self._free() + self._filling >= self._count:
