@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from packer._datasets.concat import readable
+from packer._datasets.memory import layout_of
 from packer._datasets.open import open_dataset
 from packer._loader.autotune import TOLERANCE, Race, median_error, thread_counts
 from packer._loader.loader import Loader
@@ -316,7 +318,7 @@ def _process_counts(cpus: int) -> list[int]:
 
 def _ahead(search: _Search, most: int) -> list[int]:
     """Return how many batches ahead to try, the usual number first; no more than memory has room for."""
-    layout = getattr(search.dataset, "_in_place", lambda transform: None)(None)
+    layout = layout_of(readable(search.dataset).layout())
     size, memory = (layout.bytes_for(search.batch) if layout is not None else 0), available_memory()
     fitting = [count for count in (1, 4, 8) if memory is None or (count + 4) * size <= _MOST_AHEAD * memory]
     return [2, *(count for count in fitting if count <= most)]

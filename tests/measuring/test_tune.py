@@ -50,6 +50,13 @@ def trained(found: Tuning, pack: Path) -> int:
         return sum(len(labels) for _, labels in loader)
 
 
+def test_no_more_batches_are_made_ahead_than_memory_has_room_for(pack: Path) -> None:
+    with open_dataset(pack, crop=CenterCrop(16)) as dataset:
+        few, many = (module._Search(dataset, batch, 0.0, TimeLimit(1.0)) for batch in (4, 1 << 40))
+        assert module._ahead(few, 8) == [2, 1, 4, 8]
+        assert module._ahead(many, 8) == [2]
+
+
 @pytest.mark.measures
 def test_the_line_makes_a_loader(pack: Path) -> None:
     shown: list[tuple[float, float, str]] = []
