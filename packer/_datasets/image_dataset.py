@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
-from torch.utils.data import Dataset
 
 from packer._codecs import IMAGE_SUFFIXES
 from packer._datasets import staging
@@ -31,7 +30,16 @@ from packer._datasets.fields import (
 )
 from packer._datasets.image_batches import ImageBatches
 from packer._datasets.items import BAD, Pool, replaced_from
-from packer._datasets.pipeline import OUTPUTS, Compiled, ItemSettings, Pipeline, Transform, require_callable
+from packer._datasets.pipeline import (
+    OUTPUTS,
+    Compiled,
+    ItemDataset,
+    ItemSettings,
+    Pipeline,
+    SettingsChange,
+    Transform,
+    require_callable,
+)
 from packer._datasets.sample_view import (
     ColumnArrays,
     Samples,
@@ -60,7 +68,7 @@ _MADE_AGAIN = {"_decoder", "_fields", "_mask_dtypes", "_own_pipeline", "_loaders
 """The attributes that are made from others when they are needed, and are neither pickled nor copied."""
 
 
-class ImageDataset(Dataset[tuple[Any, Any]]):
+class ImageDataset(ItemDataset):
     """A drop-in for torchvision's ImageFolder; without a transform, an image is a uint8 tensor, not a PIL image.
 
     A map-style dataset of ``(image, label)``. A wrapper with transforms of its own for ``dataset[i][0]`` gets PIL
@@ -428,55 +436,11 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         """
         return ColumnArrays(self._view.columns)
 
-    @property
-    def transform(self) -> Transform:
-        """The transform of each image; another transform may be set between two passes."""
-        return self._settings.transform
+    def _item_settings(self) -> ItemSettings:
+        return self._settings
 
-    @transform.setter
-    def transform(self, transform: Transform) -> None:
-        self._settings = self._settings.with_transform("transform", transform)
-
-    @property
-    def target_transform(self) -> Transform:
-        """The transform of each label; another transform may be set between two passes."""
-        return self._settings.target_transform
-
-    @target_transform.setter
-    def target_transform(self, target_transform: Transform) -> None:
-        self._settings = self._settings.with_transform("target_transform", target_transform)
-
-    @property
-    def transforms(self) -> Any:
-        """The transform of image and label together: that of `transforms`, or `transform` and `target_transform`."""
-        return self._settings.transforms or joint(self.transform, self.target_transform)
-
-    @property
-    def crop(self) -> Crop | None:
-        """The part of each image that is decoded; another crop may be set between two passes."""
-        return self._settings.crop
-
-    @crop.setter
-    def crop(self, crop: Crop | Sequence[Crop] | None) -> None:
-        self._settings = self._settings.with_crop(crop)
-
-    @property
-    def augment(self) -> Augmentation | None:
-        """The operations on the pixels of each crop; another augmentation may be set between two passes."""
-        return self._settings.augment
-
-    @augment.setter
-    def augment(self, augment: Augmentation | Sequence[Augmentation] | None) -> None:
-        self._settings = self._settings.with_augment(augment)
-
-    @property
-    def views(self) -> tuple[View, ...] | None:
-        """The images that are made of each, where these are several; others may be set between two passes."""
-        return self._settings.views
-
-    @views.setter
-    def views(self, views: Sequence[View] | None) -> None:
-        self._settings = self._settings.with_views(views)
+    def _change_settings(self, change: SettingsChange) -> None:
+        self._settings = change(self._settings)
 
     @property
     def output(self) -> str:
@@ -672,19 +636,6 @@ def _joined(kind: type, base: type) -> type:
     members: dict[str, Any] = {"__doc__": kind.__doc__, "__module__": kind.__module__, "_own_class": kind}
     members["__qualname__"] = kind.__qualname__
     return type(kind.__name__, (kind, base), members)
-
-
-def joint(transform: Any, target_transform: Any) -> Any:
-    """Return torchvision's joint transform of the two, which VisionDataset calls `transforms`; None without them."""
-    if transform is None and target_transform is None:
-        return None
-    vision = sys.modules.get("torchvision.datasets.vision")
-    if vision is None:
-        return lambda image, target: (
-            transform(image) if transform is not None else image,
-            target_transform(target) if target_transform is not None else target,
-        )
-    return vision.StandardTransform(transform, target_transform)
 
 
 _WATCHED = 1 << 12  # samples, spread over the pack, whose reading is remembered
