@@ -62,12 +62,12 @@ class ConcatImageDataset(ItemDataset):
 
     ``open_dataset([a, b])`` opens packs as such a dataset. It is read as an `ImageDataset` is: by a `Loader`, by
     torch's DataLoader, by index, in slices and selections. Its settings, such as `transform` and `crop`, are those of
-    its datasets, and what is assigned here is assigned to each.
+    its datasets, and a setting that is assigned here is assigned to each.
 
     Parameters
     ----------
     datasets : iterable of ImageDataset
-        One or more. They stay what they are: what is assigned to one of them counts here.
+        One or more. They stay as they are: a setting that is assigned to one of them counts here.
 
     Attributes
     ----------
@@ -102,8 +102,8 @@ class ConcatImageDataset(ItemDataset):
                 )
         types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
         if len(types) != 1:
-            what = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
-            raise ValueError(f"datasets that are read together have {what}")
+            rule = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
+            raise ValueError(f"datasets that are read together have {rule}")
         parts = [dataset._settings.parts for dataset in self.datasets]
         require_same_parts(parts, [dataset.root for dataset in self.datasets])
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
@@ -135,7 +135,7 @@ class ConcatImageDataset(ItemDataset):
         return dataset._item(int(share.indices[0]) % len(dataset), self._own_seed(share.number))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return a batch of items, in the order asked for; DataLoader calls this."""
+        """Return a batch of items, in the order of `indices`; DataLoader calls this."""
 
         def items(share: Share) -> list[Any]:
             dataset = self.datasets[share.number]
@@ -458,7 +458,7 @@ class UnreadableError(TypeError):
     ----------
     message : str
     reason : str
-        The same as a clause, without what to do.
+        The same as a clause, without a remedy.
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -485,7 +485,7 @@ def readable(dataset: Any) -> LoaderDataset:
 
 
 def _in_a_row(dataset: Any) -> ConcatImageDataset:
-    """Return what `readable` says as datasets in a row, also where it is one."""
+    """Return a dataset that `readable` takes as datasets in a row, even if there is one."""
     _require_plain(dataset)
     if isinstance(dataset, ConcatImageDataset):
         return dataset

@@ -1,6 +1,6 @@
 """Memory of batches, used for one batch after the other: shared by processes, and page-locked for a GPU, if need be.
 
-Forks of a process have its objects and none of its threads: what waits for a thread there waits for ever.
+Forks of a process have its objects and none of its threads: a fork that waits for a thread waits for ever.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Tensors = Mapping[str, torch.Tensor]
 """The pixels of a batch by the names of its parts: see `Layout`."""
 
 _VIEWS = f"{IMAGES}/"  # begins the names of parts that have a view each, and no field's name
-_AS_NUMBERS = "/numbers"  # ends the names of what images become
+_AS_NUMBERS = "/numbers"  # ends the names of the numbers of images
 
 _ALIGNED = 64  # bytes; where a part may begin
 _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every device
@@ -111,7 +111,7 @@ class Layout(NamedTuple):
         return None if beside else self.numbers
 
     def levels_and_numbers(self, memory: Tensors) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the images of a batch, or each view of them, and what they become."""
+        """Return the images of a batch, or each view of them, and their numbers."""
         return [(memory[part.name], memory[part.name + _AS_NUMBERS]) for part in self.images]
 
     def decoded(self, memory: Tensors) -> Tensors:
@@ -260,7 +260,7 @@ class Slot:
 
     @property
     def free(self) -> bool:
-        for holder in self._holders:  # noqa: SIM110  # asked of each slot for each batch, in half the time of all()
+        for holder in self._holders:  # noqa: SIM110  # for each slot and batch, in half the time of all()
             if holder() is not None:
                 return False
         return True
@@ -308,7 +308,7 @@ def leak(*values: object) -> None:
 
 
 def require_same_process(process: int) -> None:
-    """Raise WorkerError where this is not the process with the given id, but a fork of it."""
+    """Raise WorkerError if this is a fork of the process with this id."""
     if os.getpid() != process:
         raise WorkerError(
             f"this iterator was begun in process {process}, and this process ({os.getpid()}) is a fork without its "

@@ -182,7 +182,7 @@ class Pipeline:
         return tuple(map(self.transform, image)) if self.views else self.transform(image)
 
     def __str__(self) -> str:
-        """Say what runs where, in one line."""
+        """Describe the steps of packer and the remaining transforms, in one line."""
         steps = self.crop, self.augment, self.views or None, self.lookup
         own = ", ".join(f"{step!r}" for step in steps if step is not None)
         own = f"packer: {own}" if own else ""
@@ -451,7 +451,7 @@ def _fused(transform: Any, output: str) -> tuple[Crop | None, Lookup | None, Tra
 def _crop_of_all(
     transforms: Callable[..., Any], parts: Parts, output: str
 ) -> tuple[Crop | None, Callable[..., Any] | None]:
-    """Return the crop that a joint transform begins with, and what is left, if the crop changes all fields as that.
+    """Return the crop that a joint transform begins with, and the rest, if the crop changes all fields like it.
 
     packer's crops leave out boxes that torchvision's keep, and resize further images unlike PIL images.
     """
@@ -472,7 +472,7 @@ def _crop_of_all(
 
 
 def _pads_with_nothing(crop: Crop) -> bool:
-    """Tell whether what a crop shows outside of an image is 0, if it is of one colour."""
+    """Tell whether a crop pads with 0, or not with one colour."""
     if isinstance(crop, Compose):
         return all(_pads_with_nothing(one) for one in crop._settings["crops"])
     return crop._settings.get("fill", 0) in (0, (0, 0, 0))

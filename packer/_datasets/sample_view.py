@@ -202,9 +202,9 @@ class SampleView:
 
 
 class Samples(Sequence[tuple[str, int | float]]):
-    """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when asked for.
+    """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when it is needed.
 
-    What a list answers without being changed, this answers too; sums and copies are lists.
+    It has the methods of a list that do not change it; sums and copies are lists.
 
     Parameters
     ----------
@@ -292,10 +292,10 @@ class NamesInARow:
 
 
 class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
-    """The columns by name, each as a read-only (N,) array, made when it is asked for.
+    """The columns by name, each as a read-only (N,) array, made when it is needed.
 
-    A column without missing values is a plain array; otherwise it is a masked array. Below the mask lies what no value
-    is: NaN, -1 in place of an id, None in place of a text, the least of a dtype's integers; of bool there is none.
+    A column without missing values is a plain array; otherwise it is a masked array. Masked entries hold NaN, -1 in
+    place of an id, None in place of a text, the least of a dtype's integers; bool has no such value.
     """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
@@ -325,12 +325,12 @@ class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
 
 
 class ColumnsInARow(Mapping[str, Column]):
-    """The columns of several packs, one after the other, made when they are asked for.
+    """The columns of several packs, one after the other, made when they are needed.
 
     Parameters
     ----------
     parts : sequence of (str, mapping of str to Column)
-        What each pack is called in messages, and its columns.
+        The name of each pack in messages, and its columns.
     which : (N,) int64 array, optional
         Which samples of all in the row these are; by default all.
 
@@ -380,7 +380,7 @@ class ColumnsInARow(Mapping[str, Column]):
 
 
 def _described(column: Column) -> str:
-    """Return what the values are: those of two packs that are alike are described alike."""
+    """Describe the values of a column: equal types have equal descriptions."""
     if column.kind == "numbers":
         return f"{column.values.dtype} numbers"
     return "ids without names" if column.ids is not None and not column.ids else column.kind
@@ -410,7 +410,7 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
     ``a.targets + b.targets`` concatenates, and so does adding a list, which gives a list; `count`, `index` and the
     truth value are a list's too. Scripts for ImageFolder rely on that, and an array would add the numbers without a
     word. All that is made of this array otherwise, such as ``targets[mask]``, ``targets == 3``, ``targets * 2`` or
-    ``targets.copy()``, is an ordinary array. A pickled one comes back as what it was.
+    ``targets.copy()``, is an ordinary array. Pickling keeps the class.
     """
 
     __slots__ = ()
@@ -545,13 +545,13 @@ def valid_rows(
     FileNotFoundError
         If a class loses all of its samples, as by ImageFolder, unless `allow_empty`.
     """
-    kept = np.array([number for number, (name, _) in enumerate(samples) if is_valid_file(name)], np.int64)
+    valid = np.array([number for number, (name, _) in enumerate(samples) if is_valid_file(name)], np.int64)
     labels = samples.labels
-    lost = np.setdiff1d(labels, labels[kept]).tolist()
+    lost = np.setdiff1d(labels, labels[valid]).tolist()
     if lost and not allow_empty:
         names = ", ".join(classes[label] if 0 <= label < len(classes) else str(label) for label in lost)
         raise FileNotFoundError(f"is_valid_file leaves no sample of the classes {names}; allow_empty=True allows that")
-    return kept
+    return valid
 
 
 def row_of(names: Names, name: str) -> int:

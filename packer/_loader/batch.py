@@ -242,13 +242,13 @@ class BatchFuture(Protocol):
     """The result of work that others do: a `concurrent.futures.Future`, or `packer._loader.threads.SlicedFuture`."""
 
     def result(self) -> list[Any]:
-        """Wait, and return what was made, or raise the error of the work."""
+        """Wait, and return the results, or raise the error of the work."""
 
     def exception(self) -> BaseException | None:
         """Wait, and return the error of the work, or None."""
 
     def cancel(self) -> bool:
-        """Leave out what was not begun; return True if that is all, so that there is nothing to wait for."""
+        """Leave out work that was not begun; return True if that is all, so that there is nothing to wait for."""
 
 
 @dataclass(eq=False)
@@ -352,9 +352,9 @@ def _transform_in_place(transform: Callable[[Any], Any], images: torch.Tensor, s
     with drawing_from(seed):
         made = transform(images)
     if not isinstance(made, torch.Tensor) or made.dtype != torch.uint8 or made.shape != images.shape:
-        what = f"{tuple(made.shape)} {made.dtype}" if isinstance(made, torch.Tensor) else f"{made!r:.80}"
+        got = f"{tuple(made.shape)} {made.dtype}" if isinstance(made, torch.Tensor) else f"{made!r:.80}"
         raise ValueError(
-            f"batch_transform gets {tuple(images.shape)} uint8 images and gives as many of that size, uint8, not {what}"
+            f"batch_transform gets {tuple(images.shape)} uint8 images and gives as many of that size, uint8, not {got}"
             ": crop= decides on the size, and normalize= and dtype= convert what the transform gives"
         )
     if made.data_ptr() != images.data_ptr() or made.stride() != images.stride():

@@ -318,7 +318,7 @@ def _without_rendezvous() -> Iterator[None]:
     """Hide from a process where the ranks meet.
 
     Where the program's script does its work without ``if __name__ == "__main__":``, the process would join the ranks,
-    and wait for ever. So it ends with an error, and `cause_of_end` says what to do.
+    and wait for ever. So it ends with an error, for which `cause_of_end` has the remedy.
     """
     address = os.environ.pop("MASTER_ADDR", None)
     try:

@@ -37,7 +37,7 @@ _PATIENCE = 20  # seconds that a child process gets to end
 _DIED = "its process died"
 
 ShowSeconds = Callable[[float, float, str], None]
-"""Called with the seconds that have passed, the seconds that there are, and what is measured."""
+"""Called with the seconds that have passed, the seconds that there are, and the subject of the measurement."""
 
 
 class TimeLimit:
@@ -47,7 +47,7 @@ class TimeLimit:
     ----------
     seconds : float
     show : callable, optional
-        Is told how much of the time has passed, and what is measured, by `show`.
+        `show` passes the time to it, and the subject of the measurement.
     """
 
     def __init__(self, seconds: float, show: ShowSeconds | None = None) -> None:
@@ -76,7 +76,7 @@ class TimeLimit:
         return part
 
     def show(self, subject: str) -> None:
-        """Show what is measured now."""
+        """Show the subject of the measurement."""
         if self._show is not None:
             self._show(self.passed, self.seconds, subject)
 
@@ -323,7 +323,7 @@ class ChildProcess:
     """An object in a process of its own, whose methods are called from here.
 
     It shares no memory, threads or imports with another contender. The child is the leader of a process group, whose
-    CPU time is what the contender spent itself.
+    CPU time is the contender's own.
 
     Parameters
     ----------

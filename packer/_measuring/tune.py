@@ -139,7 +139,7 @@ class _Search:
         return self._close_others((race.chosen or default) if over else self._guessed(candidates, default))
 
     def _guessed(self, candidates: list[LoaderSettings], default: LoaderSettings) -> LoaderSettings:
-        """Choose where the time was too short: the default, but for what keeps up, or is faster beyond all doubt."""
+        """Choose if the time was too short: the default, unless another keeps up or is faster beyond doubt."""
         self.unsure = True
         if default not in self.costs:
             self.measured(default)
@@ -306,7 +306,7 @@ def loader_with(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:
 
 
 def _endless(dataset: Any, order: str) -> Endless:
-    """Return an order without an end, another one each time: nothing is read from what was decoded before."""
+    """Return an order without an end, another one each time, so that nothing is read again soon."""
     kind: type[OrderSampler] = ShuffleSampler if order == "shuffle" else BlockShuffleSampler
     return Endless(kind(len(dataset), seed=int(torch.empty((), dtype=torch.int64).random_())))
 
@@ -325,7 +325,7 @@ def _ahead(search: _Search, most: int) -> list[int]:
 
 
 def dataset_of(pack: str | os.PathLike[str], recipe: str | os.PathLike[str] | None = None) -> Any:
-    """Open a pack with what a recipe defines, or else with ``RandomResizedCrop(224, flip=0.5)``.
+    """Open a pack with the definitions of a recipe, or else with ``RandomResizedCrop(224, flip=0.5)``.
 
     Raises
     ------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import select
 import threading
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -91,7 +91,7 @@ def test_a_child_that_hangs_ends_with_the_processes_that_it_started(
             os.read(held, 1)
         side._connection.send(("hang",))
         side.close()
-        assert select.select([held], [], [], 30)[0], "the grandchild lives"
+        assert wait([held], 30), "the grandchild lives"
         assert os.read(held, 1) == b""
     finally:
         os.close(held)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +169,7 @@ class Reader:
 
     def answer(self) -> str:
         assert self._process.stdout is not None
-        assert select.select([self._process.stdout], [], [], 60)[0], "it still reads"
+        assert wait([self._process.stdout.fileno()], 60), "it still reads"
         return self._process.stdout.readline().rstrip()
 
     def close(self) -> None:
