@@ -43,6 +43,9 @@ def test_the_site_asks_no_other_host(site: Path) -> None:
             r"<(?:script|img|iframe|source|link)\b[^>]*?(?:src|href)=\"([^\"]*)\"", page.read_text("utf-8")
         )
         assert [address for address in loaded if re.match(r"(?:https?:)?//", address)] == [], page
+    listed = re.findall(r"^- \[[^\]]+\]\((\S+?)\)", (site / "llms.txt").read_text("utf-8"), re.MULTILINE)
+    assert len(listed) >= 30
+    assert [address for address in listed if not (site / address).is_file()] == []
     for style in site.rglob("*.css"):
         assert not re.search(r"@import|url\(['\"]?(?:https?:)?//", style.read_text("utf-8")), style
 
