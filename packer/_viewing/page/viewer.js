@@ -90,7 +90,7 @@ async function find() {
   return true;
 }
 
-/** Ask until all samples are read that the query needs, and show what is found meanwhile. */
+/** Ask until the server has read all samples, and show the images that are found meanwhile. */
 async function readOn(wanted, found) {
   try {
     while (found.unread && wanted === shownQuery) {
@@ -106,7 +106,7 @@ async function readOn(wanted, found) {
   }
 }
 
-/** Say how many samples were found, and why there are fewer than a conversion counted. */
+/** Show how many images were found, and why there are fewer than the conversion counted. */
 function tell({ count, complete, unread }) {
   const some = count === packs.count ? "" : ` of ${counted(packs.count)}`;
   const all = `${complete ? "" : "the first "}${counted(count)}${some} ${packs.count === 1 ? "image" : "images"}`;
