@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.compression import MOST_UNPACKED, Packed, Piece, unpack
-from packer._containers.contract import Entry, suffix_of
+from packer._containers.compression import MOST_UNPACKED, unpack
+from packer._containers.contract import Entry, Packed, Piece, suffix_of
 from packer._containers.hf_tables import TableImages, columns_of, features_of, names_are_plain, row_lists
 from packer._fields.encoding import parsed_json
 from packer._storage.packfile import PackFile

@@ -13,16 +13,17 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.contract import Container, Entry, Piece, PixelLayout
-from packer._containers.roles import LOOKED_AT, ColumnType, Roles, Value, roles_of
-from packer._containers.shards import OpenShard, array_type, reading
+from packer._containers.blocks import ContainerFile, reading
+from packer._containers.contract import Entry, Piece, PixelLayout
+from packer._containers.roles import LOOKED_AT, ColumnContainer, ColumnType, Value, roles_of
+from packer._containers.shards import array_type
 from packer.errors import SourceError, printable
 
 _HEADER = struct.Struct("<HHIQQ")
@@ -64,14 +65,13 @@ class _Table:
 
 
 @dataclass(eq=False)
-class Beton(Container):
+class Beton(ColumnContainer):
     """Files ``.beton``."""
 
     kind = "beton"
     suffixes = (".beton",)
 
     tables: Sequence[_Table] = ()
-    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -87,14 +87,12 @@ class Beton(Container):
                 raise SourceError(f"{printable(path)}: has other fields than {printable(paths[0])}")
         types = {name: _type(kind, first.arrays.get(name)) for name, kind in first.kinds.items()}
         looked_at = _first_values(paths[0], first)
-        container.roles = roles = roles_of(types, keys, printable(paths[0]), container.account, looked_at)
-        container.why_unlabeled = roles.why_unlabeled
+        roles = roles_of(types, keys, printable(paths[0]), container.account, looked_at)
         if any(first.kinds[name] == "image" for name in roles.fields):
             raise SourceError(
                 f"{printable(paths[0])}: has several images a sample: say with --key which fields are wanted"
             )
-        container.fields, container.label_type = tuple(roles.fields.values()), roles.label_type
-        container.notes += roles.notes
+        container.take_roles(roles)
         if first.kinds[roles.image] == "image" and any(map(container._has_pixels, range(len(paths)))):
             container.pixels = PixelLayout("HWC", "RGB")
         return container
@@ -102,7 +100,7 @@ class Beton(Container):
     def entries(self, unit: int) -> Iterator[Entry]:
         table, stem = self.tables[unit], self.files[unit].removesuffix(".beton")
         digits = len(str(table.count))
-        with reading(self.root / self.files[unit]) as file:
+        with self.reading(unit) as file:
             stored = _Values(file, unit, table, _allocations(file, table))
             for number, row in _rows(file, table):
                 name = f"{stem}/{number:0{digits}d}"
@@ -120,7 +118,7 @@ class Beton(Container):
     def _has_pixels(self, unit: int) -> bool:
         """Tell whether an image of a file is pixels."""
         table = self.tables[unit]
-        with reading(self.root / self.files[unit]) as file:
+        with self.reading(unit) as file:
             blocks = _blocks(file, table)
             return any((block[self.roles.image]["mode"] == _RAW).any() for _, block in blocks)
 
@@ -162,7 +160,7 @@ def _table(path: Path) -> _Table:
         return _with_rows(file, table, stored)
 
 
-def _with_rows(file: OpenShard, table: _Table, stored: Sequence[Any]) -> _Table:
+def _with_rows(file: ContainerFile, table: _Table, stored: Sequence[Any]) -> _Table:
     """Return a table with the layout of its rows: where a field's is unknown, that which the images' pointers fit."""
     names = list(table.kinds)
     images = [name for name, kind in table.kinds.items() if kind == "image"]
@@ -180,7 +178,7 @@ def _with_rows(file: OpenShard, table: _Table, stored: Sequence[Any]) -> _Table:
     raise SourceError(f"{file.path}: its rows do not lie as expected: it is damaged, or has a field of an unknown type")
 
 
-def _fits(file: OpenShard, table: _Table, image: str) -> bool:
+def _fits(file: ContainerFile, table: _Table, image: str) -> bool:
     """Tell whether the images of a file are where its allocations say."""
     try:
         allocations = _allocations(file, table)
@@ -195,7 +193,7 @@ def _fits(file: OpenShard, table: _Table, image: str) -> bool:
     return True
 
 
-def _allocations(file: OpenShard, table: _Table) -> npt.NDArray[Any]:
+def _allocations(file: ContainerFile, table: _Table) -> npt.NDArray[Any]:
     """Return the allocations that have bytes, by where they begin; SourceError where two begin at one place."""
     found = np.frombuffer(file.read(table.allocations, file.size - table.allocations), _ALLOCATION)
     found = found[found["size"] > 0]
@@ -205,7 +203,7 @@ def _allocations(file: OpenShard, table: _Table) -> npt.NDArray[Any]:
     return found
 
 
-def _blocks(file: OpenShard, table: _Table) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+def _blocks(file: ContainerFile, table: _Table) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """Yield rows, and before them the number of the first."""
     for first in range(0, table.count, _BLOCK):
         part = min(_BLOCK, table.count - first)
@@ -213,7 +211,7 @@ def _blocks(file: OpenShard, table: _Table) -> Iterator[tuple[int, npt.NDArray[A
         yield first, np.frombuffer(data, table.row)
 
 
-def _rows(file: OpenShard, table: _Table) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(file: ContainerFile, table: _Table) -> Iterator[tuple[int, dict[str, Any]]]:
     names = list(table.kinds)
     for first, block in _blocks(file, table):
         for number, row in enumerate(block.tolist(), first):
@@ -224,7 +222,7 @@ def _rows(file: OpenShard, table: _Table) -> Iterator[tuple[int, dict[str, Any]]
 class _Values:
     """What the samples of an open file point to."""
 
-    file: OpenShard
+    file: ContainerFile
     unit: int
     table: _Table
     allocations: npt.NDArray[Any]

@@ -1,8 +1,18 @@
-"""Reading the structure of a file in blocks: a structure is many small things, close together or between large data."""
+"""Reading the files of containers in blocks: their structure is many small things, close together or between images.
+
+`ContainerFile` is for adapters whose errors need no place in the file: whatever cannot be read is a SourceError.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from packer._fields.encoding import parsed_json
 from packer._storage.packfile import PackFile
+from packer.errors import PackError, SourceError, printable
 
 _LARGE, _SMALL = 1 << 17, 1 << 12  # bytes of a block: many things, or one and what is close to it
 _CLOSE = 1 << 15  # bytes between things that are read rather than skipped
@@ -15,14 +25,14 @@ class BlockReader:
 
     Attributes
     ----------
-    file : PackFile
+    file : PackFile or Unpacked
     data : bytes
         The bytes in memory.
     begin : int
         Where in the file they begin.
     """
 
-    def __init__(self, file: PackFile) -> None:
+    def __init__(self, file: PackFile | Unpacked) -> None:
         self.file, self._size = file, file.size
         self.data, self.begin, self._block = b"", 0, _SMALL
 
@@ -50,6 +60,90 @@ class BlockReader:
         """Return bytes of the file; fewer where it ends."""
         place = self.at(offset, size)
         return self.data[place : place + size]
+
+
+class Unpacked:
+    """A compressed file, unpacked in memory.
+
+    Parameters
+    ----------
+    path : path
+    data : bytes
+    """
+
+    def __init__(self, path: str | os.PathLike[str], data: bytes) -> None:
+        self.path, self.size = os.fspath(path), len(data)
+        self._data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a range."""
+        return self._data[offset : offset + size]
+
+
+class ContainerFile:
+    """An open file of a container.
+
+    Attributes
+    ----------
+    path : str
+        As messages show it.
+    size : int
+        Bytes of the file.
+    """
+
+    def __init__(self, file: PackFile | Unpacked) -> None:
+        self.path, self.size = printable(file.path), file.size
+        self._blocks = BlockReader(file)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a range of the file; SourceError where it does not lie in the file, or the disk fails."""
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise SourceError(
+                f"{self.path}: bytes {offset} to {offset + size} are wanted, and it has {self.size}: "
+                "it was cut short, or is damaged"
+            )
+        with source_errors():
+            return self._blocks.read(offset, size)
+
+
+@contextlib.contextmanager
+def source_errors() -> Iterator[None]:
+    """Turn errors of opening and reading a file into SourceErrors."""
+    try:
+        yield
+    except PackError as error:
+        raise SourceError(str(error)) from error
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[ContainerFile]:
+    """Open a file for reading; SourceError where it cannot be opened."""
+    with source_errors():
+        file = PackFile(path)
+    with file:
+        yield ContainerFile(file)
+
+
+_MOST_TEXT = 1 << 28  # bytes
+
+
+def text_in(path: str | os.PathLike[str], most: int = _MOST_TEXT) -> str:
+    """Return the text in a small file beside others; SourceError where it has more than `most` bytes, or no UTF-8."""
+    with reading(path) as file:
+        if file.size > most:
+            raise SourceError(f"{file.path}: {file.size:,} bytes are more than a description has")
+        try:
+            return file.read(0, file.size).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise SourceError(f"{file.path}: is no text: {error}") from error
+
+
+def json_in(path: str | os.PathLike[str]) -> Any:
+    """Return the content of a JSON file; SourceError where it is no JSON, or is larger than any description."""
+    try:
+        return parsed_json(text_in(path))
+    except ValueError as error:
+        raise SourceError(f"{printable(path)}: {error}") from error
 
 
 PIECE = 256

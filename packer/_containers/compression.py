@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from packer._containers.contract import NO_CRC, Packed, Piece
 from packer._storage.files import Spool
 from packer._storage.packfile import PackFile
 from packer._table import Ints
@@ -22,47 +23,8 @@ MOST_UNPACKED = 1 << 30
 """Bytes that one compressed range has at most when it is unpacked."""
 
 _CACHED_BYTES, _CACHED_RANGES = 1 << 28, 8  # of what was unpacked last
-_NO_CRC = -1
 _FED = 1 << 16  # bytes
 _COLUMNS = np.dtype([(name, "<i8") for name in ("file", "offset", "size", "codec", "unpacked", "crc32")])
-
-
-class Piece(NamedTuple):
-    """Bytes of a file of the container: the file's number in `Container.files`, where they begin, how many they are."""
-
-    file: int
-    offset: int
-    size: int
-
-
-class Packed(NamedTuple):
-    """Bytes that lie compressed in a file: all, or some, of what a range gives when it is unpacked.
-
-    Attributes
-    ----------
-    piece : Piece
-        The compressed range.
-    codec : str
-        One of `CODECS`.
-    unpacked : int
-        How many bytes the whole range gives, `MOST_UNPACKED` at most.
-    offset, size : int
-        Which of these bytes are meant.
-    crc32 : int
-        What all of these bytes have as their CRC-32; -1 where nobody knows.
-    """
-
-    piece: Piece
-    codec: str
-    unpacked: int
-    offset: int
-    size: int
-    crc32: int = _NO_CRC
-
-    @classmethod
-    def whole(cls, piece: Piece, codec: str, unpacked: int, crc32: int = _NO_CRC) -> Packed:
-        """Return all bytes that a range gives."""
-        return cls(piece, codec, unpacked, 0, unpacked, crc32)
 
 
 def unpack(codec: str, data: bytes, size: int) -> bytes:
@@ -258,7 +220,7 @@ class PackedRanges:
             data = unpack(CODECS[codec], file.read(begin, packed), size)
         except ValueError as error:
             raise ImageError(f"{printable(file.path)}, byte {begin}: {error}") from error
-        if crc32 not in (_NO_CRC, zlib.crc32(data)):
+        if crc32 not in (NO_CRC, zlib.crc32(data)):
             raise ImageError(f"{printable(file.path)}, byte {begin}: the data do not fit their checksum")
         return data
 

@@ -17,6 +17,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -26,45 +27,22 @@ import numpy.typing as npt
 
 from packer._account import Account
 from packer._codecs import IMAGE_SUFFIXES
-from packer._containers.compression import Packed, Piece
+from packer._containers.blocks import ContainerFile, reading, source_errors
 from packer._fields import KINDS, OF_SCALARS, RESERVED, Field, Stored
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import PointerError, StrangeFileError, cause_of, open_regular
 from packer._storage.stamps import ABOUT_THE_FILE
 from packer._table import Buffer, Ints
-from packer.errors import OptionError, PackError, SourceError, printable
+from packer.errors import OptionError, SourceError, printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "HEAD",
-    "MOST_THINGS",
-    "Budget",
-    "Chosen",
-    "ChosenField",
-    "Container",
-    "Entry",
-    "Named",
-    "Packed",
-    "Piece",
-    "PixelLayout",
-    "Ranges",
-    "Seal",
-    "Seals",
-    "field_name",
-    "files_in",
-    "head_of",
-    "image_name",
-    "is_image_name",
-    "keys_said",
-    "natural",
-    "no_keys",
-    "suffix_of",
-]
-
 HEAD = 4096
-"""How many bytes of a file tell what it is."""
+"""How many bytes of a file tell its kind."""
+
+IMAGE_HEAD = 32
+"""How many bytes of an image tell its type."""
 
 
 def head_of(path: Path) -> bytes:
@@ -99,6 +77,47 @@ def files_in(path: Path, names: Collection[str], is_of: Callable[[str], bool]) -
     if not found or any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
         return []
     return [] if any(os.path.isdir(path / name) and not name.startswith(".") for name in names) else found
+
+
+NO_CRC = -1
+
+
+class Piece(NamedTuple):
+    """Bytes of a file of the container: the file's number in `Container.files`, where they begin, how many they are."""
+
+    file: int
+    offset: int
+    size: int
+
+
+class Packed(NamedTuple):
+    """Bytes that lie compressed in a file: all, or some, of what a range gives when it is unpacked.
+
+    Attributes
+    ----------
+    piece : Piece
+        The compressed range.
+    codec : str
+        One of `CODECS`.
+    unpacked : int
+        How many bytes the whole range gives, `MOST_UNPACKED` at most.
+    offset, size : int
+        Which of these bytes are meant.
+    crc32 : int
+        What all of these bytes have as their CRC-32; -1 where nobody knows.
+    """
+
+    piece: Piece
+    codec: str
+    unpacked: int
+    offset: int
+    size: int
+    crc32: int = NO_CRC
+
+    @classmethod
+    def whole(cls, piece: Piece, codec: str, unpacked: int, crc32: int = NO_CRC) -> Packed:
+        """Return all bytes that a range gives."""
+        return cls(piece, codec, unpacked, 0, unpacked, crc32)
 
 
 class Named(NamedTuple):
@@ -222,6 +241,8 @@ class Container(abc.ABC):
         What became of members, columns, keys and samples. `open` and `entries` fill it.
     why_unlabeled : str
         Why samples without a label have none.
+    sidecars : int
+        How many of `files`, the last ones, have no samples: files of labels, of offsets, of class names.
     """
 
     kind: ClassVar[str]
@@ -248,6 +269,7 @@ class Container(abc.ABC):
     doubts: dict[str, str] = dataclasses.field(default_factory=dict)
     account: Account = dataclasses.field(default_factory=Account)
     why_unlabeled: str = "they have no label"
+    sidecars: int = 0
 
     @classmethod
     @abc.abstractmethod
@@ -265,9 +287,8 @@ class Container(abc.ABC):
         return found if found and cls.recognise_file(found[0], head_of(found[0])) else None
 
     @classmethod
-    @abc.abstractmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Container:
-        """Open a container.
+        """Open a container; by default one of these files, whose samples have no keys.
 
         Nothing is listed yet, and of every file no more than its structure is read.
 
@@ -289,12 +310,16 @@ class Container(abc.ABC):
         MissingDependencyError
             If a library is missing.
         """
+        no_keys(cls.kind, keys)
+        return cls.of_files(paths)
 
     @classmethod
-    def of_files(cls, paths: Sequence[Path], **members: Any) -> Self:
+    def of_files(cls, paths: Sequence[Path], sidecars: Sequence[Path] = (), **members: Any) -> Self:
         """Return the container whose files these are, relative to the directory that all lie in."""
-        root = Path(os.path.commonpath([path.parent for path in paths]))
-        return cls(root, [path.relative_to(root).as_posix() for path in paths], **members)
+        files = [*paths, *sidecars]
+        root = Path(os.path.commonpath([path.parent for path in files]))
+        names = [path.relative_to(root).as_posix() for path in files]
+        return cls(root, names, sidecars=len(sidecars), **members)
 
     @staticmethod
     def checksum(data: Buffer) -> int:
@@ -303,15 +328,17 @@ class Container(abc.ABC):
 
     @property
     def units(self) -> int:
-        """How many parts of the container can be listed each for itself; by default its files."""
-        return len(self.files)
+        """How many parts of the container can be listed each for itself; by default its files with samples."""
+        return len(self.files) - self.sidecars
 
     def opened(self, unit: int) -> PackFile:
         """Open the file of a part; SourceError where it cannot be opened."""
-        try:
+        with source_errors():
             return PackFile(self.root / self.files[unit])
-        except PackError as error:
-            raise SourceError(str(error)) from error
+
+    def reading(self, unit: int) -> AbstractContextManager[ContainerFile]:
+        """Open the file of a part, which is read in blocks; SourceError where it cannot be opened."""
+        return reading(self.root / self.files[unit])
 
     @abc.abstractmethod
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -420,6 +447,11 @@ _ENDINGS = (*_SUFFIXES, ".jpeg", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
 def suffix_of(head: bytes) -> str:
     """Return the suffix of an image's name by its first 16 bytes; none where they are no image's that packer knows."""
     return next((suffix for suffix, signature in _SUFFIXES.items() if signature.match(head)), "")
+
+
+def suffix_at(read: Callable[[int, int], bytes], offset: int, size: int) -> str:
+    """Return the suffix of the image in a range, of which `read` returns bytes; see `suffix_of`."""
+    return suffix_of(read(offset, min(IMAGE_HEAD, size)))
 
 
 def image_name(name: str, suffix: str) -> str:

@@ -24,12 +24,13 @@ import numpy.typing as npt
 
 from packer._account import LEFT_OUT, Account
 from packer._containers.arrays import WANTED, matlab_layout, may_be_one_image, pixel_layout, undecided
+from packer._containers.blocks import ContainerFile
 from packer._containers.compression import MOST_UNPACKED
-from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, suffix_of
+from packer._containers.contract import IMAGE_HEAD, Entry, Packed, Piece, PixelLayout, suffix_of
 from packer._containers.roles import (
     NAMES,
+    ColumnContainer,
     ColumnType,
-    Roles,
     Value,
     are_one_hot,
     are_whole,
@@ -37,7 +38,6 @@ from packer._containers.roles import (
     is_label_name,
     roles_of,
 )
-from packer._containers.shards import OpenShard, reading
 from packer._fields import DTYPES
 from packer._storage.packfile import PackFile
 from packer.errors import MissingDependencyError, PackerError, PackError, SourceError, printable
@@ -54,7 +54,7 @@ _MOST_HEAPS = 64
 _RATIO = 1032  # deflate makes bytes smaller than that by no more
 
 
-def rows_of(dataset: h5py.Dataset, file: OpenShard) -> Iterator[Piece | Packed]:
+def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Packed]:
     """Yield where each row of a dataset lies in the file; of vectors and texts of variable length, where `Heaps` looks.
 
     Raises
@@ -79,7 +79,7 @@ def rows_of(dataset: h5py.Dataset, file: OpenShard) -> Iterator[Piece | Packed]:
         yield Piece(0, begin + number * row, row)
 
 
-def _rows_of_chunks(dataset: h5py.Dataset, file: OpenShard, row: int) -> Iterator[Piece | Packed]:
+def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Iterator[Piece | Packed]:
     per_chunk, *whole = dataset.chunks
     if tuple(whole) != dataset.shape[1:]:
         raise ValueError(f"chunks of {dataset.chunks} have parts of a sample. {_REMEDY}")
@@ -121,7 +121,7 @@ def is_text(dataset: h5py.Dataset) -> bool:
 class Heaps:
     """The global heaps of a file, each walked once while its vectors are asked for."""
 
-    def __init__(self, file: OpenShard) -> None:
+    def __init__(self, file: ContainerFile) -> None:
         self._file = file
         self._known: dict[int, dict[int, Piece]] = {}
 
@@ -193,7 +193,7 @@ class DatasetColumn:
         rows = np.moveaxis(np.asarray(taken), self.axis, 0)
         return rows if self.type.kind == "array" or self.is_one_hot else rows.reshape(len(rows), -1)[:, 0]
 
-    def values(self, dataset: h5py.Dataset, file: OpenShard) -> Iterator[Value]:
+    def values(self, dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Value]:
         """Yield the value of each image; ValueError where one cannot be read."""
         if self.type.kind == "text" and is_text(dataset):
             yield from _texts(dataset, file)
@@ -303,7 +303,7 @@ def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> Datas
     return column
 
 
-def _texts(dataset: h5py.Dataset, file: OpenShard) -> Iterator[bytes]:
+def _texts(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[bytes]:
     """Yield texts of variable length, each of which lies in a heap: how long it is, is known before it is read."""
     heaps = Heaps(file)
     for number, place in enumerate(rows_of(dataset, file)):
@@ -330,27 +330,23 @@ _ONE_EACH = (
     "packer does not read that. Write each dataset to a file of its own, and convert the directory; or give the images "
     "to packer.pack"
 )
-_HEAD = 32  # bytes, by which an image is known
 
 
 @dataclass(eq=False)
-class HDF5Arrays(Container):
+class HDF5Arrays(ColumnContainer):
     """One file of HDF5 that packer did not write.
 
     Attributes
     ----------
     group : str
         The group of the images.
-    roles : Roles
-        What the datasets become, by their names in the group; others begin with a slash.
     columns : dict of str to DatasetColumn
-        The datasets beside the images, by the same names.
+        The datasets beside the images, by their names in the group, as in `roles`; others begin with a slash.
     """
 
     kind = "hdf5"
 
     group: str = ""
-    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
     columns: dict[str, DatasetColumn] = field(default_factory=dict)
 
     @classmethod
@@ -384,7 +380,6 @@ class HDF5Arrays(Container):
                 container.pixels = container._layout(datasets, image, "image" in keys, where)[0]
             if "split" in file.attrs:
                 container.notes.append("the attribute split is left out: samples of all splits are taken")
-        container.fields, container.label_type = tuple(container.roles.fields.values()), container.roles.label_type
         return container
 
     def _columns_beside(
@@ -409,21 +404,18 @@ class HDF5Arrays(Container):
         types = {self._short(image): ColumnType("image"), **{name: one.type for name, one in self.columns.items()}}
         chosen = {said: self._short(name) for said, name in keys.items()}
         chosen = {**chosen, "image": self._short(image)} if keys else {}
-        said = Account()
-        self.roles = roles_of(types, chosen, where, said, label=label_among(self.columns))
-        for item in said:
+        account = Account()
+        self.take_roles(roles_of(types, chosen, where, account, label=label_among(self.columns)))
+        self.why_unlabeled = "no --key names their label" if keys else "they have no label"
+        for item in account:
             if item.fate == LEFT_OUT:  # all else is known better here
                 self.account.left_out("dataset", item.why, item.names, chosen=item.chosen)
-        self.notes += self.roles.notes
         if self.roles.label is not None:
             self.account.candidates.clear()  # of other groups
             how = "the label, by the place of the 1" if self.columns[self.roles.label].is_one_hot else "the label"
             self.account.taken("dataset", how, [self.roles.label])
             return
-        if keys:
-            self.why_unlabeled = "no --key names their label"
-            return
-        for name, column in self.columns.items():
+        for name, column in self.columns.items() if not keys else ():
             if has_label_name(name):
                 option = f"--key label={name}" if column.type.kind in ("scalar", "text") else ""
                 why = column.type.why or f"has {column.type.kind}s and no labels" * (not option)
@@ -449,11 +441,10 @@ class HDF5Arrays(Container):
         return bool(many) or (said and dataset.shape[-1] not in (1, 3, 4))
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        path = self.root / self.files[unit]
-        with _opened(path) as h5, reading(path) as file:
+        with _opened(self.root / self.files[unit]) as h5, self.reading(unit) as file:
             yield from self._entries(h5, file)
 
-    def _entries(self, h5: h5py.File, file: OpenShard) -> Iterator[Entry]:
+    def _entries(self, h5: h5py.File, file: ContainerFile) -> Iterator[Entry]:
         dataset = h5[self._full(self.roles.image)]
         count, digits = len(dataset), len(str(len(dataset)))
         shape = None if self.pixels is None else _size(dataset, self.pixels)
@@ -472,7 +463,7 @@ class HDF5Arrays(Container):
                 raise SourceError(f"{file.path}: sample {number}: {printable(error)}") from error
             yield entry._replace(image=image)
 
-    def _values(self, h5: h5py.File, name: str, file: OpenShard) -> Iterator[Value]:
+    def _values(self, h5: h5py.File, name: str, file: ContainerFile) -> Iterator[Value]:
         return self.columns[name].values(_within(h5[self._full(name)]), file)
 
     def _short(self, name: str) -> str:
@@ -564,7 +555,7 @@ def _one_an_image(datasets: Mapping[str, h5py.Dataset]) -> str | None:
     if len(pixels) > 1:
         return pixels[0]
     for name, one in datasets.items():
-        if one.dtype == np.uint8 and one.ndim == 1 and not is_elsewhere(one) and suffix_of(bytes(one[:_HEAD])):
+        if one.dtype == np.uint8 and one.ndim == 1 and not is_elsewhere(one) and suffix_of(bytes(one[:IMAGE_HEAD])):
             return name
     return None
 
@@ -590,7 +581,7 @@ def _is_packers(file: h5py.File) -> bool:
     )
 
 
-def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: OpenShard) -> None:
+def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: ContainerFile) -> None:
     """Raise ValueError where an image is not what libhdf5 reads: its place was understood wrongly."""
     if isinstance(image, Piece) and file.read(image.offset, image.size) != np.asarray(dataset[number]).tobytes():
         raise ValueError("libhdf5 reads other bytes than lie in its place")

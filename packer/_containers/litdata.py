@@ -20,18 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from packer._containers.arrow import Batches, batches, names_of, schema_of
-from packer._containers.compression import Packed
-from packer._containers.contract import Piece, head_of
+from packer._containers.blocks import ContainerFile, json_in
+from packer._containers.contract import Packed, Piece, head_of
 from packer._containers.roles import ColumnType, Value
-from packer._containers.shards import OffsetShards, OpenShard, ShardColumn, json_in, litdata_array, plain_dtype, samples
+from packer._containers.shards import OffsetShards, ShardColumn, litdata_array, plain_dtype, samples
 from packer._fields import Field
 from packer._fields.encoding import parsed_json
 from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
 
 if TYPE_CHECKING:
-    from packer._containers.roles import Value
-    from packer._containers.shards import OpenShard
     from packer._storage.packfile import PackFile
 
 _SIGNATURE = b"LDARW01\0"
@@ -44,7 +42,7 @@ class Section:
 
     Parameters
     ----------
-    file : OpenShard
+    file : ContainerFile
     begin, size : int
 
     Attributes
@@ -55,7 +53,7 @@ class Section:
     size : int
     """
 
-    def __init__(self, file: OpenShard, begin: int, size: int) -> None:
+    def __init__(self, file: ContainerFile, begin: int, size: int) -> None:
         self.path, self.begin, self.size = file.path, begin, size
         self._file = file
 
@@ -64,7 +62,7 @@ class Section:
         return self._file.read(self.begin + offset, size)
 
 
-def arrow_section(file: OpenShard) -> Section | None:
+def arrow_section(file: ContainerFile) -> Section | None:
     """Return the table of Arrow in a chunk; None where it has none. SourceError where the table does not lie in it."""
     if file.size < _END or file.read(file.size - 8, 8) != _SIGNATURE:
         return None
@@ -143,7 +141,7 @@ class _Leaf(ShardColumn):
             return ColumnType("", why="holds pickles, which can run any code")
         return ColumnType(_BLOBS.get(self.base, ""), why=f"has the type {printable(self.kind)}")
 
-    def value(self, file: OpenShard, piece: Piece) -> Value:
+    def value(self, file: ContainerFile, piece: Piece) -> Value:
         if self.is_array:
             dtype = plain_dtype(self.kind.partition(":")[2]) if self.base == "no_header_numpy" else None
             return litdata_array(file.read(piece.offset, piece.size), dtype)
@@ -178,13 +176,13 @@ class LitData(OffsetShards):
         config: dict[str, Any] = said if isinstance(said, dict) else {}
         _require_plain(config, where)
         chunks = list(_chunks(index, where))
-        container = cls(path.parent, [*(name for name, _ in chunks), _INDEX])
+        container = cls(path.parent, [*(name for name, _ in chunks), _INDEX], sidecars=1)
         container.counts, container.parts = [count for _, count in chunks], _parts(config, where)
         container._choose(_with_unnamed(keys, container.parts), where)
         return container
 
     def _values(
-        self, file: OpenShard, unit: int, wanted: Collection[str]
+        self, file: ContainerFile, unit: int, wanted: Collection[str]
     ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
         section = arrow_section(file)
         if section is None or any(stop > start for _, start, stop in samples(file, self.counts[unit])):

@@ -17,20 +17,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from packer._containers.blocks import ContainerFile, Unpacked, json_in, reading
 from packer._containers.compression import unpack
 from packer._containers.contract import Entry, Packed, Piece, head_of
 from packer._containers.roles import ColumnType, Value
-from packer._containers.shards import (
-    MDSArray,
-    OffsetShards,
-    OpenShard,
-    ShardColumn,
-    Unpacked,
-    first_offset,
-    json_in,
-    reading,
-    samples,
-)
+from packer._containers.shards import MDSArray, OffsetShards, ShardColumn, first_offset, samples
 from packer._fields.encoding import parsed_json
 from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
@@ -87,7 +78,7 @@ class _Column(ShardColumn):
             return ColumnType("", why="holds pickles, which can run any code")
         return ColumnType(_BLOBS.get(self.base, ""), why=f"has the encoding {printable(self.kind)}")
 
-    def value(self, file: OpenShard, piece: Piece) -> Value:
+    def value(self, file: ContainerFile, piece: Piece) -> Value:
         if self.is_array:
             return self._array.decode(file.read(piece.offset, piece.size))
         if self.base not in _NUMBERS and self.base not in _TEXTS:
@@ -129,7 +120,7 @@ class MDS(OffsetShards):
             if len(paths) > 1:
                 raise SourceError(f"{printable(paths[1])}: an index of MDS is given alone")
             shards = _shards(paths[0])
-            container = cls(paths[0].parent, [*(name for name, _, _, _ in shards), _INDEX])
+            container = cls(paths[0].parent, [*(name for name, _, _, _ in shards), _INDEX], sidecars=1)
             container.packed = [packed for _, packed, _, _ in shards]
             container.counts, where = [count for _, _, count, _ in shards], paths[0]
             container.parts = _same_columns((columns for _, _, _, columns in shards), where)
@@ -144,9 +135,9 @@ class MDS(OffsetShards):
         return self.files[unit].partition(".mds")[0]
 
     @contextlib.contextmanager
-    def _opened(self, unit: int) -> Iterator[OpenShard]:
+    def reading(self, unit: int) -> Iterator[ContainerFile]:
         packed = self.packed[unit]
-        with reading(self.root / self.files[unit]) as file:
+        with super().reading(unit) as file:
             if packed is None:
                 yield file
                 return
@@ -154,14 +145,14 @@ class MDS(OffsetShards):
                 data = unpack(packed[0], file.read(0, file.size), packed[1])
             except ValueError as error:
                 raise SourceError(f"{file.path}: {printable(error)}") from error
-        yield OpenShard(Unpacked(self.root / self.files[unit], data))
+        yield ContainerFile(Unpacked(self.root / self.files[unit], data))
 
     def entries(self, unit: int) -> Iterator[Entry]:
         packed = self.packed[unit]
         if packed is None:
             yield from super().entries(unit)
             return
-        with reading(self.root / self.files[unit]) as file:
+        with super().reading(unit) as file:
             whole = Piece(unit, 0, file.size)
 
         def within(value: Any) -> Any:

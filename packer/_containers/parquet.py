@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from packer._containers.arrow import NOT_READ
-from packer._containers.compression import MOST_UNPACKED, Packed, Piece, unpack
-from packer._containers.contract import Entry, files_in, head_of, suffix_of
+from packer._containers.compression import MOST_UNPACKED, unpack
+from packer._containers.contract import Entry, Packed, Piece, files_in, head_of, suffix_of
 from packer._containers.hf_tables import MOST_ROWS, TableImages, columns_of, features_of, names_are_plain, row_lists
 from packer._containers.protobuf import varint
 from packer._storage.packfile import PackFile

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,7 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import Account
-from packer._containers.contract import Chosen, ChosenField, Entry, Piece, field_name, image_name, suffix_of
+from packer._containers.contract import (
+    Chosen,
+    ChosenField,
+    Container,
+    Entry,
+    Piece,
+    field_name,
+    image_name,
+    suffix_at,
+    suffix_of,
+)
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
@@ -173,7 +183,6 @@ def _repeat(key: str, values: Sequence[Any]) -> bool:
 
 
 _BLOBS = ("image", "mask", "bytes", "text", "json")
-_HEAD = 32
 
 LOOKED_AT = 64
 """Samples by whose values labels are known."""
@@ -268,7 +277,7 @@ class Roles:
         if shape is not None:
             suffix = ".png"
         else:
-            suffix = suffix_of(read(image.offset, min(_HEAD, image.size)) if isinstance(image, Piece) else image)
+            suffix = suffix_at(read, image.offset, image.size) if isinstance(image, Piece) else suffix_of(image)
         if self.name is not None:
             name = _text(values.get(self.name), read, self.name)
         stored = {field.name: _stored(field, values.get(column)) for column, field in self.fields.items()}
@@ -282,6 +291,24 @@ class Roles:
             return value
         assert self.label is not None
         return _text(value, read, self.label)
+
+
+@dataclass(eq=False)
+class ColumnContainer(Container):
+    """A container whose samples have columns.
+
+    Attributes
+    ----------
+    roles : Roles
+    """
+
+    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
+
+    def take_roles(self, roles: Roles) -> None:
+        """Set what the columns become: fields, labels, notes."""
+        self.roles, self.fields, self.label_type = roles, tuple(roles.fields.values()), roles.label_type
+        self.why_unlabeled = roles.why_unlabeled
+        self.notes += roles.notes
 
 
 def roles_of(
