@@ -47,6 +47,93 @@ _DEEPEST = 64  # fields in fields
 _COMPRESSION = {0: "lz4", 1: "zstd"}
 
 
+class FlatTable:
+    """A table of a FlatBuffer: numbers and further tables by the numbers of their slots.
+
+    Raises
+    ------
+    ValueError, struct.error
+        From every method, where the buffer is damaged.
+    """
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self._at = data, at
+        self._slots = at - int_at(data, "<i", at)
+        self._end = int_at(data, "<H", self._slots)
+
+    @classmethod
+    def root(cls, data: bytes) -> FlatTable:
+        """Return the table that a buffer is."""
+        return cls(data, int_at(data, "<I", 0))
+
+    def where(self, slot: int) -> int:
+        """Return where a value begins; 0 where there is none."""
+        at = 4 + 2 * slot
+        inner = int_at(self._data, "<H", self._slots + at) if at < self._end else 0
+        return self._at + inner if inner else 0
+
+    def number(self, slot: int, layout: str, default: int = 0) -> int:
+        """Return a number; `default` where there is none."""
+        at = self.where(slot)
+        return int_at(self._data, layout, at) if at else default
+
+    def find(self, slot: int) -> FlatTable | None:
+        """Return a table; None where there is none."""
+        at = self.where(slot)
+        return FlatTable(self._data, at + int_at(self._data, "<I", at)) if at else None
+
+    def table(self, slot: int) -> FlatTable:
+        """Return a table, which must be there."""
+        found = self.find(slot)
+        if found is None:
+            raise ValueError("a damaged FlatBuffer")
+        return found
+
+    def vector(self, slot: int, width: int) -> tuple[int, int]:
+        """Return where the elements of a vector begin, and how many there are."""
+        at = self.where(slot)
+        if not at:
+            return 0, 0
+        at += int_at(self._data, "<I", at)
+        count = int_at(self._data, "<I", at)
+        if at + 4 + count * width > len(self._data):
+            raise ValueError("a damaged FlatBuffer")
+        return at + 4, count
+
+    def tables(self, slot: int) -> Iterator[FlatTable]:
+        """Yield the tables of a vector of such."""
+        start, count = self.vector(slot, 4)
+        for at in range(start, start + 4 * count, 4):
+            yield FlatTable(self._data, at + int_at(self._data, "<I", at))
+
+    def number_at(self, layout: str, at: int) -> int:
+        """Return a number that lies somewhere in the buffer."""
+        return int_at(self._data, layout, at)
+
+    def pairs(self, slot: int) -> list[tuple[int, int]]:
+        """Return the pairs of int64 of a vector."""
+        start, count = self.vector(slot, 16)
+        numbers = struct.unpack_from(f"<{2 * count}q", self._data, start)
+        return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+    def ints(self, slot: int) -> list[int]:
+        """Return the int32 numbers of a vector."""
+        start, count = self.vector(slot, 4)
+        return [int_at(self._data, "<i", at) for at in range(start, start + 4 * count, 4)]
+
+    def text(self, slot: int) -> str:
+        """Return a text; an empty one where there is none."""
+        start, count = self.vector(slot, 1)
+        return self._data[start : start + count].decode("utf-8", "replace")
+
+
+def int_at(data: bytes, layout: str, at: int) -> int:
+    """Return the number at a place; ValueError or struct.error where it is outside."""
+    if at < 0:
+        raise ValueError("a damaged FlatBuffer")
+    return int(struct.unpack_from(layout, data, at)[0])
+
+
 class Buffered(NamedTuple):
     """Where a buffer begins in the file, and how many bytes it has."""
 
@@ -96,7 +183,7 @@ class _Message(NamedTuple):
 
     at: int
     kind: int
-    header: _Table | None
+    header: FlatTable | None
     body: int
     size: int
 
@@ -128,11 +215,11 @@ def dictionary_ids(file: PackFile) -> list[int | None]:
         raise _damaged(file, begin, f"its schema: {error}") from error
 
 
-def _ids(field: _Table, deepest: int) -> Iterator[int | None]:
+def _ids(field: FlatTable, deepest: int) -> Iterator[int | None]:
     """Yield the ids of a field and of those in it; a dictionary has its values elsewhere, with all that is in them."""
-    encoding = field.table(4)
+    encoding = field.find(4)
     yield None if encoding is None else encoding.number(0, "<q")
-    if encoding is None and (children := field.tables(5)):
+    if encoding is None and (children := list(field.tables(5))):
         if not deepest:
             raise ValueError(f"a column more than {_DEEPEST} deep")
         for child in children:
@@ -185,7 +272,7 @@ def _with_dictionary(
     if message.kind != _DICTIONARY or message.header is None:
         return known
     try:
-        number, delta, values = message.header.number(0, "<q"), message.header.number(2, "<B"), message.header.table(1)
+        number, delta, values = message.header.number(0, "<q"), message.header.number(2, "<B"), message.header.find(1)
         if number not in ids:  # of values in another dictionary
             return known
         if values is None:
@@ -225,25 +312,25 @@ def _said(file: PackFile, at: int, end: int) -> tuple[bytes, int]:
     return file.read(at + 8, size), at + 8 + size
 
 
-def _message(file: PackFile, at: int, said: bytes) -> tuple[int, int, _Table | None]:
+def _message(file: PackFile, at: int, said: bytes) -> tuple[int, int, FlatTable | None]:
     """Return the type of a message, the size of its body, and its header."""
     try:
-        message = _Table.root(said)
-        return message.number(1, "<B"), message.number(3, "<q"), message.table(2)
+        message = FlatTable.root(said)
+        return message.number(1, "<B"), message.number(3, "<q"), message.find(2)
     except (ValueError, struct.error) as error:
         raise _damaged(file, at, f"nothing is said of a message: {error}") from error
 
 
-def _batch(header: _Table, message: _Message) -> ArrowBatch:
+def _batch(header: FlatTable, message: _Message) -> ArrowBatch:
     body, size = message.body, message.size
-    rows, compression = header.number(0, "<q"), header.table(3)
-    nodes = [(length, nulls) for length, nulls in header.pairs(1)]
+    rows, compression = header.number(0, "<q"), header.find(3)
+    nodes = header.pairs(1)
     buffers = [Buffered(body + offset, length) for offset, length in header.pairs(2)]
     if rows < 0 or any(length < 0 for length, _ in nodes):
         raise ValueError(f"a batch of {rows} rows")
     if any(buffer.offset < body or not 0 <= buffer.size <= body + size - buffer.offset for buffer in buffers):
         raise ValueError("a buffer does not lie in its message")
-    if header.has(4):
+    if header.where(4):
         raise ValueError("it has arrays of views, which packer does not know: write it with other types")
     codec = ""
     if compression is not None:
@@ -252,69 +339,6 @@ def _batch(header: _Table, message: _Message) -> ArrowBatch:
             raise ValueError(f"its compression {number} is none that packer knows")
         codec = _COMPRESSION[number]
     return ArrowBatch(rows, nodes, buffers, codec)
-
-
-class _Table:
-    """A table of a flatbuffer; ValueError and struct.error where something does not lie in the bytes."""
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data, self._at = data, at
-        self._slots = at - self._unpack("<i", at)
-        self._count = (self._unpack("<H", self._slots) - 4) // 2
-
-    @classmethod
-    def root(cls, data: bytes) -> _Table:
-        """Return the table that a buffer is."""
-        (at,) = struct.unpack_from("<I", data)
-        return cls(data, at)
-
-    def has(self, slot: int) -> bool:
-        """Tell whether the table has a member."""
-        return self._place(slot) is not None
-
-    def number(self, slot: int, kind: str) -> int:
-        """Return a number; 0 where it is not there."""
-        place = self._place(slot)
-        return 0 if place is None else self._unpack(kind, place)
-
-    def table(self, slot: int) -> _Table | None:
-        """Return a table; None where it is not there."""
-        place = self._place(slot)
-        return None if place is None else _Table(self._data, place + self._unpack("<I", place))
-
-    def tables(self, slot: int) -> list[_Table]:
-        """Return a list of tables; none where it is not there."""
-        place = self._place(slot)
-        if place is None:
-            return []
-        at = place + self._unpack("<I", place)
-        count = self._unpack("<I", at)
-        if count > (len(self._data) - at) // 4:
-            raise ValueError(f"a list of {count} tables")
-        return [_Table(self._data, one + self._unpack("<I", one)) for one in range(at + 4, at + 4 + 4 * count, 4)]
-
-    def pairs(self, slot: int) -> list[tuple[int, int]]:
-        """Return a list of pairs of int64."""
-        place = self._place(slot)
-        if place is None:
-            return []
-        at = place + self._unpack("<I", place)
-        count = self._unpack("<I", at)
-        if count > (len(self._data) - at) // 16:
-            raise ValueError(f"a list of {count} pairs")
-        numbers = struct.unpack_from(f"<{2 * count}q", self._data, at + 4)
-        return list(zip(numbers[::2], numbers[1::2], strict=True))
-
-    def _place(self, slot: int) -> int | None:
-        if slot >= self._count:
-            return None
-        offset = self._unpack("<H", self._slots + 4 + 2 * slot)
-        return self._at + offset if offset else None
-
-    def _unpack(self, kind: str, at: int) -> int:
-        if at < 0:
-            raise ValueError("it lies before its beginning")
-        return int(struct.unpack_from(kind, self._data, at)[0])
 
 
 def _damaged(file: PackFile, at: int, what: str) -> SourceError:
@@ -783,74 +807,3 @@ def _json(path: Path) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise SourceError(f"{printable(path)}: is no object of JSON")
     return said
-
-
-class FlatTable:
-    """A table of a FlatBuffer: numbers and further tables by the numbers of their slots.
-
-    Raises
-    ------
-    ValueError, struct.error
-        From every method, where the buffer is damaged.
-    """
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data, self._at = data, at
-        self._slots = at - int_at(data, "<i", at)
-        self._end = int_at(data, "<H", self._slots)
-
-    def where(self, slot: int) -> int:
-        """Return where a value begins; 0 where there is none."""
-        at = 4 + 2 * slot
-        inner = int_at(self._data, "<H", self._slots + at) if at < self._end else 0
-        return self._at + inner if inner else 0
-
-    def number(self, slot: int, layout: str, default: int = 0) -> int:
-        """Return a number; `default` where there is none."""
-        at = self.where(slot)
-        return int_at(self._data, layout, at) if at else default
-
-    def table(self, slot: int) -> FlatTable:
-        """Return a table."""
-        at = self.where(slot)
-        if not at:
-            raise ValueError("a damaged FlatBuffer")
-        return FlatTable(self._data, at + int_at(self._data, "<I", at))
-
-    def vector(self, slot: int, width: int) -> tuple[int, int]:
-        """Return where the elements of a vector begin, and how many there are."""
-        at = self.where(slot)
-        if not at:
-            return 0, 0
-        at += int_at(self._data, "<I", at)
-        count = int_at(self._data, "<I", at)
-        if at + 4 + count * width > len(self._data):
-            raise ValueError("a damaged FlatBuffer")
-        return at + 4, count
-
-    def tables(self, slot: int) -> Iterator[FlatTable]:
-        """Yield the tables of a vector of such."""
-        start, count = self.vector(slot, 4)
-        for at in range(start, start + 4 * count, 4):
-            yield FlatTable(self._data, at + int_at(self._data, "<I", at))
-
-    def number_at(self, layout: str, at: int) -> int:
-        """Return a number that lies somewhere in the buffer."""
-        return int_at(self._data, layout, at)
-
-    def ints(self, slot: int) -> list[int]:
-        """Return the int32 numbers of a vector."""
-        start, count = self.vector(slot, 4)
-        return [int_at(self._data, "<i", at) for at in range(start, start + 4 * count, 4)]
-
-    def text(self, slot: int) -> str:
-        """Return a text; an empty one where there is none."""
-        start, count = self.vector(slot, 1)
-        return self._data[start : start + count].decode("utf-8", "replace")
-
-
-def int_at(data: bytes, layout: str, at: int) -> int:
-    """Return the number at a place; ValueError or struct.error where it is outside."""
-    if at < 0:
-        raise ValueError("a damaged FlatBuffer")
-    return int(struct.unpack_from(layout, data, at)[0])

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from packer._containers.arrow import FlatTable, int_at
+from packer._containers.arrow import FlatTable
 from packer._containers.contract import MOST_THINGS, Budget
 from packer._containers.lmdb import COUNTS, First, LMDBValue
 from packer._containers.pickle_lmdb import PickledLMDB
@@ -138,14 +138,11 @@ class _Record:
             raise ValueError("a damaged value of pyarrow")
         column = (_schema if len(described.data) <= _MOST_CACHED else _schema.__wrapped__)(described.data)
         data, after, version, body = self._message(described.end)
-        message = FlatTable(data, int_at(data, "<I", 0))
+        message = FlatTable.root(data)
         if message.number(1, "<B") != _BATCH or not 0 <= body <= self._end - after:
             raise ValueError("a damaged value of pyarrow")
         batch = message.table(2)
-        nodes, count = batch.vector(1, 16)
-        lengths = iter([int_at(data, "<q", nodes + 16 * number) for number in range(count)])
-        buffers, count = batch.vector(2, 16)
-        ranges = iter([struct.unpack_from("<qq", data, buffers + 16 * number) for number in range(count)])
+        lengths, ranges = iter([length for length, _ in batch.pairs(1)]), iter(batch.pairs(2))
         try:
             self._place(column, lengths, ranges, _Batch(version, after, body))
         except StopIteration as error:
@@ -163,7 +160,7 @@ class _Record:
         if length > _MOST_METADATA:
             raise ValueError("a damaged value of pyarrow")
         data, end = self._bytes(at + 4, length), at + 4 + length
-        message = FlatTable(data, int_at(data, "<I", 0))
+        message = FlatTable.root(data)
         return _Message(data, end + -(end - self._begin) % 8, message.number(0, "<h"), message.number(3, "<q"))
 
     def _place(self, of: _Type, lengths: Iterator[int], ranges: Iterator[tuple[int, int]], batch: _Batch) -> None:
@@ -232,7 +229,7 @@ class _Record:
         while len(self._arrays) <= number:
             self._arrays.append(self._next_array())
         data, start, body = self._arrays[number]
-        message = FlatTable(data, int_at(data, "<I", 0))
+        message = FlatTable.root(data)
         if message.number(1, "<B") != _TENSOR_MESSAGE:
             raise ValueError("a damaged value of pyarrow")
         return self._tensor(message.table(2), start, body)
@@ -295,7 +292,7 @@ class _Record:
 @functools.lru_cache(16)
 def _schema(data: bytes) -> _Type:
     """Return the type of the one column of a schema, given as a message: all samples of a file have few."""
-    message = FlatTable(data, int_at(data, "<I", 0))
+    message = FlatTable.root(data)
     if message.number(1, "<B") != _SCHEMA:
         raise ValueError("a damaged value of pyarrow")
     columns = [_type_of(one, itertools.count()) for one in itertools.islice(message.table(2).tables(1), 2)]
