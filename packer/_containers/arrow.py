@@ -28,13 +28,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.compression import MOST_UNPACKED, unpack
-from packer._containers.contract import Entry, Packed, Piece, suffix_of
-from packer._containers.hf_tables import TableImages, columns_of, features_of, names_are_plain, row_lists
-from packer._fields.encoding import parsed_json
+from packer._containers.blocks import json_in
+from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
+from packer._containers.contract import Entry, Packed, Piece
+from packer._containers.hf_tables import (
+    Columns,
+    TableImages,
+    begin_with_image,
+    columns_of,
+    features_of,
+    is_image_feature,
+    names_are_plain,
+    no_column,
+    row_lists,
+)
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
-from packer.errors import MissingDependencyError, PackError, SourceError, pip_install, printable
+from packer.errors import PackError, SourceError, printable
 
 FILE = b"ARROW1\0\0"
 """How a file begins; a stream begins with a message."""
@@ -615,12 +625,7 @@ def schema_of(file: PackFile) -> Any:
     SourceError
         If there is none.
     """
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{printable(file.path)}: its table of Arrow is read with pyarrow: {pip_install('parquet')}"
-        ) from error
+    pa = pyarrow_for(f"{printable(file.path)}: its table of Arrow is read by pyarrow")
     message = schema_message(file)
     with reading(file):
         schema = pa.ipc.read_schema(pa.py_buffer(message))
@@ -678,7 +683,6 @@ def _extent(kind: Any) -> tuple[int, int]:
 
 
 _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
-_MOST_JSON = 1 << 26  # bytes
 
 
 class ArrowImages(TableImages):
@@ -695,7 +699,7 @@ class ArrowImages(TableImages):
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
         """Return the files that ``state.json`` lists; else all."""
         if _SPLITS in names:
-            splits = _json(path / _SPLITS).get("splits")
+            splits = _object_in(path / _SPLITS).get("splits")
             shown = ", ".join(printable(name) for name in splits) if isinstance(splits, list) else "none"
             raise SourceError(f"{printable(path)}: has several splits: {shown}. Name one of these directories.")
         if _STATE in names and any(name.endswith(cls.suffixes) for name in names):
@@ -703,17 +707,20 @@ class ArrowImages(TableImages):
         return super().recognise_directory(path, names)
 
     @classmethod
-    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> ArrowImages:
-        with PackFile(paths[0]) as file:
-            schema = schema_of(file)
-            features = features_of(schema.metadata) or _features_beside(paths[0])
-            images = [field.name for field in schema if _is_image(field, features, keys.get("image"))]
-            images = images or [field.name for field in schema if _begins_with_image(file, schema, field)]
-            others = {field.name: field.type for field in schema if field.name not in images}
-            columns = columns_of(images, others, features, keys, printable(paths[0]))
-        if columns.label is not None and columns.label_type == "float":
-            columns = columns.with_whole_labels(_numbers(paths, columns.label))
-        return cls.of_columns(paths, columns)
+    def columns_in(cls, file: PackFile, keys: Mapping[str, str]) -> Columns:
+        schema = schema_of(file)
+        features = features_of(schema.metadata) or _features_beside(Path(file.path))
+        images = [field.name for field in schema if _is_image(field, features, keys.get("image"))]
+        images = images or [field.name for field in schema if _begins_with_image(file, schema, field)]
+        others = {field.name: field.type for field in schema if field.name not in images}
+        return columns_of(images, others, features, keys, printable(file.path))
+
+    @classmethod
+    def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
+        reader = Batches(file, 0, schema_of(file))
+        for batch in batches(file):
+            for row in reader.rows(batch, [column]):
+                yield row[column]
 
     def entries(self, unit: int) -> Iterator[Entry]:
         columns = self.columns
@@ -721,9 +728,7 @@ class ArrowImages(TableImages):
             schema = schema_of(file)
             for column in (columns.image, *columns.pictures, *columns.read()):
                 if schema.get_field_index(column) < 0:
-                    raise SourceError(
-                        f"{printable(file.path)}: has no column {printable(column)}, as the first file has"
-                    )
+                    raise no_column(file, column)
             reader = Batches(file, unit, schema)
             count = sum(batch.rows for batch in batches(file))
             named = columns.name is None and names_are_plain(_paths(reader, file, columns.image))
@@ -742,8 +747,7 @@ class ArrowImages(TableImages):
 
 def _is_image(field: Any, features: Mapping[str, Any], wanted: str | None) -> bool:
     """Tell whether a column has images: a structure of bytes and path, or bytes that are called images."""
-    feature = features.get(field.name)
-    called = (isinstance(feature, dict) and feature.get("_type") == "Image") or field.name == wanted
+    called = is_image_feature(features.get(field.name)) or field.name == wanted
     kind = getattr(field.type, "storage_type", field.type)
     return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))
 
@@ -753,21 +757,8 @@ def _begins_with_image(file: PackFile, schema: Any, field: Any) -> bool:
     if str(field.type) not in ("binary", "large_binary"):
         return False
     reader = Batches(file, 0, schema)
-    for batch in batches(file):
-        for place in reader.images(batch, field.name):
-            if place is not None and (head := reader.head(place)):
-                return bool(suffix_of(head))
-    return False
-
-
-def _numbers(paths: Sequence[Path], column: str) -> Iterator[float | None]:
-    """Yield the numbers of a column in all files."""
-    for path in paths:
-        with PackFile(path) as file:
-            reader = Batches(file, 0, schema_of(file))
-            for batch in batches(file):
-                for row in reader.rows(batch, [column]):
-                    yield row[column]
+    places = (place for batch in batches(file) for place in reader.images(batch, field.name))
+    return begin_with_image(reader.head(place) for place in places if place is not None)
 
 
 def _paths(reader: Batches, file: PackFile, column: str) -> Iterator[str | None]:
@@ -777,7 +768,7 @@ def _paths(reader: Batches, file: PackFile, column: str) -> Iterator[str | None]
 
 def _saved(directory: Path) -> list[Path]:
     """Return the files that ``state.json`` lists."""
-    state = _json(directory / _STATE)
+    state = _object_in(directory / _STATE)
     if state.get("_indices_data_files"):
         raise SourceError(
             f"{printable(directory)}: has its order in files of indices: save it again after flatten_indices()"
@@ -794,16 +785,12 @@ def _saved(directory: Path) -> list[Path]:
 
 def _features_beside(path: Path) -> dict[str, Any]:
     beside = path.with_name(_INFO)
-    features = _json(beside).get("features") if os.path.isfile(beside) else None
+    features = _object_in(beside).get("features") if os.path.isfile(beside) else None
     return features if isinstance(features, dict) else {}
 
 
-def _json(path: Path) -> dict[str, Any]:
-    with PackFile(path) as file:
-        try:
-            said = parsed_json(file.read(0, min(file.size, _MOST_JSON)).decode("utf-8"))
-        except ValueError as error:
-            raise SourceError(f"{printable(path)}: {error}") from error
-    if not isinstance(said, dict):
+def _object_in(path: Path) -> dict[str, Any]:
+    content = json_in(path)
+    if not isinstance(content, dict):
         raise SourceError(f"{printable(path)}: is no object of JSON")
-    return said
+    return content

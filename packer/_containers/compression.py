@@ -81,11 +81,17 @@ def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> in
     return at
 
 
-def _arrow(codec: str, data: bytes, size: int) -> bytes:
+def pyarrow_for(why: str) -> Any:
+    """Import pyarrow; MissingDependencyError, which begins with `why` it is needed, where it is not installed."""
     try:
-        import pyarrow as pa
+        import pyarrow
     except ImportError as error:
-        raise MissingDependencyError(f"{codec} data are unpacked by pyarrow: {pip_install('parquet')}") from error
+        raise MissingDependencyError(f"{why}: {pip_install('parquet')}") from error
+    return pyarrow
+
+
+def _arrow(codec: str, data: bytes, size: int) -> bytes:
+    pa = pyarrow_for(f"{codec} data are unpacked by pyarrow")
     try:
         if codec in ("zstd", "lz4", "brotli"):  # as a stream, which knows its end
             with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:

@@ -10,6 +10,7 @@ values, such as numbers of a long text in a dictionary, or a list of nulls, whic
 
 from __future__ import annotations
 
+import abc
 import itertools
 import math
 import re
@@ -26,6 +27,7 @@ from packer._containers.contract import Chosen, ChosenField, Container, Entry, P
 from packer._containers.roles import NAMES, are_whole, has_label_name, is_label_name
 from packer._fields import OF_SCALARS, Field, Stored
 from packer._fields.encoding import parsed_json
+from packer._storage.packfile import PackFile
 from packer.errors import OptionError, SourceError, printable
 
 if TYPE_CHECKING:
@@ -359,6 +361,21 @@ def _type_of(feature: Any) -> Any:
     return feature.get("_type") if isinstance(feature, dict) else None
 
 
+def is_image_feature(feature: Any) -> bool:
+    """Tell whether a feature is an image, in a structure or as bytes alone."""
+    return bool(_type_of(feature) == "Image")
+
+
+def begin_with_image(heads: Iterable[bytes]) -> bool:
+    """Tell whether the first value of a column is an image, by the first bytes of its values; some may be empty."""
+    return bool(suffix_of(next(filter(None, heads), b"")))
+
+
+def no_column(file: PackFile, column: str) -> SourceError:
+    """Return the error for a file that lacks a column of the first one."""
+    return SourceError(f"{printable(file.path)}: has no column {printable(column)}, as the first file has")
+
+
 @dataclass(eq=False)
 class TableImages(Container):
     """Files of tables with a column of images.
@@ -372,8 +389,11 @@ class TableImages(Container):
     columns: Columns = field(default_factory=lambda: Columns(""))
 
     @classmethod
-    def of_columns(cls, paths: Sequence[Path], columns: Columns) -> Self:
-        """Return the container whose files have these columns."""
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Self:
+        with PackFile(paths[0]) as file:
+            columns = cls.columns_in(file, keys)
+        if columns.label is not None and columns.label_type == "float":
+            columns = columns.with_whole_labels(cls._numbers(paths, columns.label))
         return cls.of_files(
             paths,
             fields=columns.fields,
@@ -383,6 +403,22 @@ class TableImages(Container):
             account=columns.account,
             columns=columns,
         )
+
+    @classmethod
+    @abc.abstractmethod
+    def columns_in(cls, file: PackFile, keys: Mapping[str, str]) -> Columns:
+        """Return what the columns of a file become; errors as `open`."""
+
+    @classmethod
+    @abc.abstractmethod
+    def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
+        """Yield the values of a column that has no images."""
+
+    @classmethod
+    def _numbers(cls, paths: Sequence[Path], column: str) -> Iterator[float | None]:
+        for path in paths:
+            with PackFile(path) as file:
+                yield from cls.values_in(file, column)
 
 
 MOST_ROWS = 1024

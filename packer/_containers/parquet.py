@@ -24,13 +24,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from packer._containers.arrow import NOT_READ
-from packer._containers.compression import MOST_UNPACKED, unpack
-from packer._containers.contract import Entry, Packed, Piece, files_in, head_of, suffix_of
-from packer._containers.hf_tables import MOST_ROWS, TableImages, columns_of, features_of, names_are_plain, row_lists
-from packer._containers.protobuf import varint
+from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
+from packer._containers.contract import Entry, Packed, Piece, files_in, head_of
+from packer._containers.hf_tables import (
+    MOST_ROWS,
+    Columns,
+    TableImages,
+    begin_with_image,
+    columns_of,
+    features_of,
+    is_image_feature,
+    names_are_plain,
+    no_column,
+    row_lists,
+)
+from packer._containers.protobuf import read_varint, varint
 from packer._storage.packfile import PackFile
 from packer._table import Ints
-from packer.errors import MissingDependencyError, PackError, SourceError, pip_install, printable
+from packer.errors import PackError, SourceError, printable
 
 
 def numbers_in(data: bytes, width: int, count: int) -> Ints:
@@ -39,14 +50,10 @@ def numbers_in(data: bytes, width: int, count: int) -> Ints:
         raise ValueError(f"numbers of {width} bits")
     found, have, at, size = [np.empty(0, np.int64)], 0, 0, (width + 7) // 8
     while have < count:
-        head = shift = 0
-        while True:
-            if at >= len(data) or shift > 35:
-                raise ValueError(f"{have} of {count} numbers are there")
-            head |= (data[at] & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-            if data[at - 1] < 0x80:
-                break
+        try:
+            head, at = read_varint(data, at)
+        except IndexError:
+            raise ValueError(f"{have} of {count} numbers are there") from None
         if head & 1:
             groups = min(head >> 1, (count - have + 7) // 8)
             packed = np.frombuffer(data[at : at + groups * width], np.uint8)
@@ -555,18 +562,21 @@ class ParquetImages(TableImages):
         return found
 
     @classmethod
-    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> ParquetImages:
-        with PackFile(paths[0]) as file:
-            parquet = read_footer(file)
-            features = features_of(parquet.metadata)
-            images = _image_columns(file, parquet, features, keys.get("image"))
-            tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves if leaf.path[0] not in images)
-            types = _types(file) if tops else {}
-            others = {name: types[name] for name in tops if name in types}
-            columns = columns_of(images, others, features, keys, printable(paths[0]))
-        if columns.label is not None and columns.label_type == "float":
-            columns = columns.with_whole_labels(_numbers(paths, columns.label))
-        return cls.of_columns(paths, columns)
+    def columns_in(cls, file: PackFile, keys: Mapping[str, str]) -> Columns:
+        parquet = read_footer(file)
+        features = features_of(parquet.metadata)
+        images = _image_columns(file, parquet, features, keys.get("image"))
+        tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves if leaf.path[0] not in images)
+        types = _types(file) if tops else {}
+        others = {name: types[name] for name in tops if name in types}
+        return columns_of(images, others, features, keys, printable(file.path))
+
+    @classmethod
+    def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
+        parquet, reader = read_footer(file), _pyarrow(file)
+        for group in range(len(parquet.groups)):
+            for row in _rows(file, parquet, reader, group, [column]):
+                yield row[column]
 
     def entries(self, unit: int) -> Iterator[Entry]:
         with self.opened(unit) as file:
@@ -593,7 +603,7 @@ class ParquetImages(TableImages):
     ) -> Iterator[ParquetValue | None]:
         leaf = _leaf(parquet, column, "bytes")
         if leaf is None:
-            raise SourceError(f"{printable(file.path)}: has no column {printable(column)}, as the first file has")
+            raise no_column(file, column)
         return byte_strings(file, unit, parquet, (group, leaf))
 
 
@@ -611,10 +621,7 @@ def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any]
     tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves)
     found = [name for name in tops if _is_structure(parquet, name)]
     plain = [leaf.path[0] for leaf in parquet.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]
-    for name in plain:
-        feature = features.get(name)
-        if (isinstance(feature, dict) and feature.get("_type") == "Image") or name == wanted:
-            found.append(name)
+    found += [name for name in plain if is_image_feature(features.get(name)) or name == wanted]
     return found or [name for name in plain if _begins_with_image(file, parquet, name)]
 
 
@@ -631,11 +638,9 @@ def _begins_with_image(file: PackFile, parquet: Parquet, name: str) -> bool:
     leaf = _leaf(parquet, name, "bytes")
     if leaf is None or parquet.leaves[leaf].repeated:
         return False
-    for group in range(len(parquet.groups)):
-        for value in byte_strings(file, 0, parquet, (group, leaf)):
-            if value is not None and value.head:
-                return bool(suffix_of(value.head))
-    return False
+    groups = range(len(parquet.groups))
+    values = (value for group in groups for value in byte_strings(file, 0, parquet, (group, leaf)))
+    return begin_with_image(value.head for value in values if value is not None)
 
 
 def _leaf(parquet: Parquet, column: str, part: str) -> int | None:
@@ -663,13 +668,9 @@ def _pyarrow(file: PackFile) -> Any:
     SourceError
         If it does not read the file.
     """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{printable(file.path)}: its labels and fields are read by pyarrow: {pip_install('parquet')}"
-        ) from error
+    pa = pyarrow_for(f"{printable(file.path)}: its labels and fields are read by pyarrow")
+    import pyarrow.parquet as pq
+
     try:
         return pq.ParquetFile(pa.PythonFile(file.stream(_MOST_READ), "r"))
     except NOT_READ as error:
@@ -682,16 +683,6 @@ def _types(file: PackFile) -> dict[str, Any]:
         return {field.name: field.type for field in schema if str(field.type)}
     except NOT_READ as error:  # a name that is no text
         raise _not_read(file, error) from error
-
-
-def _numbers(paths: Sequence[Path], column: str) -> Iterator[float | None]:
-    """Yield the numbers of a column in all files."""
-    for path in paths:
-        with PackFile(path) as file:
-            parquet, reader = read_footer(file), _pyarrow(file)
-            for group in range(len(parquet.groups)):
-                for row in _rows(file, parquet, reader, group, [column]):
-                    yield row[column]
 
 
 def _rows(file: PackFile, parquet: Parquet, reader: Any, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
