@@ -16,7 +16,6 @@ holds for all batches.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import struct
@@ -28,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.blocks import json_in
+from packer._containers.blocks import damage, damaged, errors_in, json_in
 from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
 from packer._containers.contract import Entry, Packed, Piece
 from packer._containers.hf_tables import (
@@ -54,6 +53,7 @@ _MARK = b"\xff\xff\xff\xff"
 _MOST_SAID = 1 << 26  # bytes of what is said of a message
 _SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3
 _DEEPEST = 64  # fields in fields
+_MALFORMED = (ValueError, struct.error)  # what reading a damaged FlatBuffer raises
 _COMPRESSION = {0: "lz4", 1: "zstd"}
 
 
@@ -204,7 +204,7 @@ def schema_message(file: PackFile) -> bytes:
     said, _ = _said(file, begin, file.size)
     kind, _, _ = _message(file, begin, said)
     if kind != _SCHEMA:
-        raise _damaged(file, begin, "it does not begin with a schema")
+        raise damaged(file, begin, "it does not begin with a schema")
     return _MARK + struct.pack("<i", len(said)) + said
 
 
@@ -219,10 +219,8 @@ def dictionary_ids(file: PackFile) -> list[int | None]:
     begin = _begin(file)
     said, _ = _said(file, begin, file.size)
     _, _, schema = _message(file, begin, said)
-    try:
+    with damage(file, begin, *_MALFORMED):
         return [] if schema is None else [one for field in schema.tables(1) for one in _ids(field, _DEEPEST)]
-    except (ValueError, struct.error) as error:
-        raise _damaged(file, begin, f"its schema: {error}") from error
 
 
 def _ids(field: FlatTable, deepest: int) -> Iterator[int | None]:
@@ -251,10 +249,9 @@ def batches(file: PackFile) -> Iterator[ArrowBatch]:
             known = _with_dictionary(file, message, known, ids)
     for message in _messages(file):
         if message.kind == _RECORDS and message.header is not None:
-            try:
-                yield _batch(message.header, message)._replace(dictionaries=known)
-            except (ValueError, struct.error) as error:
-                raise _damaged(file, message.at, str(error)) from error
+            with damage(file, message.at, *_MALFORMED):
+                batch = _batch(message.header, message)
+            yield batch._replace(dictionaries=known)
         elif ids and not _begin(file):
             known = _with_dictionary(file, message, known, ids)
 
@@ -268,9 +265,9 @@ def _messages(file: PackFile) -> Iterator[_Message]:
             return
         kind, size, header = _message(file, at, said)
         if not 0 <= size <= end - body:
-            raise _damaged(file, at, f"a message of {size} bytes does not lie in it: it was cut short")
+            raise damaged(file, at, f"a message of {size} bytes does not lie in it: it was cut short")
         if kind not in (_SCHEMA, _DICTIONARY, _RECORDS) or (kind == _RECORDS and header is None):
-            raise _damaged(file, at, f"a message of the type {kind}")
+            raise damaged(file, at, f"a message of the type {kind}")
         yield _Message(at, kind, header, body, size)
         at = body + size
 
@@ -281,7 +278,7 @@ def _with_dictionary(
     """Return the dictionaries after a message, which has one or has none. Those of no column are left out."""
     if message.kind != _DICTIONARY or message.header is None:
         return known
-    try:
+    with damage(file, message.at, *_MALFORMED):
         number, delta, values = message.header.number(0, "<q"), message.header.number(2, "<B"), message.header.find(1)
         if number not in ids:  # of values in another dictionary
             return known
@@ -293,8 +290,6 @@ def _with_dictionary(
         if not delta and number in known and _begin(file):
             raise ValueError(f"a second dictionary {number}, as only a stream may have one")
         return {**known, number: Dictionary(_batch(values, message), before)}
-    except (ValueError, struct.error) as error:
-        raise _damaged(file, message.at, str(error)) from error
 
 
 def _begin(file: PackFile) -> int:
@@ -315,20 +310,18 @@ def _stream_end(file: PackFile) -> int:
 def _said(file: PackFile, at: int, end: int) -> tuple[bytes, int]:
     """Return what is said of a message, and where its body begins; nothing at the end of the stream."""
     if end - at < 8 or file.read(at, 4) != _MARK:
-        raise _damaged(file, at, "no message of Arrow's, as its end is one too: it was cut short")
+        raise damaged(file, at, "no message of Arrow's, as its end is one too: it was cut short")
     size = int.from_bytes(file.read(at + 4, 4), "little")
     if size > min(end - at - 8, _MOST_SAID):
-        raise _damaged(file, at, f"{size} bytes are said of a message: it was cut short")
+        raise damaged(file, at, f"{size} bytes are said of a message: it was cut short")
     return file.read(at + 8, size), at + 8 + size
 
 
 def _message(file: PackFile, at: int, said: bytes) -> tuple[int, int, FlatTable | None]:
     """Return the type of a message, the size of its body, and its header."""
-    try:
+    with damage(file, at, *_MALFORMED):
         message = FlatTable.root(said)
         return message.number(1, "<B"), message.number(3, "<q"), message.find(2)
-    except (ValueError, struct.error) as error:
-        raise _damaged(file, at, f"nothing is said of a message: {error}") from error
 
 
 def _batch(header: FlatTable, message: _Message) -> ArrowBatch:
@@ -349,10 +342,6 @@ def _batch(header: FlatTable, message: _Message) -> ArrowBatch:
             raise ValueError(f"its compression {number} is none that packer knows")
         codec = _COMPRESSION[number]
     return ArrowBatch(rows, nodes, buffers, codec)
-
-
-def _damaged(file: PackFile, at: int, what: str) -> SourceError:
-    return SourceError(f"{printable(file.path)}, byte {at}: damaged: {what}")
 
 
 NOT_READ = (ArithmeticError, LookupError, MemoryError, OSError, PackError, RuntimeError, TypeError, ValueError)
@@ -393,7 +382,7 @@ class Batches:
 
     def images(self, batch: ArrowBatch, column: str) -> list[Piece | Packed | None]:
         """Return where each image of a batch lies; None where there is none."""
-        with reading(self._file):
+        with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
             kind, node, buffer = self._place(batch, column)
             there = self._valid(batch, node, buffer, batch.rows)
             if names_of(kind):
@@ -423,7 +412,7 @@ class Batches:
         kind = self._schema.field(column).type
         if not names_of(kind):
             return [None] * batch.rows
-        with reading(self._file):
+        with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
             _, node, buffer = self._place(batch, column)
             node, buffer = node + 1, buffer + 1
             for name in names_of(kind):
@@ -441,7 +430,7 @@ class Batches:
 
     def rows(self, batch: ArrowBatch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the values of other columns, a row each."""
-        with reading(self._file):
+        with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
             self._taken = sum(values.taken for values in self._values.values())
             self._nulls = sum(values.nulls for values in self._values.values())
             arrays = {column: self._array(batch, *self._place(batch, column))[0] for column in columns}
@@ -452,7 +441,7 @@ class Batches:
             return
         lists = row_lists(list(arrays.values()), batch.rows)
         while True:
-            with reading(self._file):
+            with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
                 some = next(lists, None)
             if some is None:
                 return
@@ -466,7 +455,7 @@ class Batches:
 
     def _whole(self, packed: Packed) -> bytes:
         if self._unpacked is None or self._unpacked[0] != packed.piece:
-            with reading(self._file):
+            with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
                 data = unpack(packed.codec, self._file.read(packed.piece.offset, packed.piece.size), packed.unpacked)
             self._unpacked = packed.piece, data
         return self._unpacked[1]
@@ -606,15 +595,6 @@ class Batches:
         return known.array
 
 
-@contextlib.contextmanager
-def reading(file: PackFile) -> Iterator[None]:
-    """Make errors of what lies in a file, which Arrow's are too, one that names it."""
-    try:
-        yield
-    except NOT_READ as error:
-        raise SourceError(f"{printable(file.path)}: damaged: {printable(error)[:300]}") from error
-
-
 def schema_of(file: PackFile) -> Any:
     """Return the schema of a file.
 
@@ -627,7 +607,7 @@ def schema_of(file: PackFile) -> Any:
     """
     pa = pyarrow_for(f"{printable(file.path)}: its table of Arrow is read by pyarrow")
     message = schema_message(file)
-    with reading(file):
+    with errors_in(f"{printable(file.path)}: damaged", *NOT_READ):
         schema = pa.ipc.read_schema(pa.py_buffer(message))
         for field in schema:
             _require_text(field)

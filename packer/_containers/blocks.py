@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from packer._fields.encoding import parsed_json
@@ -116,6 +117,26 @@ def source_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def errors_in(where: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn errors about the content of a file, by default ValueErrors, into SourceErrors that begin with `where`."""
+    kinds = kinds or (ValueError,)
+    try:
+        yield
+    except kinds as error:
+        raise SourceError(f"{where}: {printable(error)[:_LONGEST_REASON]}") from error
+
+
+def damaged(file: PackFile, at: int, why: str) -> SourceError:
+    """Return the error for a file that is damaged at a byte."""
+    return SourceError(f"{printable(file.path)}, byte {at}: damaged: {why}")
+
+
+def damage(file: PackFile, at: int, *kinds: type[Exception]) -> AbstractContextManager[None]:
+    """Turn errors about the content of a file into the error that it is damaged at a byte."""
+    return errors_in(f"{printable(file.path)}, byte {at}: damaged", *kinds)
+
+
+@contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[ContainerFile]:
     """Open a file for reading; SourceError where it cannot be opened."""
     with source_errors():
@@ -125,25 +146,21 @@ def reading(path: str | os.PathLike[str]) -> Iterator[ContainerFile]:
 
 
 _MOST_TEXT = 1 << 28  # bytes
+_LONGEST_REASON = 1000  # characters that a message takes of an error
 
 
 def text_in(path: str | os.PathLike[str], most: int = _MOST_TEXT) -> str:
     """Return the text in a small file beside others; SourceError where it has more than `most` bytes, or no UTF-8."""
-    with reading(path) as file:
+    with reading(path) as file, errors_in(f"{file.path}: is no text", UnicodeDecodeError):
         if file.size > most:
             raise SourceError(f"{file.path}: {file.size:,} bytes are more than a description has")
-        try:
-            return file.read(0, file.size).decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise SourceError(f"{file.path}: is no text: {error}") from error
+        return file.read(0, file.size).decode("utf-8-sig")
 
 
 def json_in(path: str | os.PathLike[str]) -> Any:
     """Return the content of a JSON file; SourceError where it is no JSON, or is larger than any description."""
-    try:
+    with errors_in(printable(path)):
         return parsed_json(text_in(path))
-    except ValueError as error:
-        raise SourceError(f"{printable(path)}: {error}") from error
 
 
 PIECE = 256

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from packer._containers.arrow import Batches, batches, names_of, schema_of
-from packer._containers.blocks import ContainerFile, json_in
+from packer._containers.blocks import ContainerFile, errors_in, json_in
 from packer._containers.contract import Packed, Piece, head_of
 from packer._containers.roles import ColumnType, Value
 from packer._containers.shards import OffsetShards, ShardColumn, litdata_array, plain_dtype, samples
@@ -238,11 +238,9 @@ def _parts(config: Mapping[str, Any], where: str) -> list[_Leaf]:
     kinds, spec = config.get("data_format"), config.get("data_spec")
     if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
         raise SourceError(f"{where}: names no types of the parts of a sample")
-    try:
+    with errors_in(f"{where}: does not say how parts make a sample", ValueError, TypeError, KeyError):
         told = parsed_json(spec) if isinstance(spec, str) else None
         names = list(_leaves(told[1], "", 0)) if isinstance(told, list) and len(told) == 2 else []
-    except (ValueError, TypeError, KeyError) as error:
-        raise SourceError(f"{where}: does not say how parts make a sample: {printable(error)}") from error
     if len(names) != len(kinds) or len(set(names)) < len(names):
         raise SourceError(f"{where}: {len(kinds)} types of parts, and {len(set(names))} names of them")
     return [_Leaf(name, kind) for name, kind in zip(names, kinds, strict=True)]

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from packer._containers.blocks import ContainerFile, Unpacked, json_in, reading
+from packer._containers.blocks import ContainerFile, Unpacked, errors_in, json_in, reading
 from packer._containers.compression import unpack
 from packer._containers.contract import Entry, Packed, Piece, head_of
 from packer._containers.roles import ColumnType, Value
@@ -141,10 +141,8 @@ class MDS(OffsetShards):
             if packed is None:
                 yield file
                 return
-            try:
+            with errors_in(file.path):
                 data = unpack(packed[0], file.read(0, file.size), packed[1])
-            except ValueError as error:
-                raise SourceError(f"{file.path}: {printable(error)}") from error
         yield ContainerFile(Unpacked(self.root / self.files[unit], data))
 
     def entries(self, unit: int) -> Iterator[Entry]:
@@ -209,10 +207,8 @@ def _columns_of_shard(path: Path) -> list[_Column]:
     with reading(path) as file:
         begin = first_offset(file)
         end = next((start for _, start, _ in samples(file)), begin)
-        try:
+        with errors_in(f"{file.path}: names no columns"):
             config = parsed_json(file.read(begin, end - begin).decode())
-        except ValueError as error:
-            raise SourceError(f"{file.path}: names no columns: {printable(error)}") from error
         return _columns(config, file.path)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from packer._containers.arrow import NOT_READ
+from packer._containers.blocks import damage, damaged, errors_in
 from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
 from packer._containers.contract import Entry, Packed, Piece, files_in, head_of
 from packer._containers.hf_tables import (
@@ -279,18 +281,16 @@ def read_footer(file: PackFile) -> Parquet:
         raise SourceError(f"{printable(file.path)}: {why}")
     size = int.from_bytes(file.read(file.size - 8, 4), "little")
     if size > min(file.size - 12, _MOST_FOOTER):
-        raise _damaged(file, file.size - 8, f"its footer should have {size} bytes")
-    try:
+        raise damaged(file, file.size - 8, f"its footer should have {size} bytes")
+    with damage(file, file.size - 8 - size, LookupError, ValueError):
         footer, _ = read_struct(file.read(file.size - 8 - size, size), 0, _FOOTER)
         leaves = _leaves(footer[2])
         groups = [(group[3], group[1]) for group in footer[4]]
         metadata = {pair[1]: pair.get(2, b"") for pair in footer.get(5, [])}
-    except (LookupError, ValueError) as error:
-        raise _damaged(file, file.size - 8 - size, f"its footer is none: {printable(error)}") from error
     if any(rows < 0 or len(columns) != len(leaves) for rows, columns in groups):
-        raise _damaged(file, file.size - 8 - size, "a row group has other columns than the file")
+        raise damaged(file, file.size - 8 - size, "a row group has other columns than the file")
     if sum(rows for rows, _ in groups) > file.size:
-        raise _damaged(file, file.size - 8 - size, "it should have more rows than bytes")
+        raise damaged(file, file.size - 8 - size, "it should have more rows than bytes")
     return Parquet(leaves, groups, metadata)
 
 
@@ -382,14 +382,14 @@ class _Chunk:
         codec, count, size, data = (said.get(number, -1) for number in (4, 5, 7, 9))
         first = said.get(11, 0)
         if min(codec, count, size, data, first) < 0:
-            raise _damaged(file, 0, f"column {shown} lies nowhere")
+            raise damaged(file, 0, f"column {shown} lies nowhere")
         if codec not in _CODECS:
             raise SourceError(f"{printable(file.path)}: column {shown}: {_rewrite('compression', codec)}")
         self._codec = _CODECS[codec]
         self._at = min(first, data) if first else data
         self._end = self._at + size
         if self._end > file.size or count != rows:
-            raise _damaged(file, self._at, f"column {shown} does not lie in the file")
+            raise damaged(file, self._at, f"column {shown} does not lie in the file")
         self._dictionary: list[ParquetValue] | None = None
 
     def values(self) -> Iterator[ParquetValue | None]:
@@ -398,20 +398,20 @@ class _Chunk:
             header, at = self._header()
             kind, size = header.get(1), header.get(3, -1)
             if not 0 <= size <= self._end - at:
-                raise _damaged(self._file, at, "a page does not lie in its column")
+                raise damaged(self._file, at, "a page does not lie in its column")
             self._at = at + size
             if 4 in header and header[4] & 0xFFFFFFFF != self._file.crc32(at, size):
-                raise _damaged(self._file, at, f"the checksum of a page of {size:,} bytes does not fit")
+                raise damaged(self._file, at, f"the checksum of a page of {size:,} bytes does not fit")
             if kind == _DICTIONARY_PAGE:
                 self._read_dictionary(header, at, size)
             elif kind in (_DATA, _DATA_2):
                 count = header.get(5 if kind == _DATA else 8, {}).get(1, -1)
                 if not 0 <= count <= min(left, _MOST_VALUES):
-                    raise _damaged(self._file, at, f"a page has {count} of {left} values")
+                    raise damaged(self._file, at, f"a page has {count} of {left} values")
                 left -= count
                 yield from self._page(header, at, size, count)
             elif kind != _INDEX:
-                raise _damaged(self._file, at, f"a page of the type {kind}")
+                raise damaged(self._file, at, f"a page of the type {kind}")
 
     def _header(self) -> tuple[dict[int, Any], int]:
         """Return the header at the present place, and where it ends."""
@@ -422,11 +422,11 @@ class _Chunk:
                 return header, self._at + end
             except ThriftError as error:
                 if not error.ended or size < most or most == _MOST_HEADER:
-                    raise _damaged(self._file, self._at, f"no header of a page: {error}") from error
+                    raise damaged(self._file, self._at, f"no header of a page: {error}") from error
         raise AssertionError
 
     def _page(self, header: dict[int, Any], at: int, size: int, count: int) -> Iterator[ParquetValue | None]:
-        try:
+        with damage(self._file, at, KeyError, ValueError):
             if header[1] == _DATA:
                 encoding = header[5][2]
                 if self._leaf.levels and header[5][3] != _RLE:
@@ -450,8 +450,6 @@ class _Chunk:
                 raise ValueError(_rewrite("encoding", encoding))
             for here in present.tolist():
                 yield next(values) if here else None
-        except (KeyError, ValueError) as error:
-            raise _damaged(self._file, at, printable(error)) from error
 
     def _section(self, at: int, size: int, unpacked: int, codec: str) -> _Section:
         place = Piece(self._unit, at, size)
@@ -511,7 +509,7 @@ class _Chunk:
         return map(self._dictionary.__getitem__, numbers.tolist())
 
     def _read_dictionary(self, header: dict[int, Any], at: int, size: int) -> None:
-        try:
+        with damage(self._file, at, KeyError, ValueError):
             count, encoding = header[7][1], header[7][2]
             if encoding not in (_PLAIN, _OLD_DICTIONARY) or not count >= 0:
                 raise ValueError(_rewrite("encoding", encoding))
@@ -521,16 +519,10 @@ class _Chunk:
             if count > max(self._rows, _MOST_VALUES):
                 raise ValueError(f"a dictionary of {count} values, for {self._rows} rows")
             self._dictionary = list(self._plain(section, count))
-        except (KeyError, ValueError) as error:
-            raise _damaged(self._file, at, printable(error)) from error
 
 
 def _rewrite(what: str, number: Any) -> str:
     return f"packer does not know the {what} {number}: write the file anew, with pyarrow's own settings"
-
-
-def _damaged(file: PackFile, at: int, what: str) -> SourceError:
-    return SourceError(f"{printable(file.path)}, byte {at}: damaged: {what}")
 
 
 _FILE_MAGIC = b"PAR1"
@@ -671,18 +663,14 @@ def _pyarrow(file: PackFile) -> Any:
     pa = pyarrow_for(f"{printable(file.path)}: its labels and fields are read by pyarrow")
     import pyarrow.parquet as pq
 
-    try:
+    with _read_by_pyarrow(file):
         return pq.ParquetFile(pa.PythonFile(file.stream(_MOST_READ), "r"))
-    except NOT_READ as error:
-        raise _not_read(file, error) from error
 
 
 def _types(file: PackFile) -> dict[str, Any]:
     schema = _pyarrow(file).schema_arrow
-    try:
+    with _read_by_pyarrow(file):  # a name may be no text
         return {field.name: field.type for field in schema if str(field.type)}
-    except NOT_READ as error:  # a name that is no text
-        raise _not_read(file, error) from error
 
 
 def _rows(file: PackFile, parquet: Parquet, reader: Any, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
@@ -692,17 +680,15 @@ def _rows(file: PackFile, parquet: Parquet, reader: Any, group: int, columns: li
         yield from ({} for _ in range(count))
         return
     left, size = count, _rows_at_once(file, parquet, group, columns)
-    try:
+    with _read_by_pyarrow(file):
         for batch in reader.iter_batches(batch_size=size, row_groups=[group], columns=columns, use_threads=False):
             left -= batch.num_rows
             if left < 0 or sorted(batch.schema.names) != sorted(columns):
                 raise ValueError("its columns are not those of the first file")
             for lists in row_lists(batch.columns, batch.num_rows):
                 yield from (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*lists, strict=True))
-    except NOT_READ as error:
-        raise _not_read(file, error) from error
-    if left:
-        raise _not_read(file, f"{left} of {count} rows are missing")
+        if left:
+            raise ValueError(f"{left} of {count} rows are missing")
 
 
 def _rows_at_once(file: PackFile, parquet: Parquet, group: int, columns: Sequence[str]) -> int:
@@ -712,8 +698,8 @@ def _rows_at_once(file: PackFile, parquet: Parquet, group: int, columns: Sequenc
     return max(1, min(MOST_ROWS, _MOST_LOOKED_UP // max(1, looked_up)))
 
 
-def _not_read(file: PackFile, why: object) -> SourceError:
-    return SourceError(f"{printable(file.path)}: pyarrow does not read its labels and fields: {printable(why)[:300]}")
+def _read_by_pyarrow(file: PackFile) -> AbstractContextManager[None]:
+    return errors_in(f"{printable(file.path)}: pyarrow does not read its labels and fields", *NOT_READ)
 
 
 Encoded = tuple[int, bytes]

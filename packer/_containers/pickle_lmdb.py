@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._account import Account
-from packer._containers.blocks import PIECE
+from packer._containers.blocks import PIECE, errors_in
 from packer._containers.contract import MOST_THINGS, Budget, Chosen, Entry, Piece, field_name, image_name, suffix_of
 from packer._containers.lmdb import COUNTS, DATA, First, LMDBContainer, LMDBValue, failing, shown_key, text_of
 from packer._containers.roles import NAMES, add_candidates
@@ -388,10 +388,8 @@ class PickledLMDB(LMDBContainer):
 
     @classmethod
     def _sample(cls, value: LMDBValue) -> dict[str, Any]:
-        try:
+        with errors_in(f"{printable(value.file.path)}: {shown_key(value.key)}"):
             return members_of(cls.read(value))
-        except ValueError as error:
-            raise SourceError(f"{printable(value.file.path)}: {shown_key(value.key)}: {printable(error)}") from error
 
 
 class _Order:
@@ -429,10 +427,8 @@ class _Order:
     def _listed(self, offset: int, size: int) -> list[bytes]:
         """Return the keys that ``__keys__`` lists."""
         most = min(_MOST_KEYS, 8 * max(self._tree.entries, 1) + 1000)
-        try:
+        with errors_in(f"{printable(self._file.path)}: {shown_key(_KEYS)}"):
             listed = self._read(LMDBValue(0, self._file, _KEYS, offset, size), most)
-        except ValueError as error:
-            raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: {printable(error)}") from error
         listed = listed if isinstance(listed, (list, tuple)) else [None]
         keys = [found for one in listed if (found := _key(one, self._file)) and len(found) <= MOST_KEY]
         if len(keys) < len(listed) or len(set(keys)) < len(keys):

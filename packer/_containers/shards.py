@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.blocks import ContainerFile
+from packer._containers.blocks import ContainerFile, errors_in
 from packer._containers.contract import Entry, Piece, PixelLayout
 from packer._containers.roles import LOOKED_AT, ColumnContainer, ColumnType, Value, roles_of, short_text
 from packer.errors import SourceError, printable
@@ -241,25 +241,21 @@ class OffsetShards(ColumnContainer):
         """Set what parts become: the axes of arrays and the mode of pixels are those of the first sample."""
         names = [part.name for part in self.parts]
         with self.reading(0) as file:
-            try:
+            with errors_in(f"{file.path}: sample 0", ValueError, struct.error):
                 types = {part.name: part.type() for part in self.parts}
                 first = next(self._values(file, 0, names), {})
                 if isinstance(first, Exception):
                     raise first
                 arrays = {name: value for name, value in first.items() if isinstance(value, np.ndarray)}
                 types |= {name: array_type(value) for name, value in arrays.items()}
-            except (ValueError, struct.error) as error:
-                raise _refused(file, 0, error) from error
             looked_at = self._first_values(file, types)
             self.take_roles(roles_of(types, keys, where, self.account, looked_at))
             pil = {part.name for part in self.parts if part.base == "pil"}
             if pil & self.roles.fields.keys():
                 raise SourceError(f"{where}: only the image may be a pil: name with --key what is wanted")
             if self.roles.image in pil and isinstance(image := first.get(self.roles.image), Piece):
-                try:
+                with errors_in(f"{file.path}: sample 0"):
                     self.pixels = pil_layout(file.read, image)
-                except ValueError as error:
-                    raise _refused(file, 0, error) from error
 
     def _first_values(self, file: ContainerFile, types: Mapping[str, ColumnType]) -> dict[str, list[Any]]:
         """Return the numbers and short texts of the first samples, by the names of their parts."""
@@ -273,10 +269,6 @@ class OffsetShards(ColumnContainer):
                 if label is not None:
                     found.setdefault(name, []).append(label)
         return found
-
-
-def _refused(file: ContainerFile, number: int, error: Exception) -> SourceError:
-    return SourceError(f"{file.path}: sample {number}: {printable(error)}")
 
 
 def first_offset(file: ContainerFile) -> int:

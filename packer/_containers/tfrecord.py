@@ -26,7 +26,7 @@ import google_crc32c
 
 from packer._account import Account
 from packer._codecs import UNLABELED
-from packer._containers.blocks import BlockReader
+from packer._containers.blocks import BlockReader, errors_in, text_in
 from packer._containers.contract import (
     Chosen,
     Container,
@@ -58,7 +58,7 @@ from packer._containers.protobuf import (
 from packer._containers.roles import NAMES, one_hot
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer._storage.packfile import PackFile
-from packer._storage.safe_open import name_problem, open_regular
+from packer._storage.safe_open import name_problem
 from packer._table import Buffer
 from packer.errors import SourceError, printable
 
@@ -614,11 +614,9 @@ class _Chooser:
 
     def _add_field(self, key: str, name: str = "", kind: str = "") -> None:
         seen = self._seen[key]
-        try:
+        with errors_in(f"feature {printable(key)}"):
             made = field_of(key, seen, self._taken, (name, kind), self._classes_of(key) or ())
             self._put(key, FeatureColumn.field(made, seen))
-        except ValueError as error:
-            raise SourceError(f"feature {printable(key)}: {error}") from error
         self._fields.append(made)
 
     def _add_boxes(self, name: str, group: str = _BOXES) -> None:
@@ -705,10 +703,8 @@ class TFRecord(Container):
             container._look_on(look)
         if not look.seen:
             raise SourceError(f"{printable(paths[0])}: no record has a feature")
-        try:
+        with errors_in(printable(paths[0]), SourceError):
             roles = choose(look.seen, keys, lambda key: _class_names(paths[0].parent, key), container.account)
-        except SourceError as error:
-            raise SourceError(f"{printable(paths[0])}: {error}") from error
         container.roles, container.fields, container.label_type = roles, roles.fields, roles.label_type
         container.classes, container.notes = roles.classes, roles.notes
         container.why_unlabeled = roles.why_unlabeled
@@ -844,9 +840,4 @@ def _class_names(directory: Path, key: str) -> list[str] | None:
     path = directory / name
     if name_problem(name) or "\\" in name or not os.path.isfile(path):
         return None
-    try:
-        with open(open_regular(path), encoding="utf-8") as file:
-            text = file.read(_MOST_CLASSES)
-    except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{printable(path)}: cannot be read: {error}") from error
-    return text.splitlines() or None
+    return text_in(path, _MOST_CLASSES).splitlines() or None

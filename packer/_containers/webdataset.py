@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from packer._account import Account
 from packer._codecs import UNLABELED
-from packer._containers.blocks import BlockReader
+from packer._containers.blocks import BlockReader, json_in
 from packer._containers.contract import (
     Chosen,
     ChosenField,
@@ -55,7 +55,7 @@ from packer._containers.tar import TarMember, TarWalk, begins_tar
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer._fields.encoding import parsed_json
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file
-from packer._storage.safe_open import name_problem, open_regular
+from packer._storage.safe_open import name_problem
 from packer.errors import OptionError, SourceError, printable
 
 IMAGES = NAMES["webdataset"].images
@@ -270,7 +270,6 @@ def _split(members: list[tuple[str, TarMember]], depth: int = 0) -> dict[str, li
     return None if alone and not all(part.partition(".")[0].isdigit() for part in found) else found
 
 
-_MOST_SHARDS = 1 << 28  # bytes
 _MEMBERS = (b'"shardlist"', b'"shard_lengths"')
 
 
@@ -288,7 +287,7 @@ def listed_shards(path: Path) -> list[Path]:
         If the list is damaged, has several splits, or names what is no file below its directory, or a file whose size
         is not the one that it says.
     """
-    said = _parsed(path)
+    said = json_in(path)
     splits = said.get("splits") if isinstance(said, dict) else None
     if isinstance(splits, dict):
         if len(splits) != 1:
@@ -324,19 +323,6 @@ def _list(said: Any, name: str, path: Path) -> list[Any]:
     if not isinstance(shards, list) or not shards:
         raise SourceError(f"{printable(path)}: is no list of shards, as it has no {name}")
     return shards
-
-
-def _parsed(path: Path) -> Any:
-    try:
-        with open(open_regular(path), "rb") as file:
-            data = file.read(_MOST_SHARDS + 1)
-        if len(data) > _MOST_SHARDS:
-            raise ValueError(f"it has more than {_MOST_SHARDS:,} bytes")
-        return json.loads(data)
-    except OSError as error:
-        raise SourceError(f"{printable(path)}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{printable(path)}: is no JSON: {error}") from error
 
 
 AS_THEY_ARE = ("text", "json", "bytes", "image", "mask")

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 from packer._account import Account, counted
 from packer._codecs import IMAGE_SUFFIXES
+from packer._containers.blocks import errors_in
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys, suffix_of
 from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_parts, dataset_labels, label_vector
@@ -508,10 +509,8 @@ def _text_of(file: PackFile, member: ZipMember) -> bytes:
         return file.read(piece.offset, piece.size)
     if piece.unpacked > _FEW + _RATIO * member.packed:
         raise _refused(file, member, f"{member.packed:,} bytes of it give {member.size:,}: store it with zip -0")
-    try:
+    with errors_in(f"{printable(file.path)}: {printable(member.name)}"):
         return unpack(piece.codec, file.read(piece.piece.offset, piece.piece.size), piece.unpacked)
-    except ValueError as error:
-        raise SourceError(f"{printable(file.path)}: {printable(member.name)}: {error}") from error
 
 
 def _few(file: PackFile, name: str, size: int) -> int:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from packer._containers.blocks import ContainerFile, reading
+from packer._containers.blocks import ContainerFile, errors_in, reading
 from packer._containers.contract import Entry, Piece
 from packer._containers.roles import ColumnContainer, ColumnType, Roles, Value, roles_of, short_text
 from packer._fields import Field
@@ -231,10 +231,8 @@ class Datadings(ColumnContainer):
                     raise SourceError(f"{file.path}: sample {number} begins at byte {at}, and {name} says {where}")
                 if at == file.size:
                     break
-                try:
+                with errors_in(f"{file.path}: sample {number}, at byte {at}"):
                     values, at = read_map(file, at)
-                except ValueError as error:
-                    raise SourceError(f"{file.path}: sample {number}, at byte {at}: {printable(error)}") from error
                 yield file, values
 
 

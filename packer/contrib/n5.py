@@ -75,6 +75,7 @@ import numpy.typing as npt
 
 from packer._account import Account
 from packer._codecs import UNLABELED
+from packer._containers.blocks import errors_in, source_errors
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Chosen, ChosenField, Container, Entry, Packed, Piece, PixelLayout, suffix_of
 from packer._containers.roles import NAMES, are_whole, has_label_name, is_label_name
@@ -85,7 +86,7 @@ from packer._storage.files import Spool
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer._table import Ints, Sample, Table, blocks, encode_name
-from packer.errors import DestinationError, OptionError, PackError, SourceError, option, printable
+from packer.errors import DestinationError, OptionError, SourceError, option, printable
 
 __all__ = [
     "ATTRIBUTES",
@@ -124,15 +125,11 @@ def read_attributes(directory: Path) -> dict[str, Any] | None:
     path = directory / ATTRIBUTES
     if not os.path.lexists(path):
         return None
-    try:
-        with PackFile(directory, ATTRIBUTES) as file:
-            if file.size > _LONGEST_ATTRIBUTES:
-                raise SourceError(f"{printable(path)}: {file.size:,} bytes are no attributes of N5")
+    with source_errors(), PackFile(directory, ATTRIBUTES) as file:
+        if file.size > _LONGEST_ATTRIBUTES:
+            raise SourceError(f"{printable(path)}: {file.size:,} bytes are no attributes of N5")
+        with errors_in(f"{printable(path)}: no JSON", ValueError, RecursionError):
             attributes = json.loads(file.read(0, file.size))
-    except PackError as error:
-        raise SourceError(str(error)) from error
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{printable(path)}: no JSON: {printable(error)}") from error
     if not isinstance(attributes, dict):
         raise SourceError(f"{printable(path)}: no attributes of N5, which are a JSON object")
     return attributes
@@ -200,10 +197,8 @@ class Block:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the elements as they lie in the file; SourceError where the disk fails."""
-        try:
+        with source_errors():
             return self.file.read(self.begin + offset, size)
-        except PackError as error:
-            raise SourceError(str(error)) from error
 
 
 class N5Array:
@@ -278,11 +273,9 @@ class N5Array:
 
     def block(self, number: int) -> Block:
         """Open the block in a file, by the file's number in `files`; SourceError where the file is damaged."""
-        try:
+        with source_errors():
             file = PackFile(self.root, self.files[number])
             block = self._from_header(number, file)
-        except PackError as error:
-            raise SourceError(str(error)) from error
         size = block.count * self.dtype.itemsize
         wrong = size != block.held if self.compression == "raw" else size > block.held * _RATIO
         if size > MOST_UNPACKED or wrong:
@@ -342,10 +335,8 @@ class N5Array:
         data = block.read(0, block.held)
         if self.compression == "raw":
             return data
-        try:
+        with errors_in(f"{printable(block.file.path)}: damaged"):
             return unpack(self.compression, data, block.count * self.dtype.itemsize)
-        except ValueError as error:
-            raise SourceError(f"{printable(block.file.path)}: damaged: {error}") from error
 
     def _axes(self, attributes: dict[str, Any], member: str) -> tuple[int, ...]:
         numbers = attributes.get(member)
@@ -414,7 +405,7 @@ def _said(value: Any) -> str:
 Image = Piece | Packed | bytes
 
 _HEAD = 32  # bytes, by which an image is known
-_STEP = 1024  # samples that are listed at once
+_LISTED = 1024  # samples that are listed at once
 _CHANNELS = {3: "RGB", 1: "L"}
 
 
@@ -440,7 +431,7 @@ class N5Images(abc.ABC):
     shape: tuple[int, int] | None = None
     note = ""
 
-    def __init__(self, array: N5Array, count: int, step: int = _STEP) -> None:
+    def __init__(self, array: N5Array, count: int, step: int = _LISTED) -> None:
         self.array, self.count, self.step = array, count, step
 
     @abc.abstractmethod
@@ -459,7 +450,7 @@ class _Pixels(N5Images):
 
     def __init__(self, array: N5Array, layout: PixelLayout, shape: tuple[int, int]) -> None:
         each = array.blocks[0]
-        super().__init__(array, len(array), -(-_STEP // each) * each)
+        super().__init__(array, len(array), -(-_LISTED // each) * each)
         self.pixels, self.shape = layout, shape
         self._whole = math.prod(array.grid[1:]) == 1
         if not self._whole:
@@ -938,12 +929,10 @@ class N5(Container):
 def _stored(field: Field, array: N5Array, start: int, stop: int) -> list[Stored]:
     """Return the values of rows as a pack holds them."""
     rows = array.rows(start, stop)
-    try:
+    with errors_in(f"{printable(array.path)}: rows {start} to {stop}"):
         if field.dtype.startswith("float") and field.kind == "scalar":
             return [None if math.isnan(value) else field.encode(value) for value in rows.tolist()]  # which is no number
         return [field.encode(value) for value in (rows if field.rank else rows.tolist())]
-    except ValueError as error:
-        raise array.error(f"rows {start} to {stop}: {error}") from error
 
 
 _BLOCK_HEADER = struct.Struct(">HHI")  # mode 0, one dimension, and how many elements

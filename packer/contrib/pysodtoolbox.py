@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from packer._containers.blocks import errors_in
 from packer._containers.contract import Entry, Piece, PixelLayout, no_keys
 from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, shown_key, text_of
 from packer._containers.safe_pickle import unpickled
@@ -75,11 +76,9 @@ class PySODToolBox(LMDBContainer):
 
 def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
     """Return what `_shapes_beside` does; SourceError in place of its errors."""
-    with failing(path.with_name(_SIDECAR)):
-        try:
-            return _shapes_beside(path)
-        except ValueError as error:
-            raise SourceError(f"{printable(path.with_name(_SIDECAR))}: {printable(error)}") from error
+    sidecar = path.with_name(_SIDECAR)
+    with failing(sidecar), errors_in(printable(sidecar)):
+        return _shapes_beside(path)
 
 
 def _shapes_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
