@@ -356,13 +356,13 @@ class PickledLMDB(LMDBContainer):
         container.members = members
         return container
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
-        order = _Order(blank.file, tree, self.read)
+    def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
+        order = _Order(file, tree, self.read)
         samples = sum(1 for key, _, _ in tree.walk() if key not in COUNTS)
         self.account.left_out("key", f"{text_of(_KEYS)} does not list them", count=samples - order.count)
-        self.names = _names_beside(path, order.count)
+        self.names = _names_beside(Path(file.path), order.count)
         for number in range(order.count):
-            yield order.value(blank.unit, number)
+            yield order.value(unit, number)
 
     def entry(self, value: LMDBValue) -> Entry:
         members = members_of(self.read(value))

@@ -19,6 +19,7 @@ import struct
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from packer._containers.contract import (
     files_in,
     head_of,
     is_image_name,
-    suffix_of,
+    suffix_at,
 )
 from packer._containers.protobuf import (
     BYTES,
@@ -66,7 +67,6 @@ Read = Callable[[BlockReader, int, int, int], Any]
 
 TYPES = {NOTHING: "nothing", BYTES: "byte strings", FLOATS: "floats", INTS: "ints"}
 _OF_OBJECTS = re.compile(r"(^|/)(objects?|bbox)/")
-_HEAD = 32  # bytes by which an image is known
 _SHORT = 256  # bytes of a text that may be a label
 _LONGEST_ONE_HOT = 1 << 16  # numbers
 _TEXT = 1 << 16  # bytes of a text that are looked at
@@ -119,33 +119,11 @@ class FeatureValues:
             not isinstance(value, str) and value >= UNLABELED and float(value).is_integer() for value in self.values
         )
 
-
-class Look:
-    """Looks at samples.
-
-    Attributes
-    ----------
-    seen : dict of str to FeatureValues
-        By key.
-    """
-
-    def __init__(self) -> None:
-        self.seen: dict[str, FeatureValues] = {}
-
-    def add(self, window: BlockReader, begin: int, end: int) -> None:
-        """Look at the Example that lies in some bytes of a file; MessageError where there is none."""
-        for encoded, type_, start, stop in feature_lists(window, begin, end):
-            key = text_of(encoded, start)
-            seen = self.seen.setdefault(key, FeatureValues(several=is_of_objects(key)))
-            if NOTHING not in (type_, seen.type) and type_ != seen.type:
-                raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[seen.type]}")
-            if len(self.seen) > _MOST_KEYS:
-                raise MessageError(f"the first records have more than {_MOST_KEYS:,} different features")
-            seen.type = seen.type or type_
-            self._add_values(seen, window, type_, start, stop)
-
-    def _add_values(self, seen: FeatureValues, window: BlockReader, type_: int, begin: int, end: int) -> None:
-        count = 1
+    def add(self, window: BlockReader, type_: int, begin: int, end: int) -> None:
+        """Take the list of a type that lies in some bytes of a file."""
+        self.type = self.type or type_
+        if type_ == NOTHING:
+            return
         alone: list[int | float | str] = []
         if type_ == BYTES:
             strings = byte_strings(window, begin, end)
@@ -153,22 +131,34 @@ class Look:
             if count == 1 and strings[0][1] <= _SHORT:
                 alone = [window.read(*strings[0]).decode(errors="replace")]
             for offset, size in strings[:_HELD]:
-                is_image = bool(suffix_of(window.read(offset, min(size, _HEAD))))
-                seen.image = seen.image and is_image
-                seen.text = seen.text and not is_image and _is_text(window.read(offset, min(size, _TEXT)), size)
+                is_image = bool(suffix_at(window.read, offset, size))
+                self.image = self.image and is_image
+                self.text = self.text and not is_image and _is_text(window.read(offset, min(size, _TEXT)), size)
         elif type_ == INTS:
             numbers = ints(window, begin, end)
             count, alone = len(numbers), list(numbers[:1])
-            seen.ids = seen.ids and min(numbers, default=0) >= 0
-            seen.one_hot = seen.one_hot and (not numbers or one_hot(numbers) is not None)
-        elif type_ == FLOATS:
+            self.ids = self.ids and min(numbers, default=0) >= 0
+            self.one_hot = self.one_hot and (not numbers or one_hot(numbers) is not None)
+        else:
             data = floats(window, begin, end)
             count, alone = len(data) // 4, list(struct.unpack_from("<f", data)) if data else []
             parts = struct.unpack(f"<{count}f", data) if count <= _LONGEST_ONE_HOT else ()
-            seen.one_hot = seen.one_hot and (not count or one_hot(parts) is not None)
-        seen.several = seen.several or (type_ != NOTHING and count != 1)
-        seen.most = max(seen.most, count if type_ != NOTHING else 0)
-        seen.values += alone if count == 1 else []
+            self.one_hot = self.one_hot and (not count or one_hot(parts) is not None)
+        self.several = self.several or count != 1
+        self.most = max(self.most, count)
+        self.values += alone if count == 1 else []
+
+
+def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int, end: int) -> None:
+    """Add the features of the Example in some bytes of a file to those seen; MessageError where there is none."""
+    for encoded, type_, start, stop in feature_lists(window, begin, end):
+        key = text_of(encoded, start)
+        feature = seen.setdefault(key, FeatureValues(several=is_of_objects(key)))
+        if NOTHING not in (type_, feature.type) and type_ != feature.type:
+            raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[feature.type]}")
+        if len(seen) > _MOST_KEYS:
+            raise MessageError(f"the first records have more than {_MOST_KEYS:,} different features")
+        feature.add(window, type_, start, stop)
 
 
 def is_of_objects(key: str) -> bool:
@@ -212,39 +202,14 @@ class FeatureColumn:
 
     @classmethod
     def label(cls, seen: FeatureValues) -> FeatureColumn:
-        """Return how a label is read: an int, a float, or the name of a class; of a list the place of the 1."""
+        """Return the column of a label: an int, a float, or the name of a class; of a list the place of the 1."""
         if seen.most > 1 and seen.type != BYTES:
             return cls("label", seen.type, _place_in_ints if seen.type == INTS else _place_in_floats)
         return cls("label", seen.type, {BYTES: _string, FLOATS: _float, INTS: _int}[seen.type])
 
     @classmethod
-    def whole_label(cls) -> FeatureColumn:
-        """Return how a class id is read that is a float."""
-        return cls("label", FLOATS, _whole)
-
-    @classmethod
-    def text(cls, slot: str) -> FeatureColumn:
-        """Return how a text is read, as text."""
-        return cls(slot, BYTES, _string)
-
-    @classmethod
-    def image(cls) -> FeatureColumn:
-        """Return how the image is found."""
-        return cls("image", BYTES, _piece)
-
-    @classmethod
-    def edges(cls, slot: str) -> FeatureColumn:
-        """Return how floats are read, as such."""
-        return cls(slot, FLOATS, _floats)
-
-    @classmethod
-    def whole(cls, slot: str) -> FeatureColumn:
-        """Return how one int is read."""
-        return cls(slot, INTS, _int)
-
-    @classmethod
     def field(cls, field: Field, seen: FeatureValues) -> FeatureColumn:
-        """Return how the value of a field is read; ValueError where the feature has none of the field's kind."""
+        """Return the column of a field; ValueError where the feature has no values of the field's kind."""
         readers = _READERS[seen.type] | (_OF_SEVERAL if seen.type == BYTES and seen.several else {})
         if field.kind not in readers:
             raise ValueError(f"it has {TYPES[seen.type]}, which are no {field.kind}")
@@ -505,10 +470,10 @@ class _Chooser:
         """Make a field of all that is neither image nor label nor name."""
         seen = self._seen
         image = self._image()
-        self._put(image, FeatureColumn.image())
+        self._put(image, FeatureColumn("image", BYTES, _piece))
         name = next((key for key in _ROLES.names if key in seen and seen[key].text and not seen[key].several), None)
         if name is not None and seen[name].type == BYTES:
-            self._put(name, FeatureColumn.text("name"))
+            self._put(name, FeatureColumn("name", BYTES, _string))
         self._take_label([key for key in seen if key.encode() not in self._columns and not is_of_objects(key)])
         if all(self._is(f"{_BOXES}/{edge}", FLOATS) for edge in _EDGES):
             if self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS):
@@ -543,7 +508,7 @@ class _Chooser:
     def _label_column(self, key: str) -> FeatureColumn:
         seen = self._seen[key]
         self._whole = key.rpartition("/")[2].lower() in _IDS and seen.type == FLOATS and seen.most == 1 and seen.are_ids
-        return FeatureColumn.whole_label() if self._whole else FeatureColumn.label(seen)
+        return FeatureColumn("label", FLOATS, _whole) if self._whole else FeatureColumn.label(seen)
 
     def named(self, chosen: Chosen) -> _Chooser:
         """Take what a person names."""
@@ -566,7 +531,7 @@ class _Chooser:
         if self._label == _ROLES.labels[0] and of_label.type == INTS:
             names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
             if (key := next(names, None)) is not None:
-                self._put(key, FeatureColumn.text(" class"))
+                self._put(key, FeatureColumn(" class", BYTES, _string))
         return FeatureRoles(
             {key: tuple(columns) for key, columns in self._columns.items()},
             tuple(self._fields),
@@ -603,9 +568,9 @@ class _Chooser:
         if name in ("image", "name") and seen.type != BYTES:
             raise SourceError(f"feature {printable(key)} is no {name}: it has no bytes")
         if name == "image":
-            self._put(key, FeatureColumn.image())
+            self._put(key, FeatureColumn("image", BYTES, _piece))
         elif name == "name":
-            self._put(key, FeatureColumn.text("name"))
+            self._put(key, FeatureColumn("name", BYTES, _string))
         elif name == "label":
             self._label = key
             self._put(key, self._label_column(key))
@@ -627,11 +592,11 @@ class _Chooser:
         self._taken.add(name)
         self._fields.append(self._boxes.field)
         for slot, edge in zip(slots, _EDGES, strict=True):
-            self._put(f"{group}/{edge}", FeatureColumn.edges(slot))
+            self._put(f"{group}/{edge}", FeatureColumn(slot, FLOATS, _floats))
 
     def _add_size(self) -> None:
         for key, slot in ((_HEIGHT, " height"), (_WIDTH, " width")):
-            self._put(key, FeatureColumn.whole(slot))
+            self._put(key, FeatureColumn(slot, INTS, _int))
 
     def _put(self, key: str, column: FeatureColumn) -> None:
         self._columns.setdefault(key.encode(), []).append(column)
@@ -696,17 +661,18 @@ class TFRecord(Container):
                     f"Unpack it: {unpack} < {printable(path.name)} > FILE"
                 )
         container = cls.of_files(paths)
-        look = Look()
-        for number in dict.fromkeys((0, len(paths) // 2, len(paths) - 1)):
-            container._look(number, look)
-        if not look.seen:
-            container._look_on(look)
-        if not look.seen:
+        seen: dict[str, FeatureValues] = {}
+        for unit in dict.fromkeys((0, len(paths) // 2, len(paths) - 1)):
+            container._look(unit, seen)
+        for unit in range(len(paths)):
+            if not seen:  # the first file that has a record
+                container._look(unit, seen)
+        if not seen:
             raise SourceError(f"{printable(paths[0])}: no record has a feature")
         with errors_in(printable(paths[0]), SourceError):
-            roles = choose(look.seen, keys, lambda key: _class_names(paths[0].parent, key), container.account)
-        container.roles, container.fields, container.label_type = roles, roles.fields, roles.label_type
-        container.classes, container.notes = roles.classes, roles.notes
+            roles = choose(seen, keys, lambda key: _class_names(paths[0].parent, key), container.account)
+        container.roles, container.fields, container.notes = roles, roles.fields, roles.notes
+        container.classes, container.label_type = roles.classes, roles.label_type
         container.why_unlabeled = roles.why_unlabeled
         return container
 
@@ -748,7 +714,7 @@ class TFRecord(Container):
             raise MessageError("it has no image")
         name = values.pop("name", None) or number
         if not is_image_name(name):  # else the image is not read
-            name += suffix_of(window.read(image.offset, min(_HEAD, image.size)))
+            name += suffix_at(window.read, image.offset, image.size)
         if self.roles.boxes is not None:
             height, width = values.pop(" height", None), values.pop(" width", None)
             values[self.roles.boxes.field.name] = self.roles.boxes.encoded(values, height, width)
@@ -757,24 +723,15 @@ class TFRecord(Container):
             label = Named(label, class_name)
         return Entry(name, image, label, values)
 
-    def _look(self, unit: int, look: Look) -> None:
-        """Look at the first records of a file."""
+    def _look(self, unit: int, seen: dict[str, FeatureValues]) -> None:
+        """Look at the features of the first records of a file."""
         with self.opened(unit) as file:
             window = BlockReader(file)
-            for number, (begin, end) in enumerate(_records(file, window)):
-                if number == _LOOKED_AT:
-                    break
+            for number, (begin, end) in enumerate(islice(_records(file, window), _LOOKED_AT)):
                 try:
-                    look.add(window, begin, end)
+                    add_features(seen, window, begin, end)
                 except MessageError as error:
                     raise SourceError(f"{printable(file.path)}: {_problem(number, begin, error)}") from error
-
-    def _look_on(self, look: Look) -> None:
-        """Look for the first file that has a record."""
-        for unit in range(len(self.files)):
-            self._look(unit, look)
-            if look.seen:
-                return
 
 
 def _problem(number: int, begin: int, error: MessageError) -> str:

@@ -38,9 +38,8 @@ from packer._containers.contract import Entry, Piece, PixelLayout, image_name, n
 from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, first_of, size_of, text_of
 from packer._containers.protobuf import varint
 from packer._fields import Field, Stored
-from packer._formats.contract import NOTHING, Contents, Placed
+from packer._formats.contract import NOTHING, Contents, Placed, not_of_journal
 from packer._formats.foreign import (
-    AGAIN,
     COPIED_FROM,
     MAX_SHARD_SIZE,
     ForeignWriter,
@@ -262,7 +261,7 @@ class Caffe(LMDBContainer):
         container.annotated = annotated
         return container
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
+    def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
         raw = self.pixels is not None  # images whose names lose their suffixes
         paths = (_path_of(key) for key, _, _ in tree.walk())
         hashes = np.fromiter((hash(os.path.splitext(path)[0] if raw else path) for path in paths), np.int64)
@@ -270,7 +269,7 @@ class Caffe(LMDBContainer):
         self.whole_keys = bool((hashes[1:] == hashes[:-1]).any())
         if self.whole_keys:
             self.notes.append("paths occur in several keys, so names are the whole keys")
-        return super().ordered(path, blank, tree)
+        return super().ordered(unit, file, tree)
 
     def entry(self, value: LMDBValue) -> Entry:
         head = value.head(PIECE)
@@ -432,7 +431,7 @@ class CaffeWriter(ForeignWriter):
         for index, name in enumerate(written.sample_names()):
             row = written.row(index)
             if self._put(encode_name(name), row.label, row.size) != row.offset:
-                raise DestinationError(f"{printable(self._path)}: does not fit its journal. {AGAIN}")
+                raise not_of_journal(self._path)
         self._copied = end_of(written, len(written), COPIED_FROM) - COPIED_FROM
         self._tree.open(self._path / _DATA, cached=self._contents.cached)
 

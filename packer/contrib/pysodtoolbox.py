@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._containers.blocks import errors_in
-from packer._containers.contract import Entry, Piece, PixelLayout, no_keys
+from packer._containers.contract import Entry, PixelLayout, no_keys
 from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, shown_key, text_of
 from packer._containers.safe_pickle import unpickled
 from packer._storage.lmdb_tree import LMDBTree
@@ -51,15 +51,15 @@ class PySODToolBox(LMDBContainer):
                 )
         return cls.of_files(paths, pixels=PixelLayout("HWC", "BGR" if channels == {3} else "L"))
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
-        found = _listed_beside(path)
+    def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
+        found = _listed_beside(Path(file.path))
         self.shapes = {key: shape[1:] for key, shape in found}
         self.suffixed = len({os.path.splitext(key)[0] for key, _ in found}) == len(found)
         for key, _ in found:
             place = tree.find(key)
             if place is None:
-                raise SourceError(f"{printable(path)}: {shown_key(key)}: is not there, and {_SIDECAR} lists it")
-            yield LMDBValue(blank.unit, blank.file, key, *place)
+                raise SourceError(f"{printable(file.path)}: {shown_key(key)}: is not there, and {_SIDECAR} lists it")
+            yield LMDBValue(unit, file, key, *place)
         if tree.entries != len(found):
             self.account.left_out("key", f"{_SIDECAR} does not list them", count=tree.entries - len(found))
 
@@ -71,7 +71,7 @@ class PySODToolBox(LMDBContainer):
             raise ValueError(f"{value.size} bytes for {width} x {height} are {what}. Convert the image files instead")
         name = text_of(value.key)
         name = (os.path.splitext(name)[0] if self.suffixed else name) + ".png"
-        return Entry(name, Piece(value.unit, value.offset, value.size), shape=(height, width))
+        return Entry(name, value.piece, shape=(height, width))
 
 
 def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
