@@ -41,7 +41,7 @@ _CHANNELS = (1, 3, 4)
 def pixel_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
     """Return how the pixels of images lie in an array of bytes, and their height and width.
 
-    None where they are no images, or nobody can tell: three axes of which one has 1, 3 or 4 elements may be a single
+    None where they are no images, or it is not clear: three axes of which one has 1, 3 or 4 elements may be a single
     image with channels. With `of_many` it is known that the first axis counts images.
     """
     if 0 in shape[1:]:
@@ -63,12 +63,12 @@ def may_be_one_image(shape: Sequence[int]) -> bool:
 
 
 def undecided(shape: Sequence[int]) -> str:
-    """Return what to say of an array of three axes that may be a single image."""
+    """Return the message on an array of three axes that may be a single image."""
     return f"which may be a single image with channels, or {shape[0]} grey images. Write grey images as N x H x W x 1"
 
 
 def matlab_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
-    """Return what `pixel_layout` does of images that MATLAB wrote.
+    """Return the layout, as `pixel_layout` does, of images that MATLAB wrote.
 
     MATLAB has them as H x W x C x N, one column after the other, and HDF5 shows the axes in reverse: N x C x W x H.
     """
@@ -88,7 +88,7 @@ _LABELS = re.compile(r"(?:.*[_-])?(?:labels?|targets?|y)(?:[_-].*)?\.npy", re.IG
 
 @dataclass(eq=False)
 class NpyImages(Container):
-    """Files ``.npy``, with those of their labels beside."""
+    """Files ``.npy``, with the files of their labels."""
 
     kind = "npy"
     suffixes = (".npy",)
@@ -122,11 +122,11 @@ class NpyImages(Container):
         for path in paths:
             with reading(path) as file:
                 layouts.add(_images(file)[1])
-            beside = _labels_of(path)
-            if beside is not None:
+            sidecar = _labels_of(path)
+            if sidecar is not None:
                 numbers.append(len(paths) + len(sidecars))
-                sidecars.append(beside)
-                notes.append(f"{printable(path.name)}: its labels are those of {printable(beside.name)}")
+                sidecars.append(sidecar)
+                notes.append(f"{printable(path.name)}: its labels are those of {printable(sidecar.name)}")
             else:
                 numbers.append(-1)
                 likely += [name for name in _label_files(path) if name not in likely]
@@ -169,7 +169,7 @@ class NpyImages(Container):
             if shape[:1] != (count,) or (len(shape) > 2 and row > 1) or not row:
                 raise SourceError(f"{file.path}: {dtype} {shape} are no labels of {count} images")
             if row > 1 and are_one_hot(blocks()):
-                yield from (int(place) for block in blocks() for place in block.argmax(axis=1))
+                yield from (int(index) for block in blocks() for index in block.argmax(axis=1))
             elif row == 1 and dtype.kind in "iub":
                 yield from (int(label) for block in blocks() for label in block[:, 0])
             elif row == 1 and are_whole(blocks())[0]:
@@ -222,7 +222,7 @@ def _header(file: ContainerFile) -> tuple[int, np.dtype[np.generic], tuple[int, 
 
 
 def _label_files(path: Path) -> list[Path]:
-    """Return files beside one of images that are called as labels are."""
+    """Return the files in the directory of one of images whose names are those of labels."""
     return [file for file in sorted(path.parent.glob("*.npy")) if file != path and has_label_name(file.stem)]
 
 
@@ -281,9 +281,9 @@ class CIFAR(Container):
         labels = _bytes_of_labels(paths[0].name)
         if any(_bytes_of_labels(path.name) != labels for path in paths):
             raise SourceError(f"{printable(paths[0])}: some of the files are CIFAR-10's, and others CIFAR-100's")
-        beside = [file for name in _NAMES[labels] if os.path.isfile(file := paths[0].parent / name)]
-        container = cls.of_files(paths, beside, pixels=PixelLayout("CHW", "RGB"))
-        names = {file.name: _lines(file) for file in beside}
+        sidecar = [file for name in _NAMES[labels] if os.path.isfile(file := paths[0].parent / name)]
+        container = cls.of_files(paths, sidecar, pixels=PixelLayout("CHW", "RGB"))
+        names = {file.name: _lines(file) for file in sidecar}
         container.classes = names.get(_NAMES[labels][0])
         if labels == 2:
             container.fields = (Field("coarse", "class", classes=tuple(names.get(_NAMES[2][1], ()))),)
@@ -333,7 +333,7 @@ _IDX_BLOCK = 1 << 16
 
 @dataclass(eq=False)
 class MNIST(Container):
-    """Files ``X-images-idx3-ubyte`` with ``X-labels-idx1-ubyte`` beside."""
+    """Files ``X-images-idx3-ubyte`` with ``X-labels-idx1-ubyte`` in the same directory."""
 
     kind = "mnist"
 
@@ -355,7 +355,7 @@ class MNIST(Container):
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> MNIST:
         no_keys(cls.kind, keys)
-        beside = []
+        sidecar = []
         for path in paths:
             if path.name.endswith(".gz"):
                 raise SourceError(
@@ -366,8 +366,8 @@ class MNIST(Container):
             labels = path.with_name(f"{match[1]}labels{match[2]}idx1-ubyte")
             if not os.path.isfile(labels):
                 raise SourceError(f"{printable(path)}: its labels, {printable(labels.name)}, are not beside it")
-            beside.append(labels)
-        container = cls.of_files(paths, beside, pixels=PixelLayout("HWC", "L"))
+            sidecar.append(labels)
+        container = cls.of_files(paths, sidecar, pixels=PixelLayout("HWC", "L"))
         if paths[0].name.startswith("emnist"):
             container.notes.append("EMNIST's images lie on their side, and torchvision shows them so too")
         return container

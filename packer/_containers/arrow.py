@@ -50,10 +50,10 @@ FILE = b"ARROW1\0\0"
 
 _END = b"ARROW1"
 _MARK = b"\xff\xff\xff\xff"
-_MOST_SAID = 1 << 26  # bytes of what is said of a message
+_MOST_METADATA = 1 << 26  # bytes of a message's metadata
 _SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3
 _DEEPEST = 64  # fields in fields
-_MALFORMED = (ValueError, struct.error)  # what reading a damaged FlatBuffer raises
+_MALFORMED = (ValueError, struct.error)  # raised while reading a damaged FlatBuffer
 _COMPRESSION = {0: "lz4", 1: "zstd"}
 
 
@@ -111,7 +111,7 @@ class FlatTable:
         return at + 4, count
 
     def tables(self, slot: int) -> Iterator[FlatTable]:
-        """Yield the tables of a vector of such."""
+        """Yield the tables of a vector of tables."""
         start, count = self.vector(slot, 4)
         for at in range(start, start + 4 * count, 4):
             yield FlatTable(self._data, at + int_at(self._data, "<I", at))
@@ -138,7 +138,7 @@ class FlatTable:
 
 
 def int_at(data: bytes, layout: str, at: int) -> int:
-    """Return the number at a place; ValueError or struct.error where it is outside."""
+    """Return the number at a position; ValueError or struct.error where it is outside."""
     if at < 0:
         raise ValueError("a damaged FlatBuffer")
     return int(struct.unpack_from(layout, data, at)[0])
@@ -201,11 +201,11 @@ class _Message(NamedTuple):
 def schema_message(file: PackFile) -> bytes:
     """Return the message at the beginning, which is the schema; SourceError where there is none."""
     begin = _begin(file)
-    said, _ = _said(file, begin, file.size)
-    kind, _, _ = _message(file, begin, said)
+    metadata, _ = _metadata(file, begin, file.size)
+    kind, _, _ = _message(file, begin, metadata)
     if kind != _SCHEMA:
         raise damaged(file, begin, "it does not begin with a schema")
-    return _MARK + struct.pack("<i", len(said)) + said
+    return _MARK + struct.pack("<i", len(metadata)) + metadata
 
 
 def dictionary_ids(file: PackFile) -> list[int | None]:
@@ -217,8 +217,8 @@ def dictionary_ids(file: PackFile) -> list[int | None]:
         If the file does not begin with a schema.
     """
     begin = _begin(file)
-    said, _ = _said(file, begin, file.size)
-    _, _, schema = _message(file, begin, said)
+    metadata, _ = _metadata(file, begin, file.size)
+    _, _, schema = _message(file, begin, metadata)
     with damage(file, begin, *_MALFORMED):
         return [] if schema is None else [one for field in schema.tables(1) for one in _ids(field, _DEEPEST)]
 
@@ -240,7 +240,7 @@ def batches(file: PackFile) -> Iterator[ArrowBatch]:
     Raises
     ------
     SourceError
-        If the file is damaged or cut short, or has what packer does not know.
+        If the file is damaged or cut short, or has types that packer does not know.
     """
     ids = frozenset(one for one in dictionary_ids(file) if one is not None)
     known: dict[int, Dictionary] = {}
@@ -260,10 +260,10 @@ def _messages(file: PackFile) -> Iterator[_Message]:
     """Yield the messages; SourceError where one is none of a schema, of a dictionary or of records."""
     at, end = _begin(file), _stream_end(file)
     while True:
-        said, body = _said(file, at, end)
-        if not said:
+        metadata, body = _metadata(file, at, end)
+        if not metadata:
             return
-        kind, size, header = _message(file, at, said)
+        kind, size, header = _message(file, at, metadata)
         if not 0 <= size <= end - body:
             raise damaged(file, at, f"a message of {size} bytes does not lie in it: it was cut short")
         if kind not in (_SCHEMA, _DICTIONARY, _RECORDS) or (kind == _RECORDS and header is None):
@@ -307,20 +307,20 @@ def _stream_end(file: PackFile) -> int:
     return file.size - 10 - size
 
 
-def _said(file: PackFile, at: int, end: int) -> tuple[bytes, int]:
-    """Return what is said of a message, and where its body begins; nothing at the end of the stream."""
+def _metadata(file: PackFile, at: int, end: int) -> tuple[bytes, int]:
+    """Return the metadata of a message, and the offset of its body; nothing at the end of the stream."""
     if end - at < 8 or file.read(at, 4) != _MARK:
         raise damaged(file, at, "no message of Arrow's, as its end is one too: it was cut short")
     size = int.from_bytes(file.read(at + 4, 4), "little")
-    if size > min(end - at - 8, _MOST_SAID):
-        raise damaged(file, at, f"{size} bytes are said of a message: it was cut short")
+    if size > min(end - at - 8, _MOST_METADATA):
+        raise damaged(file, at, f"a message has {size} bytes of metadata: it was cut short")
     return file.read(at + 8, size), at + 8 + size
 
 
-def _message(file: PackFile, at: int, said: bytes) -> tuple[int, int, FlatTable | None]:
+def _message(file: PackFile, at: int, metadata: bytes) -> tuple[int, int, FlatTable | None]:
     """Return the type of a message, the size of its body, and its header."""
     with damage(file, at, *_MALFORMED):
-        message = FlatTable.root(said)
+        message = FlatTable.root(metadata)
         return message.number(1, "<B"), message.number(3, "<q"), message.find(2)
 
 
@@ -345,7 +345,7 @@ def _batch(header: FlatTable, message: _Message) -> ArrowBatch:
 
 
 NOT_READ = (ArithmeticError, LookupError, MemoryError, OSError, PackError, RuntimeError, TypeError, ValueError)
-"""What pyarrow raises where a file is damaged, and what reading one raises."""
+"""The errors that pyarrow raises where a file is damaged, and the errors of reading it."""
 
 _REPEATING = re.compile(r"(dense_|sparse_)?union|run_end_encoded|(large_)?list_view|(string|binary)_view")
 _HEAD = 32  # bytes, by which an image is known
@@ -397,15 +397,15 @@ class Batches:
             sizes = np.diff(offsets)
             if (sizes < 0).any() or offsets[0] < 0 or offsets[-1] > size:
                 raise ValueError(f"the images of the column {column!r} do not lie in their buffer")
-            places: list[Piece | Packed | None] = []
+            pieces: list[Piece | Packed | None] = []
             for begin, length, present in zip(offsets.tolist(), sizes.tolist(), there.tolist(), strict=False):
                 if not present:
-                    places.append(None)
+                    pieces.append(None)
                 elif isinstance(lying, Piece):
-                    places.append(Piece(self._unit, lying.offset + begin, length))
+                    pieces.append(Piece(self._unit, lying.offset + begin, length))
                 else:
-                    places.append(lying._replace(offset=begin, size=length))
-            return places
+                    pieces.append(lying._replace(offset=begin, size=length))
+            return pieces
 
     def paths(self, batch: ArrowBatch, column: str) -> list[str | None]:
         """Return the path of each image of a batch."""
@@ -447,11 +447,11 @@ class Batches:
                 return
             yield from (dict(zip(arrays, row, strict=True)) for row in zip(*some, strict=True))
 
-    def head(self, place: Piece | Packed) -> bytes:
+    def head(self, piece: Piece | Packed) -> bytes:
         """Return the first bytes of an image."""
-        if isinstance(place, Piece):
-            return self._file.read(place.offset, min(place.size, _HEAD))
-        return self._whole(place)[place.offset : place.offset + min(place.size, _HEAD)]
+        if isinstance(piece, Piece):
+            return self._file.read(piece.offset, min(piece.size, _HEAD))
+        return self._whole(piece)[piece.offset : piece.offset + min(piece.size, _HEAD)]
 
     def _whole(self, packed: Packed) -> bytes:
         if self._unpacked is None or self._unpacked[0] != packed.piece:
@@ -615,7 +615,7 @@ def schema_of(file: PackFile) -> Any:
 
 
 def _require_text(field: Any) -> None:
-    """Raise ValueError where the name of a column, or of what is in it, is no text: pyarrow reads them when asked."""
+    """Raise ValueError where the name of a column or of a member of it is no text: pyarrow reads them later."""
     if not isinstance(field.name, str):
         raise ValueError("a column has no name")
     for number in range(field.type.num_fields):
@@ -718,16 +718,16 @@ class ArrowImages(TableImages):
                 pictures = {of.name: reader.images(batch, column) for column, of in columns.pictures.items()}
                 paths = reader.paths(batch, columns.image) if named else []
                 for at, row in enumerate(reader.rows(batch, columns.read())):
-                    place, path = images[at], paths[at] if named else None
+                    piece, path = images[at], paths[at] if named else None
                     further = {of: one for of, lying in pictures.items() if (one := lying[at]) is not None}
-                    head = b"" if place is None else reader.head(place)
-                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, place, head, further)
+                    head = b"" if piece is None else reader.head(piece)
+                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, piece, head, further)
                     number += 1
 
 
-def _is_image(field: Any, features: Mapping[str, Any], wanted: str | None) -> bool:
+def _is_image(field: Any, features: Mapping[str, Any], chosen: str | None) -> bool:
     """Tell whether a column has images: a structure of bytes and path, or bytes that are called images."""
-    called = is_image_feature(features.get(field.name)) or field.name == wanted
+    called = is_image_feature(features.get(field.name)) or field.name == chosen
     kind = getattr(field.type, "storage_type", field.type)
     return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))
 
@@ -737,8 +737,8 @@ def _begins_with_image(file: PackFile, schema: Any, field: Any) -> bool:
     if str(field.type) not in ("binary", "large_binary"):
         return False
     reader = Batches(file, 0, schema)
-    places = (place for batch in batches(file) for place in reader.images(batch, field.name))
-    return begin_with_image(reader.head(place) for place in places if place is not None)
+    pieces = (piece for batch in batches(file) for piece in reader.images(batch, field.name))
+    return begin_with_image(reader.head(piece) for piece in pieces if piece is not None)
 
 
 def _paths(reader: Batches, file: PackFile, column: str) -> Iterator[str | None]:

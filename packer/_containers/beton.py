@@ -1,4 +1,4 @@
-"""FFCV's ``.beton``, version 2 (https://github.com/libffcv/ffcv): a table of samples, and after it what they point to.
+"""FFCV's ``.beton``, version 2 (https://github.com/libffcv/ffcv): a table of samples, followed by their data.
 
 Layout, little-endian: a header (u16 version, u16 fields, u32 page size, u64 samples, u64 where the allocations are);
 for each field u8 type, 16 bytes name, 1024 bytes of arguments; a row for each sample, aligned as C aligns structs; the
@@ -47,14 +47,14 @@ _TYPES = {"float": ColumnType("scalar", "float64"), "int": ColumnType("scalar", 
 _TYPES |= {"bytes": ColumnType("bytes"), "json": ColumnType("json")}
 _TYPES["tensor"] = ColumnType("", why="holds tensors")
 _UNKNOWN = ("<u8", _SPAN, _IMAGE)
-"""What the row of a field of another's type may have; the pointers of the images tell which it is."""
+"""The row of a field of an unknown type; the pointers of the images tell which it is."""
 
 _JPEG, _RAW = 0, 1
 
 
 @dataclass(frozen=True)
 class _Table:
-    """What stands before the rows of a file."""
+    """The header of a file, before its rows."""
 
     count: int
     allocations: int
@@ -105,7 +105,7 @@ class Beton(ColumnContainer):
             for number, row in _rows(file, table):
                 name = f"{stem}/{number:0{digits}d}"
                 try:
-                    values = {name: stored.value(number, name, row[name]) for name in self.roles.wanted}
+                    values = {name: stored.value(number, name, row[name]) for name in self.roles.used}
                     shape = None
                     if table.kinds[self.roles.image] == "image":
                         mode, width, height, _ = row[self.roles.image]
@@ -132,7 +132,7 @@ def _first_values(path: Path, table: _Table) -> dict[str, list[Any]]:
 
 
 def _table(path: Path) -> _Table:
-    """Read what stands before the rows of a file."""
+    """Read the header of a file."""
     with reading(path) as file:
         version, fields, _, count, allocations = _HEADER.unpack(file.read(0, _HEADER.size))
         if version != _VERSION:
@@ -143,14 +143,14 @@ def _table(path: Path) -> _Table:
         arrays: dict[str, tuple[str, tuple[int, ...]]] = {}
         stored: list[Any] = []
         for number in range(fields):
-            type_id, raw, said = _FIELD.unpack(file.read(_HEADER.size + number * _FIELD.size, _FIELD.size))
+            type_id, raw, arguments = _FIELD.unpack(file.read(_HEADER.size + number * _FIELD.size, _FIELD.size))
             name = raw.rstrip(b"\0").decode("ascii", "backslashreplace")
             if not name or name in kinds:
                 raise SourceError(f"{file.path}: field {number} has no name of its own: {printable(name)!r}")
             kinds[name], dtype = _ROWS.get(type_id, (f"type {type_id}", None))
             stored.append(dtype)
             if kinds[name] == "array":
-                arrays[name] = _array(said, f"{file.path}: field {printable(name)}")
+                arrays[name] = _array(arguments, f"{file.path}: field {printable(name)}")
         begin = _HEADER.size + fields * _FIELD.size
         if count and allocations == 0:
             raise SourceError(f"{file.path}: was not written to its end")
@@ -194,7 +194,7 @@ def _fits(file: ContainerFile, table: _Table, image: str) -> bool:
 
 
 def _allocations(file: ContainerFile, table: _Table) -> npt.NDArray[Any]:
-    """Return the allocations that have bytes, by where they begin; SourceError where two begin at one place."""
+    """Return the allocations that have bytes, by their offsets; SourceError where two have the same offset."""
     found = np.frombuffer(file.read(table.allocations, file.size - table.allocations), _ALLOCATION)
     found = found[found["size"] > 0]
     found = found[np.argsort(found["begin"], kind="stable")]
@@ -220,7 +220,7 @@ def _rows(file: ContainerFile, table: _Table) -> Iterator[tuple[int, dict[str, A
 
 @dataclass(frozen=True)
 class _Values:
-    """What the samples of an open file point to."""
+    """The data of the samples in an open file."""
 
     file: ContainerFile
     unit: int
@@ -250,9 +250,9 @@ class _Values:
         return Piece(self.unit, begin, size)
 
     def _size(self, number: int, begin: int) -> int:
-        """Return how many bytes of a sample begin at a place; ValueError where none do."""
-        place = int(np.searchsorted(self.allocations["begin"], np.uint64(begin)))
-        sample, found, size = self.allocations[place].item() if place < len(self.allocations) else (-1, -1, 0)
+        """Return how many bytes of a sample begin at an offset; ValueError where none do."""
+        index = int(np.searchsorted(self.allocations["begin"], np.uint64(begin)))
+        sample, found, size = self.allocations[index].item() if index < len(self.allocations) else (-1, -1, 0)
         if found != begin or sample != number:
             raise ValueError(f"nothing of it was stored at byte {begin}, to which it points")
         return int(size)
@@ -264,12 +264,12 @@ class _Values:
         return np.frombuffer(self.file.read(begin, size), dtype).reshape(shape)
 
 
-def _array(said: bytes, where: str) -> tuple[str, tuple[int, ...]]:
+def _array(arguments: bytes, where: str) -> tuple[str, tuple[int, ...]]:
     """Return dtype and shape of a field of arrays."""
-    lengths = np.frombuffer(said, "<u8", 33).tolist()
+    lengths = np.frombuffer(arguments, "<u8", 33).tolist()
     shape = tuple(itertools.takewhile(bool, lengths[:32]))
     try:
-        ((_, dtype),) = json.loads(said[264 : 264 + lengths[32]] if lengths[32] < len(said) else b"")
+        ((_, dtype),) = json.loads(arguments[264 : 264 + lengths[32]] if lengths[32] < len(arguments) else b"")
         found = np.dtype(dtype) if isinstance(dtype, str) and len(dtype) < 5 else None
     except (ValueError, TypeError, RecursionError) as error:
         raise SourceError(f"{where}: no arrays of a known type") from error

@@ -1,6 +1,6 @@
 """Reading the files of containers in blocks: their structure is many small things, close together or between images.
 
-`ContainerFile` is for adapters whose errors need no place in the file: whatever cannot be read is a SourceError.
+`ContainerFile` is for adapters whose errors need no offset in the file: any failure of reading is a SourceError.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from packer._fields.encoding import parsed_json
 from packer._storage.packfile import PackFile
 from packer.errors import PackError, SourceError, printable
 
-_LARGE, _SMALL = 1 << 17, 1 << 12  # bytes of a block: many things, or one and what is close to it
+_LARGE, _SMALL = 1 << 17, 1 << 12  # bytes of a block: for many ranges, or for one and its neighbours
 _CLOSE = 1 << 15  # bytes between things that are read rather than skipped
 
 
@@ -46,21 +46,21 @@ class BlockReader:
             Not after the file's end.
         size : int
         """
-        place, held = offset - self.begin, len(self.data)
-        if 0 <= place <= place + size <= held:
-            return place
+        position, held = offset - self.begin, len(self.data)
+        if 0 <= position <= position + size <= held:
+            return position
         size = max(0, min(size, self._size - offset))
-        if not 0 <= place <= place + size <= held:
-            is_close = 0 <= place < held + _CLOSE
+        if not 0 <= position <= position + size <= held:
+            is_close = 0 <= position < held + _CLOSE
             self._block = min(2 * self._block, _LARGE) if is_close else _SMALL
             self.data = self.file.read(offset, max(0, min(max(size, self._block), self._size - offset)))
-            self.begin, place = offset, 0
-        return place
+            self.begin, position = offset, 0
+        return position
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the file; fewer where it ends."""
-        place = self.at(offset, size)
-        return self.data[place : place + size]
+        position = self.at(offset, size)
+        return self.data[position : position + size]
 
 
 class Unpacked:
@@ -150,7 +150,7 @@ _LONGEST_REASON = 1000  # characters that a message takes of an error
 
 
 def text_in(path: str | os.PathLike[str], most: int = _MOST_TEXT) -> str:
-    """Return the text in a small file beside others; SourceError where it has more than `most` bytes, or no UTF-8."""
+    """Return the text of a small sidecar file; SourceError where it has more than `most` bytes, or no UTF-8."""
     with reading(path) as file, errors_in(f"{file.path}: is no text", UnicodeDecodeError):
         if file.size > most:
             raise SourceError(f"{file.path}: {file.size:,} bytes are more than a description has")
@@ -183,7 +183,7 @@ class RangeReader:
     Raises
     ------
     ValueError
-        From every method, where the range ends before what is wanted.
+        From every method, where the range ends before the value.
     """
 
     __slots__ = ("_at", "_data", "_end", "_file", "_start")

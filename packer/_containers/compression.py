@@ -1,7 +1,7 @@
 """Bytes that lie compressed in files: the codecs, and ranges that are unpacked when they are read.
 
-A compressed range has no place for what is in it, so an index cannot list it; a conversion unpacks it. It counts as one
-more file, with the number after the last file of its container: other ranges lie in it as they lie in a file.
+A compressed range has no offsets for the values in it, so an index cannot list it; a conversion unpacks it. It counts
+as one more file, with the number after the last file of its container: other ranges lie in it as they lie in a file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from packer.errors import ImageError, MissingDependencyError, pip_install, print
 MOST_UNPACKED = 1 << 30
 """Bytes that one compressed range has at most when it is unpacked."""
 
-_CACHED_BYTES, _CACHED_RANGES = 1 << 28, 8  # of what was unpacked last
+_CACHED_BYTES, _CACHED_RANGES = 1 << 28, 8  # of the ranges that were unpacked last
 _FED = 1 << 16  # bytes
 _COLUMNS = np.dtype([(name, "<i8") for name in ("file", "offset", "size", "codec", "unpacked", "crc32")])
 
 
 def unpack(codec: str, data: bytes, size: int) -> bytes:
-    """Return what compressed bytes give.
+    """Return the unpacked bytes of compressed ones.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def unpack(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _deflate(codec: str, data: bytes, size: int) -> bytes:
-    """Return what deflate gives, in the frame that the codec says; of gzip also several frames."""
+    """Return the inflated bytes, in the frame of the codec; of gzip also several frames."""
     unpacked, at = bytearray(), 0
     while at < len(data) or not at:
         at += _inflate(codec, memoryview(data)[at:], size, unpacked)
@@ -64,9 +64,9 @@ def _deflate(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> int:
-    """Add what one frame gives, of `size` bytes in all; return how many bytes the frame has.
+    """Add the bytes of one frame, of `size` bytes in all; return how many bytes the frame has.
 
-    It is fed in blocks: zlib copies what follows a frame, which of many short frames would be all of the others.
+    It is fed in blocks: zlib copies the input after a frame, which with many short frames would be all of the others.
     """
     inflater, at = zlib.decompressobj(_FRAMES[codec]), 0
     while not inflater.eof:
@@ -105,7 +105,7 @@ def _arrow(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
-    """Tell whether so much room is too little: where it is enough, the rest of more room is what lay there before."""
+    """Tell whether so much room is too little: with enough room, the rest of a larger buffer is left as it was."""
     try:
         pa.decompress(data, decompressed_size=size, codec=codec)
     except (pa.ArrowException, OSError):
@@ -116,8 +116,8 @@ def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
 def _snappy_size(data: bytes, most: int) -> int:
     """Return the size with which snappy data begin, a varint; ValueError where that is more than `most`."""
     size = 0
-    for place, byte in enumerate(data[:5]):
-        size |= (byte & 0x7F) << (7 * place)
+    for index, byte in enumerate(data[:5]):
+        size |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             break
     if size > most:
@@ -133,7 +133,7 @@ _DECODERS: dict[str, Callable[[str, bytes, int], bytes]] = {
 }
 
 CODECS = tuple(_DECODERS)
-"""How bytes are compressed: deflate without a frame, in zlib's and in gzip's; and what pyarrow knows."""
+"""The codecs: deflate without a frame, in zlib's and in gzip's; and those that pyarrow knows."""
 
 
 class PackedSpool:
@@ -167,7 +167,7 @@ class PackedSpool:
 
 
 class PackedRanges:
-    """Compressed ranges of files, and what they give.
+    """Compressed ranges of files, and their unpacked bytes.
 
     Safe in many threads at once, and after a fork.
 
@@ -209,16 +209,16 @@ class PackedRanges:
         unpacked = self._cache.get(number)
         if unpacked is None:
             unpacked = self._unpacked(file, number)
-            if len(unpacked) > size:  # else nobody asks again
+            if len(unpacked) > size:  # else no one reads it again
                 self._keep(number, unpacked)
         return unpacked[offset : offset + size]
 
     def _keep(self, number: int, unpacked: bytes) -> None:
-        kept = {number: unpacked}
+        cache = {number: unpacked}
         for earlier, data in self._cache.items():  # the last one first
-            if len(kept) < _CACHED_RANGES and sum(map(len, kept.values())) + len(data) <= _CACHED_BYTES:
-                kept[earlier] = data
-        self._cache = kept
+            if len(cache) < _CACHED_RANGES and sum(map(len, cache.values())) + len(data) <= _CACHED_BYTES:
+                cache[earlier] = data
+        self._cache = cache
 
     def _unpacked(self, file: PackFile, number: int) -> bytes:
         _, begin, packed, codec, size, crc32 = self._rows[number - self.first].item()

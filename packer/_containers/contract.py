@@ -46,9 +46,9 @@ IMAGE_HEAD = 32
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, to recognise it by; none of what is no file, or cannot be read.
+    """Return the first bytes of a file, to recognise it by; none if it is no regular file, or cannot be read.
 
-    SourceError where the file is a pointer of Git LFS: nobody could say what it is.
+    SourceError where the file is a pointer of Git LFS, whose type is unknown.
     """
     try:
         with open(open_regular(path), "rb") as file:
@@ -71,7 +71,7 @@ def natural(path: Path) -> list[tuple[int, str]]:
 def files_in(path: Path, names: Collection[str], is_of: Callable[[str], bool]) -> list[Path]:
     """Return the files of a directory whose names are of a container, in the order of the numbers in these.
 
-    Empty where there are directories or images: these are what a person means, and a file beside them is another thing.
+    Empty where there are directories or images: these are the source then, and a file of a container is another thing.
     """
     found = sorted((path / name for name in names if is_of(name) and os.path.isfile(path / name)), key=natural)
     if not found or any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
@@ -91,7 +91,7 @@ class Piece(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Bytes that lie compressed in a file: all, or some, of what a range gives when it is unpacked.
+    """Bytes in a compressed range of a file: all bytes of the unpacked range, or some.
 
     Attributes
     ----------
@@ -100,11 +100,11 @@ class Packed(NamedTuple):
     codec : str
         One of `CODECS`.
     unpacked : int
-        How many bytes the whole range gives, `MOST_UNPACKED` at most.
+        The length of the unpacked range, `MOST_UNPACKED` at most.
     offset, size : int
-        Which of these bytes are meant.
+        Which of these bytes it is.
     crc32 : int
-        What all of these bytes have as their CRC-32; -1 where nobody knows.
+        The CRC-32 of the unpacked range; -1 where it is unknown.
     """
 
     piece: Piece
@@ -121,7 +121,7 @@ class Packed(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The id of a class, and what the sample says that the class is called."""
+    """The id of a class, and its name in the sample."""
 
     id: int
     name: str
@@ -141,7 +141,7 @@ class Entry(NamedTuple):
     Attributes
     ----------
     name : str
-        A relative path with forward slashes, as of a file of the image: it has the suffix of what the image is. No
+        A relative path with forward slashes, as of a file of the image: it has the suffix of the image's type. No
         two samples of one file of the container have the same name.
     image : Piece, Packed or bytes
         The encoded image, or pixels where it has a `shape`; bytes where it is no single range of a
@@ -150,7 +150,7 @@ class Entry(NamedTuple):
         A class id, the name of a class, or both; or a number, where the container's `label_type` is one. None where the
         sample has no label.
     values : mapping
-        What there is of each field, by name: a range whose bytes are the value as a pack holds it, or the value itself
+        The values of fields, by name: a range whose bytes are the value as a pack stores it, or the value itself
         as `Field.encode` returns it. A name that is missing has no value.
     shape : (height, width), optional
         The size of an image that is pixels, which lie as the container's `PixelLayout` says. Where some images of a
@@ -222,23 +222,23 @@ class Container(abc.ABC):
     files : sequence of str
         The files in which samples lie, relative to `root`, with forward slashes: as many as `Piece.file` counts.
     fields : tuple of Field
-        What the samples have beside image and label.
+        The fields of samples, other than image and label.
     classes : sequence of str, optional
         The names of the classes by their ids, where the container names them.
     label_type : {"class", "int", "float"}
-        What labels are; see `packer._codecs.LABEL_TYPES`.
+        The type of labels; see `packer._codecs.LABEL_TYPES`.
     pixels : PixelLayout, optional
         How the images' pixels lie, where they are not encoded.
     notes : list of str
-        What a person should know.
+        Notes for the user.
     about : tuple of dict
         The manifest's `about`.
     directories_are_classes : bool
         Whether labels are the directories of images: these become classes as ImageFolder has them, once all are known.
     doubts : dict of str to str
-        By the name of a file of which samples may be missing: why. `entries` adds what it finds.
+        Reasons why samples may be missing, by the name of the file. `entries` adds to them.
     account : Account
-        What became of members, columns, keys and samples. `open` and `entries` fill it.
+        The roles of members, columns and keys, and the samples left out. `open` and `entries` fill it.
     why_unlabeled : str
         Why samples without a label have none.
     sidecars : int
@@ -246,10 +246,10 @@ class Container(abc.ABC):
     """
 
     kind: ClassVar[str]
-    """What a manifest and messages call the container."""
+    """The container's name in manifests and messages."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
-    """What the names of its files end in, in lower case, by which they are found in a directory."""
+    """The endings of its files' names, in lower case, by which they are found in a directory."""
 
     units_are_files: ClassVar[bool] = True
     """Whether a part that can be listed for itself is the file of its number."""
@@ -278,7 +278,7 @@ class Container(abc.ABC):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return what `open` takes of a directory that has entries of these names; None where it is none of these.
+        """Return the paths for `open` of a directory with entries of these names; None where it is no such container.
 
         By default that is all files in it whose names end in one of `suffixes`, as `files_in` returns them. Whoever
         asks refuses files of several splits.
@@ -295,16 +295,16 @@ class Container(abc.ABC):
         Parameters
         ----------
         paths : sequence of Path
-            What a person named, absolute: one file or directory, or several files, which the registry recognised.
+            The absolute paths of the source: one file or directory, or several files, which the registry recognised.
         keys : mapping of str to str
-            What ``--key NAME[:KIND]=KEY`` says: the container's own key of ``image``, ``label``, ``name``, or of a
-            field NAME, which may have ``:KIND`` behind it; `packer._containers.contract` reads them. Empty where nobody
-            said anything: then all that a sample has becomes a field, or it is said in `notes` what is left out.
+            The options ``--key NAME[:KIND]=KEY``: the container's own key of ``image``, ``label``, ``name``, or of a
+            field NAME, which may have ``:KIND`` behind it; `Chosen.of` parses them. Empty without such options: then
+            every value of a sample becomes a field, or `notes` has the reason why it is left out.
 
         Raises
         ------
         SourceError
-            If the files are not what they seemed to be, or a key is not there.
+            If the files are no such container after all, or a key is not there.
         OptionError
             If the container knows no keys, or these make no fields.
         MissingDependencyError
@@ -344,19 +344,19 @@ class Container(abc.ABC):
     def entries(self, unit: int) -> Iterator[Entry]:
         """Yield the samples of one part, in their order, in bounded memory.
 
-        What stands in a file is believed by nobody: a length that leads out of the file, a name that is none, a tree
-        that leads in a circle are SourceErrors that name the file and the place in it.
+        No value of a file is trusted: a length that leads out of the file, a malformed name, a tree that leads in a
+        circle are SourceErrors that name the file and the offset in it.
 
         Raises
         ------
         SourceError
-            If the file is damaged or cut short, or holds what cannot be listed, such as encrypted data; the error
-            says what to do.
+            If the file is damaged or cut short, or has samples that cannot be listed, such as encrypted data; the error
+            names the remedy.
         """
 
 
 def no_keys(kind: str, keys: Mapping[str, str]) -> None:
-    """Raise OptionError where a person names keys of a container that has none."""
+    """Raise OptionError where the user names keys of a container that has none."""
     if keys:
         raise OptionError(f"--key is for containers whose samples have keys, and {kind} has none")
 
@@ -414,7 +414,7 @@ class Seals:
     def runs(self, files: Ints) -> Iterator[tuple[int, int, int, list[int]]]:
         """Yield file, begin and size of ranges to read at once, and which rows lie in each; `files` are those of rows.
 
-        What lies close together is read together.
+        Neighbouring ranges are read together.
         """
         there = np.flatnonzero(self.size >= 0)
         order = there[np.lexsort((self.offset[there], files[there]))]
@@ -468,13 +468,13 @@ _ROLES = ("image", "label", "name")
 
 
 class ChosenField(NamedTuple):
-    """A field that a person wants.
+    """A field that the user chose.
 
     Attributes
     ----------
     name : str
     kind : str
-        A kind of field, or the dtype of a scalar; empty where nobody said one.
+        A kind of field, or the dtype of a scalar; empty where the option has none.
     key : str
         The container's own.
     """
@@ -496,7 +496,7 @@ class ChosenField(NamedTuple):
 
 
 def field_name(key: str, taken: Collection[str]) -> str:
-    """Return the name of the field that a container's own key becomes where nobody named it; none of those taken."""
+    """Return the default name of the field for a container's own key; none of those taken."""
     name = re.sub(r"\W|^(?=[0-9])", "_", key, flags=re.ASCII)[:56] or "_"
     name += "_" * (name in RESERVED)
     numbers = itertools.count(2)
@@ -507,7 +507,7 @@ def field_name(key: str, taken: Collection[str]) -> str:
 
 
 def keys_said(said: Iterable[str]) -> dict[str, str]:
-    """Return the keys by what they become, of texts ``NAME[:KIND]=KEY``; OptionError where one is none."""
+    """Parse texts ``NAME[:KIND]=KEY`` to keys by role or field; OptionError where one is malformed."""
     keys: dict[str, str] = {}
     for text in said:
         name, sign, key = text.partition("=")
@@ -521,7 +521,7 @@ def keys_said(said: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a person chose: nothing else is taken.
+    """The keys that the user chose: nothing else is taken.
 
     Attributes
     ----------
@@ -538,7 +538,7 @@ class Chosen:
 
     @classmethod
     def of(cls, keys: Mapping[str, str]) -> Chosen:
-        """Return what keys say, which `Container.open` takes.
+        """Parse keys, as `Container.open` takes them.
 
         Raises
         ------
@@ -561,7 +561,7 @@ class Chosen:
         return cls(**roles, fields=tuple(fields))
 
     def all_keys(self) -> list[str]:
-        """Return all keys that were said."""
+        """Return all keys that the user chose."""
         roles = (key for key in (self.image, self.label, self.name) if key is not None)
         return [*roles, *(field.key for field in self.fields)]
 

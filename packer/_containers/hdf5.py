@@ -104,8 +104,8 @@ def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Ite
             raise ValueError(f"a chunk of {chunk.size} bytes, where {per_chunk * row} are expected")
         for number in range(min(per_chunk, len(dataset) - first)):
             if is_packed:
-                place = Piece(0, chunk.byte_offset, chunk.size)
-                yield Packed(place, "zlib", per_chunk * row, number * row, row)
+                piece = Piece(0, chunk.byte_offset, chunk.size)
+                yield Packed(piece, "zlib", per_chunk * row, number * row, row)
             else:
                 yield Piece(0, chunk.byte_offset + number * row, row)
 
@@ -119,7 +119,7 @@ def is_text(dataset: h5py.Dataset) -> bool:
 
 
 class Heaps:
-    """The global heaps of a file, each walked once while its vectors are asked for."""
+    """The global heaps of a file; each is walked once for all its vectors."""
 
     def __init__(self, file: ContainerFile) -> None:
         self._file = file
@@ -173,11 +173,11 @@ class DatasetColumn:
     Attributes
     ----------
     type : ColumnType
-        What its values are; without a kind where packer does not take it.
+        The type of its values; without a kind where packer does not take it.
     axis : int
         The axis of the images.
     is_one_hot : bool
-        Whether the place of the 1 in a row is the value.
+        Whether rows are one-hot, and the index of the 1 is the value.
     is_whole : bool
         Whether its floats are whole numbers, and NaN no value.
     """
@@ -220,7 +220,7 @@ def _block(row: int) -> int:
 
 
 def column_of(name: str, dataset: h5py.Dataset, count: int) -> DatasetColumn:
-    """Return what a dataset is beside `count` images; one called as labels are is looked through."""
+    """Return the column of a dataset of `count` rows; one with a name of labels is checked for one-hot rows."""
     axis = _axis(dataset, count)
     if axis is None:
         rows = f"{dataset.shape[0]:,} rows for {count:,} images"
@@ -235,7 +235,7 @@ def column_of(name: str, dataset: h5py.Dataset, count: int) -> DatasetColumn:
 
 
 def label_among(columns: Mapping[str, DatasetColumn]) -> str | None:
-    """Return the column of labels, by what it is called: the only one that packer takes; None where nobody can tell."""
+    """Return the column of labels, by its name: the only one that packer takes; None where it is not clear."""
     able = [name for name, column in columns.items() if column.type.kind in ("scalar", "text")]
     for is_name in (is_label_name, has_label_name):
         if found := [name for name in able if is_name(name)]:
@@ -306,9 +306,9 @@ def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> Datas
 def _texts(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[bytes]:
     """Yield texts of variable length, each of which lies in a heap: how long it is, is known before it is read."""
     heaps = Heaps(file)
-    for number, place in enumerate(rows_of(dataset, file)):
-        if isinstance(place, Piece):
-            text = heaps.piece(place)
+    for number, piece in enumerate(rows_of(dataset, file)):
+        if isinstance(piece, Piece):
+            text = heaps.piece(piece)
             _require_modest(text.size)
             yield file.read(text.offset, text.size)
         else:
@@ -341,7 +341,7 @@ class HDF5Arrays(ColumnContainer):
     group : str
         The group of the images.
     columns : dict of str to DatasetColumn
-        The datasets beside the images, by their names in the group, as in `roles`; others begin with a slash.
+        The other datasets, by their names in the group of the images, as in `roles`; others begin with a slash.
     """
 
     kind = "hdf5"
@@ -366,7 +366,7 @@ class HDF5Arrays(ColumnContainer):
         path, where = paths[0], printable(paths[0])
         with _opened(path) as file:
             datasets = dict(_datasets(file, "", 0, set()))
-            keys = {said: name.strip("/") for said, name in keys.items()}
+            keys = {role: name.strip("/") for role, name in keys.items()}
             image = keys.get("image") or _image(datasets, where)
             if image not in datasets:
                 raise SourceError(
@@ -400,9 +400,9 @@ class HDF5Arrays(ColumnContainer):
         return columns
 
     def _find_roles(self, image: str, keys: Mapping[str, str], where: str) -> None:
-        """Say what the columns become, and account for labels that are not taken."""
+        """Choose the roles of columns, and account for labels that are not taken."""
         types = {self._short(image): ColumnType("image"), **{name: one.type for name, one in self.columns.items()}}
-        chosen = {said: self._short(name) for said, name in keys.items()}
+        chosen = {role: self._short(name) for role, name in keys.items()}
         chosen = {**chosen, "image": self._short(image)} if keys else {}
         account = Account()
         self.take_roles(roles_of(types, chosen, where, account, label=label_among(self.columns)))
@@ -422,10 +422,10 @@ class HDF5Arrays(ColumnContainer):
                 self.account.looks_like_labels("dataset", name, option, why)
 
     def _layout(
-        self, datasets: Mapping[str, h5py.Dataset], image: str, said: bool, where: str
+        self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool, where: str
     ) -> tuple[PixelLayout, int, int]:
-        """Return how pixels lie; SourceError where the dataset has none, or nobody can tell."""
-        dataset, of_many = datasets[image], self._counts_images(datasets, image, said)
+        """Return the layout of pixels; SourceError where the dataset has none, or it is not clear."""
+        dataset, of_many = datasets[image], self._counts_images(datasets, image, chosen)
         found = _layout_of(dataset, of_many) if dataset.dtype == np.uint8 else None
         if found is not None:
             return found
@@ -434,11 +434,11 @@ class HDF5Arrays(ColumnContainer):
             raise SourceError(f"{where}: {what}, {undecided(dataset.shape)}")
         raise SourceError(f"{where}: {what}, and images are {WANTED}")
 
-    def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, said: bool) -> bool:
-        """Tell whether the first axis counts images: other datasets have as many rows, or a person named this one."""
+    def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool) -> bool:
+        """Tell whether the first axis counts images: other datasets have as many rows, or a key names this one."""
         dataset = datasets[image]
         many = [one for one in datasets.values() if one.ndim < 3 and one.shape[0] == dataset.shape[0]]
-        return bool(many) or (said and dataset.shape[-1] not in (1, 3, 4))
+        return bool(many) or (chosen and dataset.shape[-1] not in (1, 3, 4))
 
     def entries(self, unit: int) -> Iterator[Entry]:
         with _opened(self.root / self.files[unit]) as h5, self.reading(unit) as file:
@@ -448,12 +448,12 @@ class HDF5Arrays(ColumnContainer):
         dataset = h5[self._full(self.roles.image)]
         count, digits = len(dataset), len(str(len(dataset)))
         shape = None if self.pixels is None else _size(dataset, self.pixels)
-        columns = {name: self._values(h5, name, file) for name in self.roles.wanted - {self.roles.image}}
-        places, heaps = rows_of(dataset, file), Heaps(file)
+        columns = {name: self._values(h5, name, file) for name in self.roles.used - {self.roles.image}}
+        pieces, heaps = rows_of(dataset, file), Heaps(file)
         for number in range(count):
             try:
-                place = next(places)
-                image = place if shape is not None else heaps.piece(place)
+                piece = next(pieces)
+                image = piece if shape is not None else heaps.piece(piece)
                 if number in (0, count - 1):
                     _require_same(dataset, number, image, file)
                 values: dict[str, Value] = {name: next(column) for name, column in columns.items()}
@@ -567,7 +567,7 @@ def _is_vlen(dataset: h5py.Dataset) -> bool:
 
 
 def _within(dataset: h5py.Dataset) -> h5py.Dataset:
-    """Return a dataset; ValueError where it is not what it was when the file was opened first."""
+    """Return a dataset; ValueError where it changed since the file was opened first."""
     if is_elsewhere(dataset):
         raise ValueError(f"the data of {dataset.name} lie in other files")
     return dataset
@@ -582,6 +582,6 @@ def _is_packers(file: h5py.File) -> bool:
 
 
 def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: ContainerFile) -> None:
-    """Raise ValueError where an image is not what libhdf5 reads: its place was understood wrongly."""
+    """Raise ValueError where libhdf5 reads other bytes of an image: its range was computed wrongly."""
     if isinstance(image, Piece) and file.read(image.offset, image.size) != np.asarray(dataset[number]).tobytes():
         raise ValueError("libhdf5 reads other bytes than lie in its place")

@@ -47,7 +47,7 @@ _ABLE = (*OF_SCALARS, *_UNSIGNED, *_FLOATS, "string", "large_string")
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of a table become.
+    """The roles of a table's columns.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Columns:
         The fields of other columns, by column.
     notes : list of str
     account : Account
-        What became of columns.
+        The roles of columns, for the report.
     whole_labels : bool
         Whether labels are class ids that a tool keeps as floats, as some are missing.
     """
@@ -82,7 +82,7 @@ class Columns:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """What the samples have beside image and label."""
+        """The fields of samples, other than image and label."""
         return (*self.pictures.values(), *self.others.values())
 
     def read(self) -> list[str]:
@@ -95,7 +95,7 @@ class Columns:
         row: Mapping[str, Any],
         numbered: str,
         path: str | None,
-        place: Piece | Packed | None,
+        piece: Piece | Packed | None,
         head: bytes,
         pictures: Mapping[str, Piece | Packed],
     ) -> Entry:
@@ -117,13 +117,13 @@ class Columns:
             Where further images lie, by their fields.
         """
         name, where = name_of(path, numbered, head), f"row {int(numbered.rpartition('/')[2])}"
-        if place is None:
+        if piece is None:
             return Entry(name, b"", problem=f"{where}: its image is not in the file: embed it, or leave the row out")
         try:
             if self.name is not None:
                 name = own_name(row[self.name], where, head)
             values = {**self.values(row, where), **pictures}
-            return Entry(name, place, self.label_of(row, where), values)
+            return Entry(name, piece, self.label_of(row, where), values)
         except SourceError as error:
             return Entry(name, b"", problem=str(error))
 
@@ -162,8 +162,8 @@ def _blocks(values: Iterator[float | None]) -> Iterator[npt.NDArray[np.float64]]
 def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """Return the features by column that the metadata of a schema have; none where they have none."""
     try:
-        said = parsed_json((metadata or {})[FEATURES].decode("utf-8"))
-        features = said["info"]["features"]
+        document = parsed_json((metadata or {})[FEATURES].decode("utf-8"))
+        features = document["info"]["features"]
     except (KeyError, TypeError, ValueError):
         return {}
     return features if isinstance(features, dict) else {}
@@ -172,7 +172,7 @@ def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
 def columns_of(
     images: Sequence[str], others: Mapping[str, Any], features: Mapping[str, Any], keys: Mapping[str, str], where: str
 ) -> Columns:
-    """Return what the columns of a table become.
+    """Choose the roles of a table's columns.
 
     Parameters
     ----------
@@ -211,17 +211,17 @@ def columns_of(
         found.account.taken("column", "the label", [label])
     elif not keys:
         _add_candidates(found.account, others, features)
-    wanted = chosen.by_key()
+    by_key = chosen.by_key()
     for column in [*images, *others]:
-        if column not in wanted and (keys or column in (image, label)):
+        if column not in by_key and (keys or column in (image, label)):
             if column not in (image, label, found.name):
                 found.account.left_out("column", "no --key names it", [column], chosen=True)
             continue
-        of = wanted.get(column) or ChosenField(_field_name(column, found), "", column)
+        of = by_key.get(column) or ChosenField(_field_name(column, found), "", column)
         try:
             _add(found, of, str(others[column]) if column in others else None, features.get(column))
         except ValueError as error:
-            if column in wanted:
+            if column in by_key:
                 raise OptionError(f"{of}: {error}") from error
             raise SourceError(f"{where}: column {printable(column)}: {error}") from error
     if features:
@@ -283,7 +283,7 @@ def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None
 
 
 def _add_candidates(account: Account, others: Mapping[str, Any], features: Mapping[str, Any]) -> None:
-    """Add the columns that may be the labels, where nobody can tell which. Lists of classes become fields."""
+    """Add the columns that may be the labels, where it is not clear which. Lists of classes become fields."""
     for name, kind in others.items():
         feature = features.get(name)
         if _type_of(feature) == "ClassLabel" or (
@@ -383,7 +383,7 @@ class TableImages(Container):
     Attributes
     ----------
     columns : Columns
-        What the columns become.
+        The roles of columns.
     """
 
     columns: Columns = field(default_factory=lambda: Columns(""))
@@ -407,7 +407,7 @@ class TableImages(Container):
     @classmethod
     @abc.abstractmethod
     def columns_in(cls, file: PackFile, keys: Mapping[str, str]) -> Columns:
-        """Return what the columns of a file become; errors as `open`."""
+        """Choose the roles of a file's columns; errors as `open`."""
 
     @classmethod
     @abc.abstractmethod

@@ -92,10 +92,10 @@ def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[di
     others = [name for name in columns if name not in lying]
     read = [*dict.fromkeys(columns[name] for name in others)]
     for batch in batches(file):
-        places = {name: reader.images(batch, columns[name]) for name in lying}
+        pieces = {name: reader.images(batch, columns[name]) for name in lying}
         for at, row in enumerate(reader.rows(batch, read)):
             values = {name: _plain(row[columns[name]], name[len(columns[name]) + 1 :]) for name in others}
-            yield values | {name: _moved(of[at], section) for name, of in places.items()}
+            yield values | {name: _moved(of[at], section) for name, of in pieces.items()}
 
 
 def _is_binary(kind: Any, name: str, column: str) -> bool:
@@ -104,10 +104,10 @@ def _is_binary(kind: Any, name: str, column: str) -> bool:
     return str(kind.field("bytes").type if inner else kind) in ("binary", "large_binary")
 
 
-def _moved(place: Piece | Packed | None, section: Section) -> Value:
-    if isinstance(place, Packed):
+def _moved(piece: Piece | Packed | None, section: Section) -> Value:
+    if isinstance(piece, Packed):
         raise SourceError(f"{section.path}: its table of Arrow is compressed. Write it without compression")
-    return None if place is None else place._replace(offset=section.begin + place.offset)
+    return None if piece is None else piece._replace(offset=section.begin + piece.offset)
 
 
 def _plain(value: Any, path: str) -> Value:
@@ -172,8 +172,8 @@ class LitData(OffsetShards):
         if len(paths) > 1:
             raise SourceError(f"{printable(paths[1])}: an index of LitData is given alone")
         index = json_in(path)
-        said = index.get("config") if isinstance(index, dict) else None
-        config: dict[str, Any] = said if isinstance(said, dict) else {}
+        found = index.get("config") if isinstance(index, dict) else None
+        config: dict[str, Any] = found if isinstance(found, dict) else {}
         _require_plain(config, where)
         chunks = list(_chunks(index, where))
         container = cls(path.parent, [*(name for name, _ in chunks), _INDEX], sidecars=1)
@@ -182,14 +182,14 @@ class LitData(OffsetShards):
         return container
 
     def _values(
-        self, file: ContainerFile, unit: int, wanted: Collection[str]
+        self, file: ContainerFile, unit: int, names: Collection[str]
     ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
         section = arrow_section(file)
         if section is None or any(stop > start for _, start, stop in samples(file, self.counts[unit])):
-            yield from super()._values(file, unit, wanted)
+            yield from super()._values(file, unit, names)
             return
         count = 0
-        for values in arrow_rows(section, unit, [part.name for part in self.parts if part.name in wanted]):
+        for values in arrow_rows(section, unit, [part.name for part in self.parts if part.name in names]):
             yield values
             count += 1
         if count != self.counts[unit]:
@@ -247,7 +247,7 @@ def _parts(config: Mapping[str, Any], where: str) -> list[_Leaf]:
 
 
 def _leaves(spec: Any, name: str, depth: int) -> Iterator[str]:
-    """Yield the names of the leaves of a tree, whose keys and places are joined by dots."""
+    """Yield the names of the leaves of a tree, whose keys and indices are joined by dots."""
     if not isinstance(spec, dict) or depth > _DEEPEST:
         raise ValueError("a tree of parts is expected")
     kind, children = spec.get("type"), spec.get("children_spec")

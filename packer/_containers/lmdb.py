@@ -91,7 +91,7 @@ class LMDBValue(NamedTuple):
 
 
 class First(NamedTuple):
-    """What a file is recognised by.
+    """The first keys and values of a file, by which it is recognised.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class First(NamedTuple):
 
 
 class LMDBContainer(Container):
-    """Samples of which each is one value of an LMDB file, or one file of such values a class."""
+    """Samples that are values of one LMDB file, or of one file a class."""
 
     @classmethod
     @abc.abstractmethod
@@ -121,7 +121,7 @@ class LMDBContainer(Container):
         try:
             with first_of(path) as first:
                 return not _is_own(first.tree) and bool(first.values) and cls.is_of(first)
-        except (ValueError, PackError):  # damaged: whoever opens it as a pack says so
+        except (ValueError, PackError):  # damaged: opening it as a pack raises the error
             return False
 
     @classmethod
@@ -241,7 +241,7 @@ class ImageLMDB(LMDBContainer):
         return Entry(image_name(text_of(value.key), suffix), value.piece)
 
     def _leave_out(self, value: LMDBValue) -> None:
-        """Say of a key that its value is a text or a number beside the images; ValueError where it may be an image."""
+        """Add a key whose value is a text or a number to the account; ValueError where it may be an image."""
         key, data = text_of(value.key), value.head()
         if value.key in COUNTS:
             self.account.not_looked_at("key", "it counts the samples", [key])
@@ -325,13 +325,13 @@ class TextRecognition(LMDBContainer):
 
     def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
         self.tree = tree
-        place = tree.find(_COUNT)
-        said = file.read(place[0], min(place[1], _DIGITS + 1)).strip() if place is not None else b""
-        if not said.isdigit() or len(said) > _DIGITS or int(said) > tree.entries:
+        found = tree.find(_COUNT)
+        digits = file.read(found[0], min(found[1], _DIGITS + 1)).strip() if found is not None else b""
+        if not digits.isdigit() or len(digits) > _DIGITS or int(digits) > tree.entries:
             raise SourceError(
-                f"{printable(file.path)}: {text_of(_COUNT)} is {printable(text_of(said))}, and no count of samples"
+                f"{printable(file.path)}: {text_of(_COUNT)} is {printable(text_of(digits))}, and no count of samples"
             )
-        count, beyond = int(said), list[str]()
+        count, beyond = int(digits), list[str]()
         for key, _, _ in tree.walk():
             match = _OF_A_SAMPLE.fullmatch(key)
             if key != _COUNT and not (match and 1 <= int(match[1]) <= count):
@@ -356,7 +356,7 @@ _READ = "images, pickles, values of pyarrow.serialize, and Caffe's Datum"
 
 
 class UnreadLMDB(LMDBContainer):
-    """Any LMDB file that is no pack of packer's; the last container that is asked."""
+    """Any LMDB file that is no pack of packer's; the last container in the registry's order."""
 
     kind = "lmdb"
 
@@ -375,11 +375,11 @@ class UnreadLMDB(LMDBContainer):
             )
 
     def entry(self, value: LMDBValue) -> Entry:
-        raise AssertionError("an LMDB file that nobody reads is not opened")
+        raise AssertionError("an LMDB file without a reader is not opened")
 
 
 def _guess(head: bytes) -> str:
-    """Return what a value may be, by its first bytes."""
+    """Name the type of a value, by its first bytes."""
     if not head:
         return "empty"
     if head[:1] in (b"{", b"["):

@@ -42,7 +42,7 @@ _NUMBERS = {
     "float32": ("<f", "float32"),
     "float64": ("<d", "float64"),
 }
-"""How the encodings of numbers are stored, and the dtype of the field that such a column becomes."""
+"""The storage of encodings of numbers, and the dtype of the field of such a column."""
 
 _BLOBS = {"jpeg": "image", "png": "image", "pil": "image", "bytes": "bytes", "str": "text", "json": "json"}
 _BLOBS |= {
@@ -187,11 +187,11 @@ def _stored(directory: Path, name: str, shard: Mapping[str, Any], where: str) ->
     packed = shard.get("zip_data")
     if packed is None or os.path.isfile(directory / name):
         return name, None
-    said = str(shard.get("compression")).partition(":")[0]
-    codec, size = _CODECS.get(said), shard["raw_data"].get("bytes")
+    name = str(shard.get("compression")).partition(":")[0]
+    codec, size = _CODECS.get(name), shard["raw_data"].get("bytes")
     zipped = packed.get("basename") if isinstance(packed, dict) else None
     if codec is None or type(size) is not int or not isinstance(zipped, str):
-        raise SourceError(f"{where} is compressed ({printable(said)}), which packer does not read. {_REMEDY}")
+        raise SourceError(f"{where} is compressed ({printable(name)}), which packer does not read. {_REMEDY}")
     if problem := name_problem(zipped):
         raise SourceError(f"{where}, {printable(zipped)}: {problem}")
     return zipped, (codec, size)
@@ -213,8 +213,8 @@ def _columns_of_shard(path: Path) -> list[_Column]:
 
 
 def _columns(config: Any, where: str) -> list[_Column]:
-    said: dict[str, Any] = config if isinstance(config, dict) else {}
-    lists: list[Any] = [said.get(f"column_{what}") for what in ("names", "encodings", "sizes")]
+    members: dict[str, Any] = config if isinstance(config, dict) else {}
+    lists: list[Any] = [members.get(f"column_{what}") for what in ("names", "encodings", "sizes")]
     if not all(isinstance(one, list) for one in lists) or len(set(map(len, lists))) != 1:
         raise SourceError(f"{where}: names no columns with an encoding and a size each")
     found = []

@@ -10,7 +10,7 @@ its page as it lies in the file. Definition levels and the numbers of values in 
 runs of one number, and groups of eight in few bits each, which ``Encodings.md`` calls RLE/bit-packing hybrid.
 
 Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift), read as
-dicts by the numbers of fields, and written. Only fields that are asked for are kept, so that the others cost no memory.
+dicts by the numbers of fields, and written. Fields outside of the schema are skipped, so that they cost no memory.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def numbers_in(data: bytes, width: int, count: int) -> Ints:
 
 
 Shape = Mapping[int, Any]
-"""The fields of a structure that are wanted, and what each is: int, bytes, bool, a shape, or a list of one of these."""
+"""The fields of a structure that are read, with their types: int, bytes, bool, a shape, or a list of one of these."""
 
 _TRUE, _FALSE, _BYTE, _I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
 _DEEPEST = 32
@@ -93,7 +93,7 @@ class ThriftError(ValueError):
 
 
 def read_struct(data: bytes, begin: int, shape: Shape) -> tuple[dict[int, Any], int]:
-    """Return the wanted fields of a structure, and where it ends.
+    """Return the fields of a structure that its shape has, and where it ends.
 
     Raises
     ------
@@ -122,19 +122,19 @@ class _Reader:
                 self._skip(kind, depth)
         return found
 
-    def _value(self, kind: int, wanted: Any, depth: int) -> Any:
-        if isinstance(wanted, list) and kind in (LIST, _SET):
+    def _value(self, kind: int, type_: Any, depth: int) -> Any:
+        if isinstance(type_, list) and kind in (LIST, _SET):
             of, count = self._list_head()
             if count > _LONGEST_LIST:
                 raise ThriftError(f"a list of {count} elements")
-            return [self._value(of, wanted[0], depth) for _ in range(count)]
-        if isinstance(wanted, Mapping) and kind == STRUCT:
-            return self.struct(wanted, depth + 1)
-        if wanted is bytes and kind == BINARY:
+            return [self._value(of, type_[0], depth) for _ in range(count)]
+        if isinstance(type_, Mapping) and kind == STRUCT:
+            return self.struct(type_, depth + 1)
+        if type_ is bytes and kind == BINARY:
             return self._bytes(self._varint())
-        if wanted is int and kind in (_I16, I32, I64):
+        if type_ is int and kind in (_I16, I32, I64):
             return self._zigzag()
-        if wanted is bool and kind in (_TRUE, _FALSE):
+        if type_ is bool and kind in (_TRUE, _FALSE):
             return kind == _TRUE
         raise ThriftError("a field has another type than it should have")
 
@@ -177,9 +177,9 @@ class _Reader:
 
     def _varint(self) -> int:
         number = 0
-        for place in range(_LONGEST_VARINT):
+        for index in range(_LONGEST_VARINT):
             byte = self._byte()
-            number |= (byte & 0x7F) << (7 * place)
+            number |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
                 return number
         raise ThriftError("a number has too many bytes")
@@ -251,13 +251,13 @@ class ParquetLeaf:
 
 
 class Parquet(NamedTuple):
-    """What the footer of a file says.
+    """The contents of a file's footer.
 
     Attributes
     ----------
     leaves : list of ParquetLeaf
     groups : list of (int, list of dict)
-        The rows of every row group, and what is said of each leaf in it.
+        The number of rows of every row group, and the metadata of each leaf in it.
     metadata : dict of bytes to bytes
     """
 
@@ -269,12 +269,12 @@ class Parquet(NamedTuple):
 class ParquetValue(NamedTuple):
     """Where a byte string lies, and the first bytes of it."""
 
-    place: Piece | Packed
+    piece: Piece | Packed
     head: bytes
 
 
 def read_footer(file: PackFile) -> Parquet:
-    """Return what the footer says; SourceError where the file is damaged, cut short or encrypted."""
+    """Return the contents of the footer; SourceError where the file is damaged, cut short or encrypted."""
     if file.size < 12 or file.read(file.size - 4, 4) != _MAGIC:
         end = file.read(max(0, file.size - 4), min(4, file.size))
         why = "it is encrypted" if end == _ENCRYPTED else "it is no Parquet file, or was cut short"
@@ -336,7 +336,7 @@ def byte_strings(
     Raises
     ------
     SourceError
-        If the column is damaged, or encoded as nobody encodes images.
+        If the column is damaged, or has an unusual encoding.
     """
     return _Chunk(file, unit, parquet, chunk, head).values()
 
@@ -344,8 +344,8 @@ def byte_strings(
 def dictionary_size(file: PackFile, parquet: Parquet, chunk: tuple[int, int]) -> int:
     """Return how many bytes the dictionary of a column in a row group has, unpacked; 0 where it has none."""
     group, number = chunk
-    said = parquet.groups[group][1][number].get(3, {})
-    first, data = said.get(11, 0), said.get(9, 0)
+    metadata = parquet.groups[group][1][number].get(3, {})
+    first, data = metadata.get(11, 0), metadata.get(9, 0)
     at = min(first, data) if first else data
     try:
         page, _ = read_struct(file.read(at, min(_HEADER, max(0, file.size - at))), 0, _PAGE)
@@ -356,11 +356,11 @@ def dictionary_size(file: PackFile, parquet: Parquet, chunk: tuple[int, int]) ->
 
 @dataclass(frozen=True)
 class _Section:
-    """Values of a page: where they lie in the file, or in what a compressed range gives."""
+    """Values of a page: their range in the file, or in an unpacked range."""
 
-    place: Piece
+    piece: Piece
     codec: str
-    data: bytes  # what was unpacked
+    data: bytes  # unpacked
     begin: int  # in the file, or in data
     end: int
 
@@ -373,14 +373,14 @@ class _Chunk:
         rows, columns = parquet.groups[group]
         leaf, column = parquet.leaves[number], columns[number]
         self._file, self._unit, self._leaf, self._rows, self._head = file, unit, leaf, rows, head
-        said = column.get(3)
+        metadata = column.get(3)
         shown = printable(".".join(leaf.path))
-        if said is None or 8 in column or 1 in column:
+        if metadata is None or 8 in column or 1 in column:
             raise SourceError(f"{printable(file.path)}: column {shown} is encrypted, or lies in another file")
         if leaf.kind != BYTE_ARRAY or leaf.repeated:
             raise SourceError(f"{printable(file.path)}: column {shown} has no byte string a row")
-        codec, count, size, data = (said.get(number, -1) for number in (4, 5, 7, 9))
-        first = said.get(11, 0)
+        codec, count, size, data = (metadata.get(number, -1) for number in (4, 5, 7, 9))
+        first = metadata.get(11, 0)
         if min(codec, count, size, data, first) < 0:
             raise damaged(file, 0, f"column {shown} lies nowhere")
         if codec not in _CODECS:
@@ -414,7 +414,7 @@ class _Chunk:
                 raise damaged(self._file, at, f"a page of the type {kind}")
 
     def _header(self) -> tuple[dict[int, Any], int]:
-        """Return the header at the present place, and where it ends."""
+        """Return the header at the current offset, and where it ends."""
         for most in (_HEADER, _MOST_HEADER):
             size = min(most, self._end - self._at)
             try:
@@ -434,12 +434,12 @@ class _Chunk:
                 section = self._section(at, size, header[2], self._codec)
                 present, section = self._levels_in(section, count)
             else:
-                said = header[8]
-                encoding, levels, others = said[4], said[5], said[6]
+                page = header[8]
+                encoding, levels, others = page[4], page[5], page[6]
                 if levels < 0 or others or levels > size:
                     raise ValueError("levels do not lie in their page")
                 present = self._present(self._file.read(at, levels), count)
-                codec = self._codec if said.get(7, True) else ""
+                codec = self._codec if page.get(7, True) else ""
                 section = self._section(at + levels, size - levels, header[2] - levels, codec)
             there = int(present.sum())
             if encoding == _PLAIN:
@@ -452,11 +452,11 @@ class _Chunk:
                 yield next(values) if here else None
 
     def _section(self, at: int, size: int, unpacked: int, codec: str) -> _Section:
-        place = Piece(self._unit, at, size)
+        piece = Piece(self._unit, at, size)
         if not codec or not size:
-            return _Section(place, "", b"", at, at + size)
+            return _Section(piece, "", b"", at, at + size)
         data = unpack(codec, self._file.read(at, size), unpacked)
-        return _Section(place, codec, data, 0, len(data))
+        return _Section(piece, codec, data, 0, len(data))
 
     def _read(self, section: _Section, begin: int, size: int) -> bytes:
         """Return some bytes, fewer at the end of a section."""
@@ -472,7 +472,7 @@ class _Chunk:
         if size > section.end - begin:
             raise ValueError("levels do not lie in their page")
         present = self._present(self._read(section, begin, size), count)
-        return present, _Section(section.place, section.codec, section.data, begin + size, section.end)
+        return present, _Section(section.piece, section.codec, section.data, begin + size, section.end)
 
     def _present(self, data: bytes, count: int) -> Ints:
         if not self._leaf.levels:
@@ -491,8 +491,8 @@ class _Chunk:
                 raise ValueError(f"a value at byte {at} has {size} bytes, and does not lie in its page")
             head = window[at - begin : at - begin + min(size, self._head)]
             if section.codec:
-                place = Packed(section.place, section.codec, len(section.data), at, size)
-                yield ParquetValue(place, head)
+                piece = Packed(section.piece, section.codec, len(section.data), at, size)
+                yield ParquetValue(piece, head)
             else:
                 yield ParquetValue(Piece(self._unit, at, size), head)
             at += size
@@ -585,9 +585,9 @@ class ParquetImages(TableImages):
                 others = _rows(file, parquet, reader, group, columns.read())
                 for value, row in zip(images, others, strict=True):
                     path = next(names) if names is not None else None
-                    further = {of: one.place for of, ones in pictures.items() if (one := next(ones)) is not None}
-                    place, head = (None, b"") if value is None else value
-                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, place, head, further)
+                    further = {of: one.piece for of, ones in pictures.items() if (one := next(ones)) is not None}
+                    piece, head = (None, b"") if value is None else value
+                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, piece, head, further)
                     number += 1
 
     def _images(
@@ -605,15 +605,15 @@ def _has_images(path: Path) -> bool:
             parquet = read_footer(file)
             return bool(_image_columns(file, parquet, features_of(parquet.metadata), None))
     except SourceError:
-        return True  # whoever opens it says what is wrong
+        return True  # opening it raises the error
 
 
-def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any], wanted: str | None) -> list[str]:
+def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any], chosen: str | None) -> list[str]:
     """Return the columns of images: structures of bytes and path, features, else those that begin with an image."""
     tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves)
     found = [name for name in tops if _is_structure(parquet, name)]
     plain = [leaf.path[0] for leaf in parquet.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]
-    found += [name for name in plain if is_image_feature(features.get(name)) or name == wanted]
+    found += [name for name in plain if is_image_feature(features.get(name)) or name == chosen]
     return found or [name for name in plain if _begins_with_image(file, parquet, name)]
 
 
@@ -647,7 +647,7 @@ def _texts(file: PackFile, unit: int, parquet: Parquet, leaf: int, group: int | 
     """Yield the texts of a column, in one row group or in all; empty ones where they are longer than any name."""
     for number in range(len(parquet.groups)) if group is None else [group]:
         for value in byte_strings(file, unit, parquet, (number, leaf), _LONGEST):
-            yield None if value is None else value.head.decode("utf-8", "replace") * (value.place.size <= _LONGEST)
+            yield None if value is None else value.head.decode("utf-8", "replace") * (value.piece.size <= _LONGEST)
 
 
 def _pyarrow(file: PackFile) -> Any:

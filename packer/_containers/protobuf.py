@@ -112,7 +112,7 @@ _T = TypeVar("_T")
 
 
 class SeveralError(MessageError):
-    """A feature has several values, where one is wanted."""
+    """A feature has several values instead of one."""
 
 
 def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
@@ -121,7 +121,7 @@ def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[b
     Parameters
     ----------
     window : BlockReader
-        What reads the file.
+        The reader of the file.
     begin, end : int
         The bytes of the file that are the Example.
 
@@ -178,7 +178,7 @@ def _features(window: BlockReader, at: int, end: int) -> Iterator[tuple[bytes, i
 
 
 def _long(data: bytes, second: int) -> tuple[int, int]:
-    """Return where a varint ends and its value, given where its second byte lies."""
+    """Return the end of a varint and its value, from the offset of its second byte."""
     value, end = read_varint(data, second - 1)
     return end, value
 

@@ -75,19 +75,19 @@ _DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: 
 _DTYPES |= {64: "uint64", 65: "int64", 66: "float64"}
 _NUMBERED = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 _WIDER = {"uint32": "int64", "uint64": "int64"}
-"""The dtypes of fields that hold what no field has; a number that does not fit is an error."""
+"""The dtypes of fields for encodings without a dtype of their own; a number that does not fit is an error."""
 
 _MOST_AXES = 8
 
 
 def array_type(array: npt.NDArray[Any]) -> ColumnType:
-    """Return the type of a column that holds such arrays."""
+    """Return the type of a column of these arrays."""
     return ColumnType("array", _WIDER.get(array.dtype.name, array.dtype.name), array.ndim)
 
 
 @dataclass(frozen=True)
 class MDSArray:
-    """What stands in the name of the encoding, ``ndarray:DTYPE:SHAPE``, rather than before each array.
+    """The dtype and the shape in the name of the encoding, ``ndarray:DTYPE:SHAPE``, rather than before each array.
 
     Attributes
     ----------
@@ -100,11 +100,11 @@ class MDSArray:
     shape: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, said: str) -> MDSArray:
-        """Return what ``DTYPE:SHAPE`` says; ValueError where that is none."""
-        match = re.fullmatch(r"(\w*)(?::([0-9]{1,18}(?:,[0-9]{1,18})*))?", said, re.ASCII)
+    def of(cls, text: str) -> MDSArray:
+        """Parse ``DTYPE:SHAPE``; ValueError where it is malformed."""
+        match = re.fullmatch(r"(\w*)(?::([0-9]{1,18}(?:,[0-9]{1,18})*))?", text, re.ASCII)
         if match is None or (match[1] and match[1] not in _DTYPES.values()):
-            raise ValueError(f"ndarray:{said} is no encoding of arrays")
+            raise ValueError(f"ndarray:{text} is no encoding of arrays")
         return cls(match[1], tuple(map(int, match[2].split(","))) if match[2] else None)
 
     def decode(self, data: bytes) -> npt.NDArray[Any]:
@@ -162,7 +162,7 @@ _SHORT = 256  # bytes of a value that may be a label
 
 @dataclass(frozen=True)
 class ShardColumn(abc.ABC):
-    """What each sample has under a name.
+    """A named part of each sample.
 
     Attributes
     ----------
@@ -179,7 +179,7 @@ class ShardColumn(abc.ABC):
 
     @property
     def base(self) -> str:
-        """The type without what is said of it after a colon."""
+        """The type without its arguments after a colon."""
         return self.kind.partition(":")[0]
 
     @property
@@ -189,7 +189,7 @@ class ShardColumn(abc.ABC):
 
     @abc.abstractmethod
     def type(self) -> ColumnType:
-        """Return what values are; ValueError where the part's size is none of its type."""
+        """Return the type of values; ValueError where the part's size is none of its type."""
 
     @abc.abstractmethod
     def value(self, file: ContainerFile, piece: Piece) -> Value:
@@ -198,20 +198,20 @@ class ShardColumn(abc.ABC):
 
 @dataclass(eq=False)
 class OffsetShards(ColumnContainer):
-    """Shards of one list of parts; `_choose` says what these become."""
+    """Shards of one list of parts; `_choose` decides on their roles."""
 
     parts: Sequence[ShardColumn] = ()
     counts: Sequence[int | None] = ()
     """How many samples each shard has, where the index says."""
 
     def _stem(self, unit: int) -> str:
-        """Return what names of a shard's samples begin with."""
+        """Return the beginning of the names of a shard's samples."""
         return os.path.splitext(self.files[unit])[0]
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        stem, wanted = self._stem(unit), self.roles.wanted
+        stem, names = self._stem(unit), self.roles.used
         with self.reading(unit) as file:
-            for number, values in enumerate(self._values(file, unit, wanted)):
+            for number, values in enumerate(self._values(file, unit, names)):
                 name = f"{stem}/{number:06d}"
                 try:
                     if isinstance(values, Exception):
@@ -225,20 +225,20 @@ class OffsetShards(ColumnContainer):
                 yield entry
 
     def _values(
-        self, file: ContainerFile, unit: int, wanted: Collection[str]
+        self, file: ContainerFile, unit: int, names: Collection[str]
     ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
-        """Yield the values of each sample by the names of the parts that are wanted, or why there are none."""
+        """Yield the values of each sample by the names of parts, or the reason why there are none."""
         sizes = [part.size for part in self.parts]
-        parts = [(place, part) for place, part in enumerate(self.parts) if part.name in wanted]
+        parts = [(index, part) for index, part in enumerate(self.parts) if part.name in names]
         for _, start, stop in samples(file, self.counts[unit]):
             try:
-                places = _places(file, start, stop, sizes)
-                yield {part.name: part.value(file, Piece(unit, *places[place])) for place, part in parts}
+                pieces = _ranges(file, start, stop, sizes)
+                yield {part.name: part.value(file, Piece(unit, *pieces[index])) for index, part in parts}
             except (ValueError, struct.error) as error:
                 yield error
 
     def _choose(self, keys: Mapping[str, str], where: str) -> None:
-        """Set what parts become: the axes of arrays and the mode of pixels are those of the first sample."""
+        """Choose the roles of parts: the axes of arrays and the mode of pixels are those of the first sample."""
         names = [part.name for part in self.parts]
         with self.reading(0) as file:
             with errors_in(f"{file.path}: sample 0", ValueError, struct.error):
@@ -307,7 +307,7 @@ def samples(file: ContainerFile, count: int | None = None) -> Iterator[tuple[int
             yield number, start, stop
 
 
-def _places(file: ContainerFile, start: int, stop: int, known: Sequence[int | None]) -> list[tuple[int, int]]:
+def _ranges(file: ContainerFile, start: int, stop: int, known: Sequence[int | None]) -> list[tuple[int, int]]:
     """Return where the parts of a sample begin, and their sizes; ValueError where they do not fill the sample."""
     unknown = sum(size is None for size in known)
     if 4 * unknown > stop - start:

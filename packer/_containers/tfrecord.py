@@ -4,9 +4,9 @@ A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the
 a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared here, that of the data when the image
 is read. Index files of other tools are not used: they tell where records begin, which is read here anyway.
 
-The first samples tell what the features are, and all samples are read likewise. A feature whose list had one value in
-all of them is one value: a scalar, a text, an image or bytes. One whose lists had other lengths, or whose key says that
-it is of objects, is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of
+The first samples tell the types of the features, and all samples are read likewise. A feature whose list had one value
+in all of them is one value: a scalar, a text, an image or bytes. One whose lists had other lengths, or whose key says
+that it is of objects, is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of
 TensorFlow's Object Detection API and of img2dataset are known.
 """
 
@@ -77,7 +77,7 @@ _TEXTS = 1 << 24  # bytes of a list of texts
 
 @dataclass
 class FeatureValues:
-    """What the lists of a feature had in the samples that were looked at.
+    """The lists of a feature in the first samples.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class FeatureValues:
 
     @property
     def is_label(self) -> bool:
-        """Whether each list is one label, or says by the place of a 1 which it is."""
+        """Whether each list is one label, or one-hot."""
         if self.type == BYTES:
             return self.most == 1 and self.text
         return self.type != NOTHING and (self.most == 1 or (self.most > 1 and self.one_hot))
@@ -202,7 +202,7 @@ class FeatureColumn:
 
     @classmethod
     def label(cls, seen: FeatureValues) -> FeatureColumn:
-        """Return the column of a label: an int, a float, or the name of a class; of a list the place of the 1."""
+        """Return the column of a label: an int, a float, or a class name; the index of the 1 if it is one-hot."""
         if seen.most > 1 and seen.type != BYTES:
             return cls("label", seen.type, _place_in_ints if seen.type == INTS else _place_in_floats)
         return cls("label", seen.type, {BYTES: _string, FLOATS: _float, INTS: _int}[seen.type])
@@ -217,7 +217,7 @@ class FeatureColumn:
 
 
 def field_of(
-    key: str, seen: FeatureValues, taken: set[str], said: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
+    key: str, seen: FeatureValues, taken: set[str], chosen: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
 ) -> Field:
     """Return the field that a feature becomes.
 
@@ -228,7 +228,7 @@ def field_of(
     taken : set of str
         Names of other fields, to which the new one's is added.
     said : (str, str), optional
-        The name and the kind that are wanted; either may be empty.
+        The name and the kind that the user chose; either may be empty.
     classes : sequence of str, optional
         The names of the classes whose ids the feature has.
 
@@ -237,7 +237,7 @@ def field_of(
     ValueError
         If the kind is none.
     """
-    name, kind = said
+    name, kind = chosen
     name = name or field_name(key, taken)
     taken.add(name)
     kind = kind or _kind_of(seen, bool(classes))
@@ -316,11 +316,11 @@ def _place_in_floats(window: BlockReader, unit: int, begin: int, end: int) -> in
 
 
 def _place_of_one(values: Sequence[float], begin: int) -> int | None:
-    """Return the place of the only 1 among zeros; None of no numbers."""
-    place = one_hot(values)
-    if values and place is None:
+    """Return the index of the only 1 among zeros; None of no numbers."""
+    index = one_hot(values)
+    if values and index is None:
         raise MessageError(f"its label is no list of zeros and one 1, as those before are, at byte {begin}")
-    return place
+    return index
 
 
 def _ids(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
@@ -398,7 +398,7 @@ class Boxes:
 
 @dataclass(frozen=True)
 class FeatureRoles:
-    """What is made of the features of each sample.
+    """The roles of the features of each sample.
 
     Attributes
     ----------
@@ -429,18 +429,18 @@ class FeatureRoles:
 def choose(
     seen: Mapping[str, FeatureValues], keys: Mapping[str, str], classes: Classes, account: Account
 ) -> FeatureRoles:
-    """Choose what the features become.
+    """Choose the roles of features.
 
     Parameters
     ----------
     seen : mapping of str to FeatureValues
-        What the first samples have, by key.
+        The features of the first samples, by key.
     keys : mapping
         See `Container.open`.
     classes : callable
-        Returns the names of the classes whose ids a feature has, by its key; None where nobody says them.
+        Returns the names of the classes whose ids a feature has, by its key; None where they are unknown.
     account : Account
-        What became of the features.
+        Filled with the roles of features.
 
     Raises
     ------
@@ -494,7 +494,7 @@ class _Chooser:
         return self
 
     def _take_label(self, keys: Sequence[str]) -> None:
-        """Take the label that names tell, of features that are nothing else; else say what looks like it."""
+        """Take the label by the names of features without a role; without one, add candidates to the account."""
         seen, account = self._seen, self._account
         able = {key: seen[key].values or [0] for key in keys if seen[key].is_label}
         several = [key for key in keys if key not in able and _ROLES.is_label(key) and seen[key].most > 1]
@@ -511,7 +511,7 @@ class _Chooser:
         return FeatureColumn("label", FLOATS, _whole) if self._whole else FeatureColumn.label(seen)
 
     def named(self, chosen: Chosen) -> _Chooser:
-        """Take what a person names."""
+        """Take the features that the user chose."""
         self._strict = False
         self._take("image", "", self._image() if chosen.image is None else chosen.image)
         for name, key in (("label", chosen.label), ("name", chosen.name)):
@@ -526,7 +526,7 @@ class _Chooser:
         return self
 
     def roles(self) -> FeatureRoles:
-        """Return what was chosen."""
+        """Return the roles."""
         of_label = self._seen[self._label] if self._label is not None else FeatureValues()
         if self._label == _ROLES.labels[0] and of_label.type == INTS:
             names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
@@ -544,7 +544,7 @@ class _Chooser:
         )
 
     def _image(self) -> str:
-        """Return the key of the image, which nobody named."""
+        """Return the key of the image, without an option for it."""
         seen = self._seen
         images = [key for key, of_key in seen.items() if of_key.type == BYTES and of_key.image and not of_key.several]
         chosen = next((key for key in _ROLES.images if key in images), images[0] if len(images) == 1 else None)
@@ -689,7 +689,7 @@ class TFRecord(Container):
                     yield Entry(name, b"", problem=_problem(number, begin, error))
 
     def _values(self, window: BlockReader, unit: int, begin: int, end: int) -> dict[str, Any]:
-        """Return what a record has, by the slots of the columns."""
+        """Return the values of a record, by the slots of the columns."""
         roles, values = self.roles, dict[str, Any]()
         assert roles is not None
         for key, type_, start, stop in feature_lists(window, begin, end):
@@ -767,8 +767,8 @@ def _records(file: PackFile, window: BlockReader) -> Iterator[tuple[int, int]]:
 
 
 def _checksum_at(window: BlockReader, offset: int) -> int:
-    place = window.at(offset, 4)
-    return int.from_bytes(window.data[place : place + 4], "little")
+    index = window.at(offset, 4)
+    return int.from_bytes(window.data[index : index + 4], "little")
 
 
 def _is_named(name: str) -> bool:
@@ -792,7 +792,7 @@ def _compression(head: bytes) -> str | None:
 
 
 def _class_names(directory: Path, key: str) -> list[str] | None:
-    """Return the classes that TensorFlow Datasets writes in a file beside the records; None where there is no file."""
+    """Return the classes in TensorFlow Datasets' file next to the records; None where there is no file."""
     name = f"{key.replace('/', '-')}.labels.txt"
     path = directory / name
     if name_problem(name) or "\\" in name or not os.path.isfile(path):

@@ -205,7 +205,7 @@ class Datadings(ColumnContainer):
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        stem, wanted = self.files[unit].removesuffix(".msgpack"), self.roles.wanted
+        stem, wanted = self.files[unit].removesuffix(".msgpack"), self.roles.used
         for number, (file, maps) in enumerate(self._maps(unit)):
             name = f"{stem}/{number:06d}"
             try:
