@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from packer._storage.remote.s3 import Found, UploadLog, exists_already, part_size
+from packer._storage.remote.s3 import Found, UploadLog, exists_already, finish_upload, part_size
 from packer._storage.remote.urls import RemoteSettings, Url, parse
 from packer._storage.system import python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
@@ -289,7 +289,7 @@ class ObstoreBucket:
         if found is not None and not replace:
             raise exists_already(self.shown(key))
         etag = self._ask("put", key, progress, path=os.fspath(path), part=part_size(size))
-        log.finish(self, key, size, etag)
+        finish_upload(self, log, key, size, etag)
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
         """Return nothing: these stores list no unfinished uploads that obstore could abort."""

@@ -293,7 +293,7 @@ class S3Bucket:
                 etag = upload.at_once(replace=replace) if upload.is_small else upload.in_parts(replace=replace)
             except FileExistsError:
                 raise exists_already(self.shown(key)) from None
-            log.finish(self, key, upload.size, etag)
+            finish_upload(self, log, key, upload.size, etag)
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
         """Abort the uploads of an object, and of those below it, that are not in the log; return a note on each.
@@ -580,16 +580,8 @@ class UploadLog:
         """Write down the ETag that a store gave a part, where that is not the MD5."""
         self._write({"key": key, "part": number, "md5": md5, "etag": etag})
 
-    def finish(self, bucket: Findable, key: str, size: int, etag: str) -> None:
-        """Compare an object with what was uploaded, and write down that it is complete.
-
-        Raises
-        ------
-        RemoteError
-            If the object is another one.
-        """
-        if not same_object(bucket.find(key), size, etag):
-            raise RemoteError(f"{bucket.shown(key)}: is not what was uploaded. Does somebody else write there?")
+    def finished(self, key: str, etag: str) -> None:
+        """Write down that an object is complete."""
         self._write({"key": key, "done": etag})
 
     def has_sent(self, key: str, found: Found | None, size: int) -> bool:
@@ -643,6 +635,19 @@ def part_size(size: int) -> int:
 def same_object(found: Found | None, size: int, etag: str) -> bool:
     """Tell whether an object is the one that was uploaded. Without an ETag to compare, the size must do."""
     return found is not None and found.size == size and (not etag or found.etag == etag)
+
+
+def finish_upload(bucket: Findable, log: UploadLog, key: str, size: int, etag: str) -> None:
+    """Compare an object with the file that was uploaded, and write into the log that it is complete.
+
+    Raises
+    ------
+    RemoteError
+        If the object is another one.
+    """
+    if not same_object(bucket.find(key), size, etag):
+        raise RemoteError(f"{bucket.shown(key)}: is not what was uploaded. Does somebody else write there?")
+    log.finished(key, etag)
 
 
 def exists_already(shown: str) -> DestinationError:
