@@ -13,10 +13,8 @@ none                   no labels; sorted
 A stored member is a range of the archive, a deflated one a compressed range.
 
 The directory at the end of an archive lists its members. PKWARE's APPNOTE.TXT has the layout. In front of a member's
-data lies a header of its own, whose name and extra fields may be longer or shorter than those in the directory: only it
-says where the data begin. Bytes in front of the archive move every offset in it.
-
-The labels of StyleGAN's and EDM's ``dataset_tool.py``: ``dataset.json``, in an archive or among images.
+data is a header of its own, whose name and extra fields may be longer or shorter than those in the directory: only it
+tells where the data begin. Bytes in front of the archive shift every offset in it.
 """
 
 from __future__ import annotations

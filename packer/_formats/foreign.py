@@ -84,7 +84,7 @@ class ForeignWriter(Writer):
     def complete(self) -> list[ShardEntry]:
         """Complete the files with samples, and their indexes, and return them in this order."""
 
-    def beside(self) -> Iterator[tuple[str, bytes]]:
+    def sidecar_files(self) -> Iterator[tuple[str, bytes]]:
         """Yield name and bytes of the layout's other files: ``classes.txt``, where each class's name is a line."""
         classes = self._contents.classes
         if classes and not any("\n" in name or "\r" in name for name in classes):
@@ -161,7 +161,7 @@ class ForeignWriter(Writer):
         complete = self.complete()
         if self._others is None:
             self._others = []
-            for name, text in self.beside():
+            for name, text in self.sidecar_files():
                 self._others.append(self._write(name, [text]))
                 if not len(self._others) % _MOST_OPEN:
                     self.flush()

@@ -102,7 +102,7 @@ class MDSWriter(ShardWriter):
         offsets = struct.pack("<I", len(lines) // 4) + lines + struct.pack("<I", size)
         return (offsets + _as_json(self._config)).ljust(self.head_size, b" ")
 
-    def beside(self) -> Iterator[tuple[str, bytes]]:
+    def sidecar_files(self) -> Iterator[tuple[str, bytes]]:
         shards = [
             {
                 **self._config,
@@ -113,7 +113,7 @@ class MDSWriter(ShardWriter):
             for shard in self._shards
         ]
         yield "index.json", _as_json({"shards": shards, "version": 2})
-        yield from super().beside()
+        yield from super().sidecar_files()
 
     def _values(self, sample: Sample) -> Iterator[tuple[str, _Value]]:
         raw = self._contents.codec == "raw"

@@ -53,9 +53,9 @@ class Bagz(Container):
                 raise SourceError(
                     f"{printable(path)}: its records are compressed. Write them to a .bag, whose records are not."
                 )
-        beside = {path: limits for path in bags if os.path.isfile(limits := path.with_name(_LIMITS + path.name))}
-        container = cls.of_files(bags, [*beside.values()])
-        numbers = {path: number for number, path in enumerate(beside, len(bags))}
+        sidecars = {path: limits for path in bags if os.path.isfile(limits := path.with_name(_LIMITS + path.name))}
+        container = cls.of_files(bags, [*sidecars.values()])
+        numbers = {path: number for number, path in enumerate(sidecars, len(bags))}
         container.limits = [numbers.get(path) for path in bags]
         return container
 

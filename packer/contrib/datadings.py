@@ -3,7 +3,7 @@
 ``X.msgpack`` has the maps, and ``X.msgpack.offsets`` where each begins and the last ends, u64, big-endian. The name
 of a sample is its ``key``.
 
-MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md), walked without copying what is long.
+MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md), read without copying long values.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
 
 
 def unpacked(file: ContainerFile, at: int) -> Any:
-    """Return an array or a map at a position, with what is in it, none of which may be bytes; errors as `read_map`."""
+    """Return an array or a map at a position, with its elements, none of which may be bytes; errors as `read_map`."""
     return _unpacked(file, at, _DEEPEST)[0]
 
 
@@ -119,7 +119,7 @@ def _skip(file: ContainerFile, at: int) -> int:
 
 
 def _head(file: ContainerFile, at: int) -> tuple[Any, int]:
-    """Return the number at a position, or what says how long the value is; and where the next one begins."""
+    """Return the number at a position, or the length of the value; and where the next one begins."""
     data = file.read(at, min(_HEAD, max(1, file.size - at)))
     code = data[0]
     if code < 0x80 or code >= 0xE0:
@@ -163,7 +163,7 @@ def _modest(count: int) -> int:
     return count
 
 
-_LOOKED_AT = 100  # samples of the first and of the last file, which say what samples have
+_LOOKED_AT = 100  # samples of the first and of the last file, which tell the columns
 _BLOCK = 1 << 14  # samples
 _SHORT = 256  # bytes of a value that may be a label
 _KEY = "key"
@@ -172,7 +172,7 @@ _JSON = Field("json", "json")
 
 @dataclass(eq=False)
 class Datadings(ColumnContainer):
-    """Files ``.msgpack``, with their ``.offsets`` beside them."""
+    """Files ``.msgpack``, with their ``.offsets``."""
 
     kind = "datadings"
     suffixes = (".msgpack",)
@@ -205,14 +205,14 @@ class Datadings(ColumnContainer):
         return container
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        stem, wanted = self.files[unit].removesuffix(".msgpack"), self.roles.used
+        stem, used = self.files[unit].removesuffix(".msgpack"), self.roles.used
         for number, (file, maps) in enumerate(self._maps(unit)):
             name = f"{stem}/{number:06d}"
             try:
                 if not self.known >= maps.keys():
                     unknown = printable(sorted(maps.keys() - self.known)[0])
                     raise ValueError(f"{unknown} is in none of the first samples: say with --key what is wanted")
-                values = {name: _value(file, maps[name], unit, name, self.roles) for name in wanted & maps.keys()}
+                values = {name: _value(file, maps[name], unit, name, self.roles) for name in used & maps.keys()}
                 entry = self.roles.entry(name, values, file.read)
             except ValueError as error:
                 entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
@@ -225,9 +225,9 @@ class Datadings(ColumnContainer):
         with self.reading(unit) as file:
             at = 0
             for number in itertools.count():
-                said = next(told, -1)
-                if said not in (None, at):
-                    where = "no such sample" if said == -1 else f"that it begins at byte {said}"
+                listed = next(told, -1)
+                if listed not in (None, at):
+                    where = "no such sample" if listed == -1 else f"that it begins at byte {listed}"
                     raise SourceError(f"{file.path}: sample {number} begins at byte {at}, and {name} says {where}")
                 if at == file.size:
                     break
@@ -245,7 +245,7 @@ def _offsets(path: os.PathLike[str]) -> Iterator[int | None]:
 
 
 def _type(file: ContainerFile, value: Any) -> ColumnType | None:
-    """Return what a value is; None where there is none."""
+    """Return the type of a value; None where there is none."""
     if value is None:
         return None
     if isinstance(value, bool):

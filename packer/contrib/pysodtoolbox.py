@@ -37,7 +37,7 @@ class PySODToolBox(LMDBContainer):
 
     @classmethod
     def is_of(cls, first: First) -> bool:
-        return os.path.isfile(first.path.with_name(_SIDECAR)) and bool(_shapes_beside(first.path))
+        return os.path.isfile(first.path.with_name(_SIDECAR)) and bool(_shapes_of(first.path))
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> PySODToolBox:
@@ -56,10 +56,10 @@ class PySODToolBox(LMDBContainer):
         self.shapes = {key: shape[1:] for key, shape in found}
         self.suffixed = len({os.path.splitext(key)[0] for key, _ in found}) == len(found)
         for key, _ in found:
-            place = tree.find(key)
-            if place is None:
+            value = tree.find(key)
+            if value is None:
                 raise SourceError(f"{printable(file.path)}: {shown_key(key)}: is not there, and {_SIDECAR} lists it")
-            yield LMDBValue(unit, file, key, *place)
+            yield LMDBValue(unit, file, key, *value)
         if tree.entries != len(found):
             self.account.left_out("key", f"{_SIDECAR} does not list them", count=tree.entries - len(found))
 
@@ -78,10 +78,10 @@ def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
     """Return what `_shapes_beside` does; SourceError in place of its errors."""
     sidecar = path.with_name(_SIDECAR)
     with failing(sidecar), errors_in(printable(sidecar)):
-        return _shapes_beside(path)
+        return _shapes_of(path)
 
 
-def _shapes_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
+def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
     """Return the keys, with channels, height and width, that are listed beside a file; ValueError where none are."""
     with PackFile(path.with_name(_SIDECAR)) as file:
         held = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))

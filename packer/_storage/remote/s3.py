@@ -424,10 +424,8 @@ class _ObjectUpload:
         """Send a small file; return the object's ETag."""
         data = self._read(0, self.size)
         md5 = md5_of(data).hex()
-        if not replace and same_object(self._bucket.find(self._key), self.size, md5):
-            etag = md5  # sent just before an earlier run was killed
-        else:
-            etag = self._bucket.put(self._key, data, replace=replace)
+        was_sent = not replace and self._is_there(md5)  # just before an earlier run was killed
+        etag = md5 if was_sent else self._bucket.put(self._key, data, replace=replace)
         self._progress(self.size)
         return etag
 
@@ -437,7 +435,7 @@ class _ObjectUpload:
         there = None if upload is None else self._bucket.parts(self._key, upload)
         if upload is not None and there is None:  # completed just before an earlier run was killed, or aborted since
             expected = self._expected({number: self._known(number) for number in self._numbers()})
-            if same_object(self._bucket.find(self._key), self.size, expected):
+            if self._is_there(expected):
                 self._progress(self.size)
                 return expected
         if upload is None or there is None:
@@ -448,7 +446,7 @@ class _ObjectUpload:
             etags = {number: part.etag for number, part in arrived.items()}
             etag = self._bucket.complete(self._key, upload, etags, replace=replace)
         except FileNotFoundError:  # the request was repeated, as the first answer was lost, and had been done
-            if not same_object(self._bucket.find(self._key), self.size, expected):
+            if not self._is_there(expected):
                 raise RemoteError(
                     f"{self._bucket.shown(self._key)}: its upload was aborted by somebody else. "
                     "The same command uploads it again."
@@ -459,6 +457,9 @@ class _ObjectUpload:
             raise
         # Stores that are not S3 may take the ETag of an object from elsewhere.
         return expected if _OF_PARTS.fullmatch(etag) else etag
+
+    def _is_there(self, etag: str) -> bool:
+        return same_object(self._bucket.find(self._key), self.size, etag)
 
     def _own_upload(self) -> str | None:
         """Return the upload that an earlier run began; of several, of which it lost the ids, the others are aborted."""
