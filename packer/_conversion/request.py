@@ -33,7 +33,7 @@ from packer._conversion.options import (
 )
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import check_destination, check_report
-from packer._fields import Condition
+from packer._fields import PIXELS, Condition
 from packer._formats import FORMATS, Format, format_for, open_pack, recognise
 from packer._images.geometry import MAX_PIXELS
 from packer._images.resize import ResizeSpec
@@ -78,13 +78,8 @@ from packer.errors import (
 )
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
-_OF_A_DISK = {
-    "file_fields": option("fields"),
-    "annotations": f"{option('coco')}, {option('voc')} and {option('yolo')}",
-    "any_image": option("any_image", True),
-    "container_keys": "--key",
-}
-"""What is read of files on a disk alone."""
+_OF_A_DISK = ("fields", "coco", "voc", "yolo", "any_image", "keys", "no_metadata", "allow_empty")
+"""The options that are for files on a disk alone."""
 
 
 def is_table(src: Path) -> bool:
@@ -105,10 +100,10 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
     at_url = is_url(request.src)
     if not at_url and (request.labels is not None or not is_table(request.src)):
         return None
-    for name, options in _OF_A_DISK.items():
+    for name in (*_OF_A_DISK, *request.tolerance):
         if getattr(request, name):
             raise OptionError(
-                f"{options} is for files on a disk, and {_shown(request.src)} is or names objects at URLs"
+                f"{request.mention(name)} is for files on a disk, and {_shown(request.src)} is or names objects at URLs"
             )
     if request.in_place:
         raise OptionError(f"{_shown(request.src)}: objects at URLs are converted, and not indexed")
@@ -142,22 +137,30 @@ def _shown(src: Path) -> str:
     return shown(src) if is_url(src) else printable(src)
 
 
-def refuse_of_container(src: Path, said: str, error: SourceError) -> None:
-    """Raise OptionError where `src` has no images because an option that was said keeps a container from being one."""
-    found = find_container(named_paths(src)) if said else None
+def refuse_of_container(src: Path, mention: str, error: SourceError | None = None) -> None:
+    """Raise OptionError where an option is given that is for directories, and `src` is a container.
+
+    `error` says why no image is found where the option makes a directory of the container.
+    """
+    found = find_container(named_paths(src)) if mention else None
     if found is not None:
-        what = f"{said} is for a directory of images, and {printable(src)} is {found[0].kind}"
-        raise OptionError(f"{what}: leave it out, or say with --key what its samples have. {error}") from error
+        what = f"{mention} is for a directory of images, and {printable(src)} is {found[0].kind}"
+        more = "" if error is None else f" {error}"
+        raise OptionError(f"{what}: leave it out, or say with --key what its samples have.{more}") from error
 
 
 _READING = ("path_column", "label_column", "delimiter", "label_type", "suffix")
 """The options that tell how a file of labels is read."""
 
-_OF_A_DIRECTORY = {"labels": "labels", "extensions": "images"}
-_OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields"}
-_OF_A_DIRECTORY |= {"coco": "fields", "voc": "fields", "yolo": "fields"}
-_OF_A_DIRECTORY |= {"skip_hidden": "images", "allow_empty": "classes"}
-"""What is for directories alone, with what a listing or a pack says by itself instead."""
+_OF_A_DIRECTORY = {
+    **{"labels": "labels", "allow_empty": "classes"},
+    **dict.fromkeys(("extensions", "any_image", "skip_hidden"), "images"),
+    **dict.fromkeys(("fields", "columns", "coco", "voc", "yolo"), "fields"),
+}
+"""The options that are for directories alone, and what a list or a pack has by itself instead."""
+
+_OF_FILES = {"no_classes": "labels", "unlabeled": "labels", "keys": "fields", "no_metadata": "fields"}
+"""The other options that are for neither lists nor packs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +188,7 @@ class SourceRequest(SourceOptions):
         how = [*said, *(["no_header"] if self.no_header else [])]
         if self.labels is None and how and not is_table(self.src):
             raise OptionError(
-                f"{self._mention(how[0])} says how to read a file of labels: say which with {option('labels')}"
+                f"{self.mention(how[0])} says how to read a file of labels: say which with {option('labels')}"
             )
         for name in said:
             if not isinstance(getattr(self, name), str):
@@ -260,24 +263,47 @@ class SourceRequest(SourceOptions):
             raise OptionError(
                 f"{option('columns')} says what a column of a table becomes: say which file with {option('labels')}"
             )
-        may_lack = self.file_fields or self.table_columns or not (self.no_metadata or self.labels)
-        if self.on_missing in ("null", "skip") and not may_lack:
-            raise OptionError(
-                f"{option('on_missing')} is for fields: say which with {option('fields')} or {option('columns')}"
-            )
+        self._refuse_tolerance()
         if self.allow_empty and (self.labels or self.unlabeled or self.no_classes or self.annotations):
             raise OptionError(
                 f"{option('allow_empty', True)} is for directories that are classes, which these options leave out"
             )
-        if self.labels is not None and rule != ImageRule():
+        if rule != ImageRule() and (self.labels is not None or is_table(self.src)):
             own = next(name for name in ("any_image", "extensions", "skip_hidden") if getattr(self, name))
             raise OptionError(
-                f"{self._mention(own)} is for directories: the file of {option('labels')} names the images"
+                f"{self.mention(own)} is for directories: the file of {option('labels')} names the images"
             )
 
-    def _mention(self, name: str) -> str:
+    def mention(self, name: str) -> str:
         """Return a mention of an option for a message: of a flag with its value."""
         return option(name, True if getattr(self, name) is True else None)
+
+    @property
+    def tolerance(self) -> tuple[str, ...]:
+        """The option that says which values may be missing; empty where none may, as without the option."""
+        return ("on_missing",) if self.on_missing in ("null", "skip") else ()
+
+    def _refuse_tolerance(self) -> None:
+        """Raise OptionError where `on_missing` allows to miss what no image can miss."""
+        if not self.tolerance or self.file_fields:
+            return
+        if self.annotations and self.on_missing == "skip" and not (self.coco or self.split):
+            raise OptionError(
+                f"{option('on_missing', 'skip')} leaves out images that {option('split')} names and that are not "
+                "there: say which split"
+            )
+        in_table = self.labels is not None or is_table(self.src)
+        if (
+            (self.annotations and self.on_missing == "null")
+            or (in_table and not any(spec.kind in PIXELS for spec in self.table_columns))
+            or (not self.annotations and not in_table and self.no_metadata)
+        ):
+            raise self._no_fields()
+
+    def _no_fields(self) -> OptionError:
+        return OptionError(
+            f"{option('on_missing')} is for fields: say which with {option('fields')} or {option('columns')}"
+        )
 
     def _refuse_annotations(self) -> None:
         """Raise OptionError where the options of annotations contradict each other, or decide nothing."""
@@ -378,13 +404,8 @@ class SourceRequest(SourceOptions):
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
         own = [name for name in _OF_A_DIRECTORY if getattr(self, name)]
-        own_of_all = [*own, *(["no_classes"] if self.no_classes else [])]
-        if own_of_all and (listed or is_pack(self.src)):
-            what = _OF_A_DIRECTORY.get(own_of_all[0], "labels")
-            raise OptionError(
-                f"{self._mention(own_of_all[0])} is for a directory of images: {printable(self.src)} says its "
-                f"own {what}"
-            )
+        if listed or is_pack(self.src):
+            self._refuse_own([*own, *(name for name in _OF_FILES if getattr(self, name)), *self.tolerance])
         if self.where is not None and (listed or not is_pack(self.src)):
             raise OptionError(
                 f"{option('where')} chooses samples of a pack, and {printable(self.src)} is none: convert it, "
@@ -406,8 +427,15 @@ class SourceRequest(SourceOptions):
         try:
             return self._of_directory(destination, classes, is_split)
         except SourceError as error:
-            refuse_of_container(self.src, self._mention(own[0]) if own else "", error)
+            refuse_of_container(self.src, self.mention(own[0]) if own else "", error)
             raise
+
+    def _refuse_own(self, names: Sequence[str]) -> None:
+        """Raise OptionError where there are options that say what a list or a pack says by itself."""
+        for name in names[:1]:
+            what = {**_OF_A_DIRECTORY, **_OF_FILES}.get(name, "fields")
+            of = "containers of other tools" if name == "keys" else "a directory of images"
+            raise OptionError(f"{self.mention(name)} is for {of}: {printable(self.src)} says its own {what}")
 
     def _of_container(self, said: Sequence[str], classes: list[str] | None) -> Source | None:
         """List the samples of a container; None where `src` is none, or options say what is a directory's."""
@@ -415,6 +443,8 @@ class SourceRequest(SourceOptions):
         if not paths or said:
             source = None
         else:
+            of_directories = [name for name in ("no_metadata", *self.tolerance) if getattr(self, name)]
+            refuse_of_container(self.src, self.mention(of_directories[0]) if of_directories else "")
             source = container_source(
                 paths,
                 keys,
@@ -477,6 +507,8 @@ class SourceRequest(SourceOptions):
                 files_of=files_of,
                 allow_empty=self.allow_empty or self.allows_empty,
             )
+        if self.tolerance and not self.file_fields:
+            raise self._no_fields()
         if no_classes:
             return unlabeled_source(self.src, self.rule)
         made = None if self.no_metadata else stylegan_source(self.src, classes, self.rule)
@@ -640,7 +672,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
         if recipe.resize is None and resizing:
             raise OptionError(
-                f"{self._mention(resizing[0])} says how to resize: say to which size with {option('resize')}"
+                f"{self.mention(resizing[0])} says how to resize: say to which size with {option('resize')}"
             )
 
 

@@ -368,13 +368,15 @@ def open_table(
 ) -> LabelTable:
     """Return the table in a file, of the kind that the suffix says: ``.jsonl``, ``.parquet``; else CSV.
 
-    OptionError where one that always has a header is said to have none.
+    OptionError where an option of CSV is given for another kind.
     """
     suffix = path.suffix.lower()
     if suffix not in (".jsonl", ".ndjson", ".parquet"):
         return CsvTable(path, delimiter, bad, has_header=has_header)
     if not has_header:
         raise OptionError(f"{option('no_header', True)} is for CSV: {printable(path)} names its columns")
+    if delimiter is not None:
+        raise OptionError(f"{option('delimiter')} is for CSV: {printable(path)} separates its columns by itself")
     return ParquetTable(path, bad) if suffix == ".parquet" else JsonLines(path, bad)
 
 
