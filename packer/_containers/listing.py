@@ -244,8 +244,7 @@ class _Rows:
         names = Names(self._names.array(np.uint8), rows["name_end"])
         labels, known, label_type, notes = self._meaning(rows["label"], names, classes)
         if label_type == "class" and not (usable := labels != _UNKNOWN).all():
-            names = Names.of(names[row] for row in np.flatnonzero(usable).tolist())
-            rows, labels = rows[usable], labels[usable]
+            names, rows, labels = names.taken(np.flatnonzero(usable)), rows[usable], labels[usable]
             self._require_usable(len(rows))
         numbers = {
             name: (rows[name], rows[f"{name} null"]) for name, field in self._fields.items() if not field.is_blob

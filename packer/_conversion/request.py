@@ -360,8 +360,7 @@ class SourceRequest(SourceOptions):
             source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=remedy)
         if self.file_fields:
             source = with_files(source, self.file_fields, self.on_missing or "error", skip=self.bad_samples().skip)
-            gray = notes_on_gray_files(source, texts_of("fields", self.fields))
-            source = replace(source, notes=[*source.notes, *gray])
+            source = source.noting(*notes_on_gray_files(source, texts_of("fields", self.fields)))
         if source.origin is None:  # else the packs have an account of their own
             account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
             if classes is not None:

@@ -99,13 +99,11 @@ def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field
 class StreamSource(Source):
     """The source of a stream of samples: their classes, fields and type of labels, known before the first of them."""
 
+    is_listed = False
+
     def describe(self) -> dict[str, str]:
         """Return the kind, and no digest: that is one of the table, when the table is complete."""
         return {"kind": self.kind, "sha256": ""}
-
-    @property
-    def is_listed(self) -> bool:
-        return False
 
     def stamped(self) -> Source:
         """Return the source: there are no files."""

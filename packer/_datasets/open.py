@@ -189,7 +189,7 @@ def _warn_of_losses(source: Source) -> None:
         for item in source.account or ()
         if item.is_loss or (tree and (item.fate == TAKEN or item.what == "class"))
     ]
-    if said := [*told, *(note for note in source.notes if note != recorded(source.others.note()))]:
+    if said := [*told, *(note for note in source.notes if note not in map(recorded, source.others.notes()))]:
         warn("\n  ".join([f"What is read of {printable(source.root)}:", *said]))
 
 

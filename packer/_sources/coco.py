@@ -602,9 +602,7 @@ def coco_source(
         about=tuple(joined.about),
         doubts=tuple(bad.found),
     )
-    if not unusable:
-        return source
-    return source.taken(np.array([row for row in range(len(ids)) if row not in unusable], np.int64))
+    return source.without({names[ids[row]] for row in unusable})
 
 
 def _with_all_boxes(

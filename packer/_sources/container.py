@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -53,23 +53,14 @@ class ContainerSource(Source):
         The checksums that the files have.
     """
 
+    _by_row: ClassVar[tuple[str, ...]] = (*Source._by_row, "images", "shapes", "seals")
+
     files: ForeignFiles
     images: Ranges
     shapes: Ints
     pixels: PixelLayout | None
     copied: npt.NDArray[np.uint8]
     seals: Seals | None
-
-    def between(self, start: int, stop: int) -> ContainerSource:
-        return self._of_rows(super().between(start, stop), slice(start, stop))
-
-    def taken(self, indices: Ints) -> ContainerSource:
-        return self._of_rows(super().taken(indices), indices)
-
-    def _of_rows(self, part: Source, rows: slice | Ints) -> ContainerSource:
-        assert isinstance(part, ContainerSource)
-        seals = None if self.seals is None else self.seals.taken(rows)
-        return replace(part, images=self.images.taken(rows), shapes=self.shapes[rows], seals=seals)
 
     @property
     def place(self) -> Path:

@@ -7,6 +7,7 @@ other column is a field, whose kind follows from its cells.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -137,7 +138,7 @@ def metadata_source(
     flat = not has_classes or any("/" not in name.replace("\\", "/") for name in rows.names)
     own = _files(rows, columns)
     if flat:
-        listed = _without_files(unlabeled_source(root, rule), own)
+        listed = unlabeled_source(root, rule).without(own)
     else:
         of = (lambda names: own) if files_of is None else (lambda names: {**own, **files_of(names)})
         listed = imagefolder_source(
@@ -152,7 +153,7 @@ def metadata_source(
         rows.settle()
     rows.require_sound()
     columns = rows.columns(root)
-    source, places = _joined(_without_bad(listed, rows), rows, on_missing)
+    source, places = _joined(listed.without({one["name"] for one in table.left.values()}), rows, on_missing)
     if label is None and flat and has_classes:
         _tell_of_labels(source, table, kinds)
     if label is not None:
@@ -205,13 +206,6 @@ def _tell_of_labels(source: Source, table: LabelTable, kinds: Mapping[str, str])
             source.account.looks_like_labels("column", name, f"{table_of} {option('label_column', printable(name))}")
 
 
-def _without_bad(source: Source, rows: TableRows) -> Source:
-    """Return a source without the images whose rows were left out."""
-    bad = {one["name"] for one in rows.table.left.values()}
-    kept = np.array([name not in bad for name in source.names], bool)
-    return source if kept.all() else source.taken(np.flatnonzero(kept))
-
-
 def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
     """Return the images that are kept, and the row of each, -1 where it has none."""
     row_of = {name: row for row, name in enumerate(rows.names)}
@@ -249,9 +243,9 @@ def _labelled(source: Source, rows: TableRows, places: Ints, classes: Sequence[s
 def _without_table(source: Source, name: str) -> Source:
     """Return a source that does not count its table among the files that were not looked at."""
     others = source.others.without(name)
-    before, after = recorded(source.others.note()), others.note()
-    notes = [after if note == before else note for note in source.notes]
-    return replace(source, others=others, notes=[note for note in notes if note])
+    before = list(map(recorded, source.others.notes()))
+    notes = (others.notes() if note in before else [note] for note in source.notes)
+    return replace(source, others=others, notes=list(itertools.chain.from_iterable(notes)))
 
 
 def _files(rows: TableRows, columns: Iterable[Column]) -> dict[str, str]:
@@ -263,12 +257,6 @@ def _files(rows: TableRows, columns: Iterable[Column]) -> dict[str, str]:
         for name, path in zip(rows.names, paths_inside(rows.root, column.names()), strict=True)
         if path
     }
-
-
-def _without_files(source: Source, own: Mapping[str, str]) -> Source:
-    """Return a source without those of its images that are files of a field."""
-    kept = np.array([name not in own for name in source.names], bool)
-    return source if kept.all() else source.taken(np.flatnonzero(kept))
 
 
 def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -> tuple[list[ColumnSpec], list[str]]:

@@ -195,7 +195,7 @@ class Walk:
 
     def said(self) -> list[str]:
         """Return what a person should know about the directories and files that were passed over."""
-        return [*self._notes, *([self.others.note()] if self.others.counts else [])]
+        return [*self._notes, *self.others.notes()]
 
     def _takes(self, entry: os.DirEntry[str], name: str, *, hidden: bool) -> bool:
         takes = self._rule.takes(entry)

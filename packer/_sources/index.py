@@ -444,7 +444,7 @@ class _Rows:
         names = source.names.between(part.start, part.stop)
         if not kept.all():
             columns = {name: column[kept] for name, column in columns.items()}
-            names = Names.of(names[place] for place in np.flatnonzero(kept).tolist())
+            names = names.taken(np.flatnonzero(kept))
         self._builder.extend(columns, names)
 
     def _of_fields(self, found: Surveyed, part: slice) -> dict[str, npt.NDArray[Any]]:

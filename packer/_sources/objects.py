@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from packer._storage.remote.folders import list_in_parallel
 from packer._storage.remote.urls import join, shown, user_path
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
-from packer._table import Ints, Names
+from packer._table import Names
 from packer.errors import ImageError, RemoteError, SourceError, option, printable
 
 AT_ONCE = 32
@@ -53,30 +54,17 @@ class ObjectSource(Source):
         Where each object lies, where that is not `base` and its name.
     """
 
+    is_local: ClassVar[bool] = False
+    _by_row: ClassVar[tuple[str, ...]] = (*Source._by_row, "etags", "urls")
+
     base: str
     etags: Names
     urls: Names | None = None
-
-    def between(self, start: int, stop: int) -> ObjectSource:
-        return self._of(super().between(start, stop), range(start, stop))
-
-    def taken(self, indices: Ints) -> ObjectSource:
-        return self._of(super().taken(indices), indices.tolist())
-
-    def _of(self, some_of: Source, indices: Iterable[int]) -> ObjectSource:
-        assert isinstance(some_of, ObjectSource)
-        chosen = list(indices)
-        urls = None if self.urls is None else Names.of(self.urls[index] for index in chosen)
-        return replace(some_of, etags=Names.of(self.etags[index] for index in chosen), urls=urls)
 
     def present_stamps(self) -> Stamps:
         """Return the stamps that the objects had when they were listed, which was a moment ago."""
         assert self.stamps is not None
         return self.stamps
-
-    @property
-    def is_local(self) -> bool:
-        return False
 
     @property
     def whole_files(self) -> bool:
@@ -191,7 +179,7 @@ def prefix_source(
             versions[name] = version
         else:
             outside.append(name)
-    notes = [others.note()] if others.counts else []
+    notes = others.notes()
     if not versions:
         raise SourceError(
             f"{shown(base)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}. Images are expected "

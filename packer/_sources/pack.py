@@ -16,7 +16,7 @@ from packer._fields import Condition, Field, Stored
 from packer._formats import Reader, open_pack
 from packer._formats.reader import PackColumns
 from packer._manifest import Manifest
-from packer._sources.base import ReadBuffer, Source, StoredSample
+from packer._sources.base import ReadBuffer, Rows, Source, StoredSample
 from packer._sources.labels import class_ids, unknown_classes
 from packer._sources.scan_list import repeats
 from packer._storage.remote.urls import user_path
@@ -58,25 +58,27 @@ class PackSource(Source):
     chosen: npt.NDArray[np.int64] | None = None
     condition: str = ""
 
-    def between(self, start: int, stop: int) -> PackSource:
-        """Return a source of samples `start` to `stop` - 1; the classes stay."""
-        part = replace(
-            self,
-            names=self.names.between(start, stop),
-            labels=self.labels[start:stop],
-            first=self.first + start,
-            chosen=None if self.chosen is None else self.chosen[start:stop],
-        )
-        united = replace(self.united, source=part.describe())
-        if part.first:  # else the parts of a pack would repeat them
-            united = replace(united, skipped=[], findings={}, account=None if united.account is None else [])
+    def taken(self, rows: Rows) -> PackSource:
+        """Return a source of some samples, in their order; the classes stay."""
+        part = super().taken(rows)
+        assert isinstance(part, PackSource)
+        if isinstance(rows, slice):
+            first = self.first + rows.indices(len(self))[0]
+            part = replace(part, first=first, chosen=None if self.chosen is None else self.chosen[rows])
+            united = replace(self.united, source=part.describe())
+            if first:  # else the parts of a pack would repeat them
+                united = replace(united, skipped=[], findings={}, account=None if united.account is None else [])
+        else:
+            part = replace(part, first=0, chosen=self._all_samples()[rows])
+            # What was counted and left out was of all samples.
+            united = replace(self.united, source=part.describe(), skipped=[], findings={})
         return replace(part, united=united)
 
     def limited(self, count: int) -> PackSource:
         """Return a source of the first `count` samples; the classes stay."""
         if count >= len(self):
             return self
-        part = self.between(0, count)  # what was counted and left out was of all samples
+        part = self.taken(slice(0, count))
         return replace(part, united=replace(part.united, skipped=[], findings={}))
 
     def where(self, condition: str) -> PackSource:
@@ -99,14 +101,6 @@ class PackSource(Source):
         account = Account()
         account.left_out("sample", "--where does not choose them", count=len(self) - len(places), chosen=True)
         return replace(self, condition=condition, account=account).taken(places)
-
-    def taken(self, indices: Ints) -> PackSource:
-        """Return a source of the samples of some indices, in their order; the classes stay."""
-        names, labels = Names.of(self.names.get(index) for index in indices.tolist()), self.labels[indices]
-        united = replace(self.united, skipped=[], findings={})  # what was counted and left out was of all samples
-        chosen = self._all_samples()[indices]
-        part = replace(self, names=names, labels=labels, chosen=chosen, first=0, united=united)
-        return replace(part, united=replace(united, source=part.describe()))
 
     def _all_samples(self) -> Ints:
         """Return which of all samples those of this source are."""

@@ -53,6 +53,7 @@ from packer._sources.base import (
     NumberColumn,
     OtherFiles,
     RangeColumn,
+    Rows,
     Source,
     listing_digest,
 )
@@ -61,7 +62,7 @@ from packer._storage.packfile import PackFile
 from packer._storage.place import place_of
 from packer._storage.remote.urls import is_url
 from packer._storage.stamps import MENDABLE, Stamps, same_stamp, stamp_in
-from packer._table import Ints, Labels, Names, encode_name, spans
+from packer._table import Labels, Names, encode_name, spans
 from packer.errors import PackError, SourceError, option, printable
 
 KIND = b"packer scan "
@@ -261,16 +262,13 @@ class ListedSource(Source):
     listing: ScanList
     first: int = 0
 
-    def between(self, start: int, stop: int) -> ListedSource:
-        self.listing.require_undamaged(self.first + start, self.first + stop)
-        names, labels = self.names.between(start, stop), self.labels[start:stop]
-        stamps = None if self.stamps is None else self.stamps[start:stop]
-        columns = tuple(column.taken(slice(start, stop)) for column in self.columns)
-        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, first=self.first + start)
-
-    def taken(self, indices: Ints) -> Source:
+    def taken(self, rows: Rows) -> Source:
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(len(self))
+            self.listing.require_undamaged(self.first + start, self.first + stop)
+            return replace(super().taken(rows), first=self.first + start)  # type: ignore[call-arg]
         self.require_undamaged()
-        return Source(**{own.name: getattr(self, own.name) for own in fields(Source)}).taken(indices)
+        return Source(**{own.name: getattr(self, own.name) for own in fields(Source)}).taken(rows)
 
     def require_undamaged(self) -> None:
         self.listing.require_undamaged(self.first, self.first + len(self))

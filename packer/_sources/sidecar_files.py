@@ -234,7 +234,7 @@ class Missing:
             )
         if source.account is not None:
             source.account.update(self._account)
-        source = replace(source, notes=[*source.notes, *self._notes])
+        source = source.noting(*self._notes)
         return source if self._kept.all() else source.taken(np.flatnonzero(self._kept))
 
 
@@ -280,12 +280,11 @@ def _without_own_files(source: Source, wanted: Sequence[FileField]) -> Source:
     own = files_among(source.root, wanted, source.names).keys() & set(source.names)
     if not own:
         return source
-    kept = np.array([name not in own for name in source.names], bool)
-    if not kept.any():
+    if len(own) == len(source):
         raise SourceError(f"{printable(source.root)}: every image is a file of a field of another one")
-    note = f"{len(own):,} files of fields lie among the images, and are no images of their own"
-    source = source.taken(np.flatnonzero(kept))
-    return replace(source, notes=[*source.notes, note])
+    return source.without(own).noting(
+        f"{len(own):,} files of fields lie among the images, and are no images of their own"
+    )
 
 
 def _shown(root: Path, path: str | None) -> str:

@@ -64,9 +64,15 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
     ids = [label if type(label) is int else UNLABELED for label in map(labels.get, names)]
     known = [] if (columns or not labels) and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path)
     others = walk.others.without(DATASET_JSON)
-    note = [others.note()] if others.counts else []
     source = Source(
-        "stylegan", root, Names.of(names), np.array(ids, np.int64), known, note, others=others, account=account
+        "stylegan",
+        root,
+        Names.of(names),
+        np.array(ids, np.int64),
+        known,
+        others.notes(),
+        others=others,
+        account=account,
     )
     return source.having(*columns)
 

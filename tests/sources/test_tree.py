@@ -160,7 +160,7 @@ def test_many_files_of_many_types(tmp_path: Path) -> None:
     others = imagefolder_source(tmp_path).others
     assert (len(others), others.names) == (2100, None)
     assert len(others.counts) == 1001
-    assert len(others.note()) < 300
+    assert len(others.notes()[0]) < 300
     assert [*others.report()] == [{"not_looked_at": others.counts}]
 
 
