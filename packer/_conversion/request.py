@@ -42,6 +42,7 @@ from packer._sources import (
     FileField,
     ImageRule,
     Source,
+    TableOptions,
     account_for_classes,
     account_for_labels,
     container_source,
@@ -119,17 +120,7 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
     return url_table_source(
         str(parse(request.src)) if at_url else None,
         request.src if request.labels is None else request.labels,
-        path_column=request.path_column,
-        label_column=request.label_column,
-        delimiter=request.delimiter,
-        label_type=request.label_type,
-        unlabeled=request.unlabeled,
-        classes=classes,
-        columns=request.table_columns,
-        has_labels=not request.no_classes,
-        suffix=request.suffix,
-        has_header=not request.no_header,
-        bad=request.bad_samples(),
+        request.table_options(classes),
     )
 
 
@@ -220,6 +211,22 @@ class SourceRequest(SourceOptions):
     def table_columns(self) -> tuple[ColumnSpec, ...]:
         """The fields that are columns of `labels`; OptionError where one is none."""
         return tuple(map(ColumnSpec.of, texts_of("columns", self.columns)))
+
+    def table_options(self, classes: Sequence[str] | None) -> TableOptions:
+        """Return how the rows of `labels`, or of a table of URLs, are read."""
+        return TableOptions(
+            path_column=self.path_column,
+            label_column=self.label_column,
+            delimiter=self.delimiter,
+            label_type=self.label_type,
+            unlabeled=self.unlabeled,
+            classes=classes,
+            columns=self.table_columns,
+            has_labels=not self.no_classes,
+            suffix=self.suffix or "",
+            has_header=not self.no_header,
+            bad=self.bad_samples(),
+        )
 
     @property
     def annotations(self) -> str | None:
@@ -479,20 +486,8 @@ class SourceRequest(SourceOptions):
     def _of_directory(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None
         if self.labels is not None:
-            said = {name: value for name in _READING if (value := getattr(self, name)) is not None}
-            return csv_source(
-                self.src,
-                self.labels,
-                **said,
-                unlabeled=self.unlabeled,
-                classes=classes,
-                columns=self.table_columns,
-                has_labels=not self.no_classes,
-                on_missing=self.on_missing or "error",
-                files_of=files_of,
-                has_header=not self.no_header,
-                bad=self.bad_samples(),
-            )
+            options = self.table_options(classes)
+            return csv_source(self.src, self.labels, options, on_missing=self.on_missing or "error", files_of=files_of)
         no_classes = self.unlabeled or self.no_classes
         table = None if self.no_metadata else metadata_of(self.src, self.bad_samples())
         if table is not None:

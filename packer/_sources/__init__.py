@@ -26,7 +26,7 @@ from packer._sources.scan_list import ListedSource, is_listing, let_mend, listed
 from packer._sources.sidecar_files import ON_MISSING, FileField, files_among, with_files
 from packer._sources.stylegan import stylegan_source
 from packer._sources.table_source import csv_source, url_table_source
-from packer._sources.tables import ColumnSpec, default_delimiter
+from packer._sources.tables import ColumnSpec, TableOptions, default_delimiter
 
 __all__ = [
     "CLASS_MAPS",
@@ -38,6 +38,7 @@ __all__ = [
     "ListedSource",
     "ObjectSource",
     "Source",
+    "TableOptions",
     "account_for_classes",
     "account_for_labels",
     "build_index",

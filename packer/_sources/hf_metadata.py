@@ -26,10 +26,18 @@ from packer._fields import MOST_FIELDS, Field
 from packer._fields.encoding import parsed_json
 from packer._sources.base import Column, FileColumn, Source, joined
 from packer._sources.imagefolder import FilesOf, ImageRule, imagefolder_source, unlabeled_source
-from packer._sources.labels import meaning_of, unusable_labels
 from packer._sources.sidecar_files import Missing, looked_up, paths_inside
 from packer._sources.table_source import TableRows, TreeImages
-from packer._sources.tables import Cells, Chunk, ColumnSpec, LabelTable, kinds_of, open_table, some_columns
+from packer._sources.tables import (
+    Cells,
+    Chunk,
+    ColumnSpec,
+    LabelTable,
+    TableOptions,
+    kinds_of,
+    open_table,
+    some_columns,
+)
 from packer._table import Ints
 from packer.errors import MissingDependencyError, SourceError, option, printable, recorded
 
@@ -66,7 +74,8 @@ def metadata_of(root: Path, bad: BadSamples | None = None) -> LabelTable | None:
         raise SourceError(
             f"{printable(root)}: {names} are there. Remove all but one, or say {option('no_metadata', True)}."
         )
-    table = _Metadata(open_table(found[0], bad=bad))
+    options = TableOptions(unlabeled=True, bad=bad or BadSamples())
+    table = _Metadata(open_table(found[0], options), options)
     try:
         return table if _NAME in table.header() else None
     except (SourceError, MissingDependencyError) as error:
@@ -127,8 +136,8 @@ def metadata_source(
             f"{printable(table.path)}: {len(specs)} columns would be fields, and a pack has {MOST_FIELDS} at most. "
             f"Remove columns, or say {option('no_metadata', True)}."
         )
-    rows = TableRows(root, table, unlabeled=True)
-    rows.read(header, _NAME, label, specs)
+    rows = TableRows(root, table, TableOptions(unlabeled=True, classes=classes, columns=specs))
+    rows.read(header, _NAME, label)
     rows.settle()
     rows.require_sound()
     columns = rows.columns(root)
@@ -147,17 +156,14 @@ def metadata_source(
     listed = _without_table(listed, table.path.name)
     rows.match(TreeImages(root, listed.names))
     rows.settle()
-    if label is not None and table.bad.skip:
-        for row, error in unusable_labels(rows.labels, None, classes, rows.refused_label):
-            table.leave_out(rows.lines[row], error)
-        rows.settle()
+    rows.leave_out_unusable()
     rows.require_sound()
     columns = rows.columns(root)
     source, places = _joined(listed.without({one["name"] for one in table.left.values()}), rows, on_missing)
     if label is None and flat and has_classes:
         _tell_of_labels(source, table, kinds)
     if label is not None:
-        source = _labelled(source, rows, places, classes)
+        source = _labelled(source, rows, places)
     said = ", ".join(column.field.name for column in columns) or "none"
     notes = [f"{printable(table.path.name)}: fields {said}"]
     if isinstance(table, _Metadata) and (nans := {name: count for name, count in table.nans.items() if count}):
@@ -232,9 +238,9 @@ def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, I
     return missing.settled(source), kept
 
 
-def _labelled(source: Source, rows: TableRows, places: Ints, classes: Sequence[str] | None) -> Source:
+def _labelled(source: Source, rows: TableRows, places: Ints) -> Source:
     """Return the source with the labels of the table in place of the directories'."""
-    meaning = meaning_of(rows.labels, None, classes, rows.refused_label, rows.table.bad)
+    meaning = rows.meaning(())
     labels = np.where(places < 0, UNLABELED, meaning.labels[places])
     notes = [note for note in source.notes if "every label is -1" not in note]
     return replace(source, labels=labels, classes=meaning.classes, notes=[*notes, *meaning.notes])
@@ -286,8 +292,8 @@ def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -
 class _Metadata(LabelTable):
     """A table whose `objects` are columns of their own: boxes, as x y x y; their categories; and what else is there."""
 
-    def __init__(self, table: LabelTable) -> None:
-        super().__init__(table.path, table.bad)
+    def __init__(self, table: LabelTable, options: TableOptions) -> None:
+        super().__init__(table.path, options)
         self._table = table
         self.left = table.left
         self.unit, self.of_texts = table.unit, table.of_texts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from packer._sources import Source, csv_source
+from packer._sources import Source, TableOptions, csv_source
 from packer._sources.base import ReadBuffer
 from packer.errors import ImageError, SourceError
 
@@ -17,7 +17,7 @@ from packer.errors import ImageError, SourceError
 def listed(directory: Path, text: str | bytes, **options: object) -> Source:
     table = directory / "labels.csv"
     table.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return csv_source(directory, table, **options)  # type: ignore[arg-type]
+    return csv_source(directory, table, TableOptions(**options))  # type: ignore[arg-type]
 
 
 def test_names_as_labels(tmp_path: Path) -> None:

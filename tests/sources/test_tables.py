@@ -14,13 +14,14 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from packer._sources import ColumnSpec, Source, csv_source
+from packer._sources import ColumnSpec, Source, TableOptions, csv_source
 from packer._sources.base import NumberColumn, ReadBuffer
 from packer.errors import OptionError, SourceError
 
 
 def listed(path: Path, *columns: str, **options: Any) -> Source:
-    return csv_source(path.parent, path, columns=[ColumnSpec.of(column) for column in columns], **options)
+    on_missing, specs = options.pop("on_missing", "error"), [ColumnSpec.of(column) for column in columns]
+    return csv_source(path.parent, path, TableOptions(columns=specs, **options), on_missing=on_missing)
 
 
 def written(directory: Path, suffix: str, rows: list[dict[str, Any]]) -> Path:
