@@ -99,5 +99,5 @@ def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
         raise OptionError(f"{option('prefixes')} is said once for each pack: {packs} packs have {len(prefixes)}")
     for prefix in prefixes:
         if prefix and (problem := path_problem(prefix)):
-            said = f"'{printable(prefix)}'"
-            raise OptionError(f"{option('prefixes', said)}: {problem}")
+            quoted = f"'{printable(prefix)}'"
+            raise OptionError(f"{option('prefixes', quoted)}: {problem}")

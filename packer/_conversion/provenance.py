@@ -131,11 +131,11 @@ def _are_as_packed(reader: Reader, source: Source) -> bool:
         return True
     source, manifest = source.stamped(), reader.manifest
     skipped = {str(entry["name"]) for entry in manifest.skipped}
-    kept = np.array([name not in skipped for name in source.names] if skipped else [True] * len(source), bool)
+    packed = np.array([name not in skipped for name in source.names] if skipped else [True] * len(source), bool)
     sizes = source.sizes()
-    if sizes is None or source.stamps is None or not source.whole_files or int(kept.sum()) != len(reader):
+    if sizes is None or source.stamps is None or not source.whole_files or int(packed.sum()) != len(reader):
         return True
-    rows, made = np.flatnonzero(kept), _time_of(Path(reader.path))
+    rows, made = np.flatnonzero(packed), _time_of(Path(reader.path))
     younger = np.flatnonzero((source.stamps[rows, 1] > made) | (_entry_times(source)[rows] > made)).tolist()
     if manifest.codec == "keep" and not manifest.settings.get("tiles") and manifest.exif != "apply":
         return bool(np.array_equal(sizes[rows], reader.table.size)) and _have_bytes(reader, source, rows, younger)

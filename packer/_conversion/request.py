@@ -175,13 +175,13 @@ class SourceRequest(SourceOptions):
             raise OptionError(
                 f"{option('limit')} takes the first images, {option('sample')} images from everywhere: say one of them"
             )
-        said = [name for name in _READING if getattr(self, name) is not None]
-        how = [*said, *(["no_header"] if self.no_header else [])]
+        reading = [name for name in _READING if getattr(self, name) is not None]
+        how = [*reading, *(["no_header"] if self.no_header else [])]
         if self.labels is None and how and not is_table(self.src):
             raise OptionError(
                 f"{self.mention(how[0])} says how to read a file of labels: say which with {option('labels')}"
             )
-        for name in said:
+        for name in reading:
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
         require_choices(self, SourceOptions)
@@ -443,10 +443,10 @@ class SourceRequest(SourceOptions):
             of = "containers of other tools" if name == "keys" else "a directory of images"
             raise OptionError(f"{self.mention(name)} is for {of}: {printable(self.src)} says its own {what}")
 
-    def _of_container(self, said: Sequence[str], classes: list[str] | None) -> Source | None:
+    def _of_container(self, directory_options: Sequence[str], classes: list[str] | None) -> Source | None:
         """List the samples of a container; None where `src` is none, or options say what is a directory's."""
         paths, keys = named_paths(self.src), self.container_keys
-        if not paths or said:
+        if not paths or directory_options:
             source = None
         else:
             of_directories = [name for name in ("no_metadata", *self.tolerance) if getattr(self, name)]
@@ -551,13 +551,13 @@ _SIGNS = {"fields": "=", "columns": ":", "keys": "="}
 """The sign between name and value of options that are mappings, where they are written as one text."""
 
 
-def texts_of(name: str, given: Sequence[str] | Mapping[str, str]) -> Iterator[str]:
+def texts_of(name: str, values: Sequence[str] | Mapping[str, str]) -> Iterator[str]:
     """Yield fields, columns or keys as the command line spells them; TypeError where they are none."""
-    if isinstance(given, Mapping):
-        given = [f"{key}{_SIGNS[name]}{value}" for key, value in given.items()]
-    if isinstance(given, str) or not all(isinstance(text, str) for text in given):
-        raise TypeError(f"{name} are texts, or texts by names, not {given!r}")
-    yield from given
+    if isinstance(values, Mapping):
+        values = [f"{key}{_SIGNS[name]}{value}" for key, value in values.items()]
+    if isinstance(values, str) or not all(isinstance(text, str) for text in values):
+        raise TypeError(f"{name} are texts, or texts by names, not {values!r}")
+    yield from values
 
 
 @dataclass(frozen=True, kw_only=True)

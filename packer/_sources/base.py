@@ -548,8 +548,8 @@ class Source:
 
     def without(self, names: Container[str]) -> Source:
         """Return a source without the images of some names."""
-        kept = np.array([name not in names for name in self.names], bool)
-        return self if kept.all() else self.taken(np.flatnonzero(kept))
+        remaining = np.array([name not in names for name in self.names], bool)
+        return self if remaining.all() else self.taken(np.flatnonzero(remaining))
 
     def noting(self, *notes: str) -> Source:
         """Return a source with more notes."""
@@ -709,8 +709,8 @@ class Source:
             return None
         (column,) = (column for column in self.columns if column.field.name == self.size_field)
         assert isinstance(column, BlobColumn)
-        said = column.field.decode(column.get(index))
-        height, width = said.get("height"), said.get("width")
+        info = column.field.decode(column.get(index))
+        height, width = info.get("height"), info.get("width")
         return None if None in (height, width) else (height, width)
 
     def stamp(self, index: int) -> Stamp:

@@ -132,16 +132,16 @@ class ContainerSource(Source):
             return
         part = slice(rows.start, rows.stop)
         seals, files = self.seals.taken(part), self.files.packed.origins(self.images.file[part])
-        for file, begin, size, places in seals.runs(files):
+        for file, begin, size, positions in seals.runs(files):
             try:
                 data = self.files.read(file, begin, size)
             except PackError:
-                yield from (rows[place] for place in places)
+                yield from (rows[position] for position in positions)
                 continue
-            for place in places:
-                first = int(seals.offset[place]) - begin
-                if seals.of(data[first : first + int(seals.size[place])]) != seals.checksum[place]:
-                    yield rows[place]
+            for position in positions:
+                first = int(seals.offset[position]) - begin
+                if seals.of(data[first : first + int(seals.size[position])]) != seals.checksum[position]:
+                    yield rows[position]
 
     def _bytes(self, index: int) -> Buffer:
         sealed = self.seals is not None and self.seals.size[index] >= 0

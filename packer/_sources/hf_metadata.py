@@ -159,19 +159,19 @@ def metadata_source(
     rows.leave_out_unusable()
     rows.require_sound()
     columns = rows.columns(root)
-    source, places = _joined(listed.without({one["name"] for one in table.left.values()}), rows, on_missing)
+    source, image_rows = _joined(listed.without({one["name"] for one in table.left.values()}), rows, on_missing)
     if label is None and flat and has_classes:
         _tell_of_labels(source, table, kinds)
     if label is not None:
-        source = _labelled(source, rows, places)
-    said = ", ".join(column.field.name for column in columns) or "none"
-    notes = [f"{printable(table.path.name)}: fields {said}"]
+        source = _labelled(source, rows, image_rows)
+    field_names = ", ".join(column.field.name for column in columns) or "none"
+    notes = [f"{printable(table.path.name)}: fields {field_names}"]
     if isinstance(table, _Metadata) and (nans := {name: count for name, count in table.nans.items() if count}):
         counted = some_columns([f"{printable(name)} ({count:,})" for name, count in nans.items()])
         notes.append(f"NaN is taken for a missing value, null, in these columns: {counted}")
     _account_for_columns(source, rows, unnamed)
     source = replace(source, notes=[*source.notes, *rows.notes, *notes], doubts=tuple(table.bad.found))
-    found = [joined(column, places) for column in columns]
+    found = [joined(column, image_rows) for column in columns]
     source = source.having(*(column for column in found if not isinstance(column, FileColumn)))
     files = [column for column in found if isinstance(column, FileColumn)]
     return looked_up(source, files, on_missing, skip=table.bad.skip) if files else source
@@ -184,12 +184,12 @@ def _leave_out_strangers(rows: TableRows, columns: Iterable[Column]) -> bool:
             continue
         for row, path in enumerate(column.names()):
             if os.path.isabs(path) or posixpath.normpath(path.replace(os.sep, "/")).split("/")[0] == "..":
-                said = f"{column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}"
+                column_option = f"{column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}"
                 rows.leave_out(
                     row,
                     f"column '{column.field.name}{_OF_FILES}': {printable(path)} lies outside of SRC. Correct "
                     f"the path, or say that it is meant: {option('labels', printable(rows.table.path))} "
-                    f"{option('path_column', _NAME)} {option('columns', said)}",
+                    f"{option('path_column', _NAME)} {option('columns', column_option)}",
                 )
     return rows.settle()
 
@@ -215,7 +215,7 @@ def _tell_of_labels(source: Source, table: LabelTable, kinds: Mapping[str, str])
 def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
     """Return the images that are kept, and the row of each, -1 where it has none."""
     row_of = {name: row for row, name in enumerate(rows.names)}
-    places = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
+    image_rows = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
     table = rows.table.path.name
     if row_of:
         first = next(iter(row_of.values()))
@@ -230,18 +230,18 @@ def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, I
         if source.account is not None:
             source.account.left_out("row", "it names no image; --on-missing", row_of, chosen=True)
     missing = Missing(source, on_missing)
-    lacking = np.flatnonzero(places < 0)
+    lacking = np.flatnonzero(image_rows < 0)
     if len(lacking):
         shown = ", ".join(printable(source.names[at]) for at in lacking[:_SHOWN].tolist())
         missing.lack(lacking, f"a row in {table}", shown + (", …" if len(lacking) > _SHOWN else ""))
-    kept = places[places >= 0] if on_missing == "skip" else places
-    return missing.settled(source), kept
+    remaining = image_rows[image_rows >= 0] if on_missing == "skip" else image_rows
+    return missing.settled(source), remaining
 
 
-def _labelled(source: Source, rows: TableRows, places: Ints) -> Source:
+def _labelled(source: Source, rows: TableRows, image_rows: Ints) -> Source:
     """Return the source with the labels of the table in place of the directories'."""
     meaning = rows.meaning(())
-    labels = np.where(places < 0, UNLABELED, meaning.labels[places])
+    labels = np.where(image_rows < 0, UNLABELED, meaning.labels[image_rows])
     notes = [note for note in source.notes if "every label is -1" not in note]
     return replace(source, labels=labels, classes=meaning.classes, notes=[*notes, *meaning.notes])
 
@@ -349,8 +349,8 @@ class _Metadata(LabelTable):
                 f"column '{_OBJECTS}': {len(boxes)} bbox and {len(categories)} categories. Each box has one category.",
             )
         row = {_OBJECTS: more or None, "objects.bbox": boxes, "objects.categories": categories}
-        said = {column: value for column, value in row.items() if value is not None}
-        return {column: json.dumps(value) for column, value in said.items()} if self.of_texts else said
+        cells = {column: value for column, value in row.items() if value is not None}
+        return {column: json.dumps(value) for column, value in cells.items()} if self.of_texts else cells
 
 
 def _corners(box: Any) -> Any:

@@ -72,10 +72,10 @@ class ImageRule:
         """
         if extensions is None:
             return cls(any_image=any_image, skip_hidden=skip_hidden)
-        said = extensions.split(",") if isinstance(extensions, str) else list(extensions)
-        if not all(isinstance(suffix, str) for suffix in said):
+        listed = extensions.split(",") if isinstance(extensions, str) else list(extensions)
+        if not all(isinstance(suffix, str) for suffix in listed):
             raise TypeError(f"extensions are texts such as '.gif', not {extensions!r}")
-        suffixes = [suffix.strip().lower() for suffix in said]
+        suffixes = [suffix.strip().lower() for suffix in listed]
         if not suffixes or any(suffix in ("", ".") or "/" in suffix for suffix in suffixes):
             raise ValueError(f"extensions are suffixes such as '.jpg,.gif', not {extensions!r}")
         dotted = tuple(suffix if suffix.startswith(".") else f".{suffix}" for suffix in suffixes)
@@ -193,7 +193,7 @@ class Walk:
         """Tell whether a directory that was gone through has nothing but what macOS leaves beside other files."""
         return folder in self._left
 
-    def said(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Return what a person should know about the directories and files that were passed over."""
         return [*self._notes, *self.others.notes()]
 
@@ -318,7 +318,7 @@ def imagefolder_source(
     listed = {folder: walk.images_below(folder) for folder in folders}
     account = _without_left(listed, walk)
     folders = list(listed)
-    notes = walk.said()
+    notes = walk.notes()
     if files_of is not None:
         listed = _without_files(root, listed, files_of, notes)
         folders = list(listed)
@@ -362,7 +362,7 @@ def _account_for_training(root: Path, folders: Sequence[str], account: Account) 
     if not lacking or not set(theirs).intersection(folders):
         return
     ids = class_ids(theirs)
-    same = all(ids.get(folder, place) == place for place, folder in enumerate(folders))
+    same = all(ids.get(folder, number) == number for number, folder in enumerate(folders))
     others = (
         ""
         if same
@@ -406,27 +406,27 @@ def _without_files(
     root: Path, listed: Mapping[str, list[str]], files_of: FilesOf, notes: list[str]
 ) -> dict[str, list[str]]:
     """Return the images of each class without files of fields, and without directories of such files alone."""
-    of = files_of(name for names in listed.values() for name in names)
-    kept = {folder: [name for name in names if name not in of] for folder, names in listed.items()}
-    if any(listed.values()) and not any(kept.values()):
+    owners = files_of(name for names in listed.values() for name in names)
+    images = {folder: [name for name in names if name not in owners] for folder, names in listed.items()}
+    if any(listed.values()) and not any(images.values()):
         raise SourceError(f"{printable(root)}: every image is a file of a field of another one")
-    if count := sum(map(len, listed.values())) - sum(map(len, kept.values())):
+    if count := sum(map(len, listed.values())) - sum(map(len, images.values())):
         notes.append(f"{count:,} files of fields lie among the images, and are no images of their own")
-    led: dict[str, list[str]] = {}  # from images elsewhere
-    for path, name in of.items():
+    paths_of: dict[str, list[str]] = {}  # of fields of images elsewhere, by folders
+    for path, name in owners.items():
         folder = path.partition("/")[0]
-        if folder in kept and folder != name.partition("/")[0]:
-            led.setdefault(folder, []).append(path)
-    led = {folder: paths for folder, paths in led.items() if any(os.path.isfile(root / path) for path in paths)}
-    if beside := [folder for folder in led if not kept[folder]]:
-        notes.append(f"directories of files of fields alone, which are no classes: {some(beside)}")
-    if mixed := [folder for folder in led if kept[folder]]:
-        first = printable(kept[mixed[0]][0])
+        if folder in images and folder != name.partition("/")[0]:
+            paths_of.setdefault(folder, []).append(path)
+    folders = [folder for folder, paths in paths_of.items() if any(os.path.isfile(root / path) for path in paths)]
+    if alone := [folder for folder in folders if not images[folder]]:
+        notes.append(f"directories of files of fields alone, which are no classes: {some(alone)}")
+    if mixed := [folder for folder in folders if images[folder]]:
+        first = printable(images[mixed[0]][0])
         notes.append(
             f"directories with files of fields that are classes, as they have other images, such as {first}: "
             f"{some(mixed)}"
         )
-    return {folder: names for folder, names in kept.items() if folder not in beside}
+    return {folder: names for folder, names in images.items() if folder not in alone}
 
 
 def class_directories(root: Path) -> list[str]:
@@ -484,7 +484,7 @@ def unlabeled_source(root: Path, rule: ImageRule | None = None) -> Source:
     rule = rule or ImageRule()
     walk = Walk(root, rule)
     names = walk.all_images()
-    notes = walk.said()
+    notes = walk.notes()
     if not names:
         raise SourceError(f"{printable(root)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}")
     notes.insert(0, "the images are unlabeled: every label is -1, and there are no classes")

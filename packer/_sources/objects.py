@@ -124,8 +124,8 @@ def stamp_of_version(version: Version | None) -> Stamp:
     """Return the stamp of an object: its size, and a number made of its ETag; of its time where it has none."""
     if version is None:
         return NO_STAMP
-    told = version.etag or str(version.modified)
-    return version.size, int.from_bytes(hashlib.sha256(told.encode()).digest()[:8], "big") >> 2
+    identity = version.etag or str(version.modified)
+    return version.size, int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big") >> 2
 
 
 def versions_of(urls: Sequence[str]) -> list[Version | None]:

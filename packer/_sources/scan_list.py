@@ -166,7 +166,7 @@ def stored_columns(columns: Sequence[Column]) -> Iterator[npt.NDArray[Any]]:
 
 
 def listed_columns(
-    file: PackFile, start: int, count: int, said: Sequence[Mapping[str, Any]], root: Path
+    file: PackFile, start: int, count: int, described: Sequence[Mapping[str, Any]], root: Path
 ) -> tuple[tuple[Column, ...], int]:
     """Return the fields of a list whose columns begin at `start`, and where they end.
 
@@ -186,7 +186,7 @@ def listed_columns(
         start += values.nbytes
         return values
 
-    for one in said:
+    for one in described:
         field, size = Field.from_json(one["field"]), one["bytes"]
         if type(size) is not int or size < 0 or type(one["files"]) is not bool:
             raise ValueError(f"what the list says of the field {field.name!r} is of the wrong type")
@@ -551,8 +551,8 @@ def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
     for part in spans(len(order), overlap=1):
         indices = order[part]
         ordered = hashes[indices]
-        for place in np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
-            earlier, index = int(indices[place]), int(indices[place + 1])
+        for position in np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
+            earlier, index = int(indices[position]), int(indices[position + 1])
             if earlier != before:  # else it is of the same group, whose texts nearly always are all one
                 first = {texts[earlier]: earlier}
             found = first.setdefault(texts[index], index)

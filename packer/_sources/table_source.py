@@ -114,11 +114,11 @@ class FileColumns:
 
     def _match(self, how: str, of_name: Form, of_file: Form | None = None) -> None:
         """Match names with files whose forms are equal, and forget the names that are matched."""
-        wanted = {of_name(name) for name in self._names.values()}
+        keys = {of_name(name) for name in self._names.values()}
         fitting: dict[str, list[str]] = {}
         for file, form in self._files.items():
             key = (of_file or of_name)(form)
-            if key in wanted:
+            if key in keys:
                 fitting.setdefault(key, []).append(file)
         for row, name in list(self._names.items()):
             files = fitting.get(of_name(name), [])
@@ -349,11 +349,11 @@ class TableRows:
         """Read all rows; the labels where `label_column` is a column."""
         columns, self._label_column = self.options.columns, label_column
         own = [path_column, *([] if label_column is None else [label_column])]
-        wanted = [*own, *(spec.column for spec in columns)]
+        needed = [*own, *(spec.column for spec in columns)]
         _require_columns(self.table, header, own, [spec.column for spec in columns])
-        self.unused = [name for name in header if name not in wanted]
+        self.unused = [name for name in header if name not in needed]
         self.readings = [reading_of(spec, self.table) for spec in columns]
-        for chunk in self.table.chunks(wanted):
+        for chunk in self.table.chunks(needed):
             self.lines.extend(chunk.lines)
             self._add_names(chunk.columns[path_column], chunk.lines)
             if label_column is not None:
@@ -391,15 +391,15 @@ class TableRows:
         """Forget the rows that were left out; tell whether there were any."""
         if not self.table.left:
             return False
-        kept = [row for row, line in enumerate(self.lines) if line not in self.table.left]
+        remaining = [row for row, line in enumerate(self.lines) if line not in self.table.left]
         for line, name in zip(self.lines, self.names, strict=False):
             if name and line in self.table.left:
                 self.table.left[line]["name"] = name
-        if len(kept) == len(self.lines):
+        if len(remaining) == len(self.lines):
             return False
-        self._keep(kept)
-        self._kept = kept if self._kept is None else [self._kept[row] for row in kept]
-        self.lines = array("q", (self.lines[row] for row in kept))
+        self._keep(remaining)
+        self._kept = remaining if self._kept is None else [self._kept[row] for row in remaining]
+        self.lines = array("q", (self.lines[row] for row in remaining))
         return True
 
     def columns(self, root: Path) -> list[Column]:
@@ -568,10 +568,12 @@ def _is_text(label: str) -> bool:
 
 def _outside(name: str) -> str:
     """Say what is wrong with a path that is none inside the source."""
-    said = f"{printable(name)} is not a path inside SRC"
+    problem = f"{printable(name)} is not a path inside SRC"
     if os.path.isabs(name) or PureWindowsPath(name).drive:
-        said += ". It is absolute, as on the machine that wrote the table: paths are relative to SRC, or lie below it"
-    return said
+        problem += (
+            ". It is absolute, as on the machine that wrote the table: paths are relative to SRC, or lie below it"
+        )
+    return problem
 
 
 def _require_header(table: LabelTable, header: Sequence[str], path_column: str, present: TreeImages) -> None:
@@ -733,19 +735,19 @@ class _UrlRows(TableRows):
         """Give the images names: what their URLs have after the base, without queries, which may be secret."""
         if not self.urls:
             return
-        places = [parse(url) for url in self.urls]
-        first = places[0]
-        same = all((place.scheme, place.host) == (first.scheme, first.host) for place in places)
-        folders = [posixpath.dirname(place.key) for place in places]
+        parsed = [parse(url) for url in self.urls]
+        first = parsed[0]
+        same = all((target.scheme, target.host) == (first.scheme, first.host) for target in parsed)
+        folders = [posixpath.dirname(target.key) for target in parsed]
         above = posixpath.commonpath(folders) if same and all(folders) else ""
         self.base = self._given or (str(Url(first.scheme, first.host, above)) if same else f"{first.scheme}://")
         self.root = user_path(self.base)
         start = parse(self._given).key.strip("/") if self._given is not None else above
-        for row, place in enumerate(places):
-            name = place.key[len(start) :].lstrip("/") if same else f"{place.host}/{place.key}"
-            name = urllib.parse.unquote(name) if place.scheme in ("http", "https") else name
+        for row, target in enumerate(parsed):
+            name = target.key[len(start) :].lstrip("/") if same else f"{target.host}/{target.key}"
+            name = urllib.parse.unquote(name) if target.scheme in ("http", "https") else name
             if problem := name_problem(name):
-                self.leave_out(row, f"{place.shown()} names no image: {problem}")
+                self.leave_out(row, f"{target.shown()} names no image: {problem}")
             self.names.append(name)
 
     def _keep(self, rows: Sequence[int]) -> None:

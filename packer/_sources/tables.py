@@ -68,9 +68,9 @@ def file_text(path: Path) -> str:
 
 def what_else(data: bytes) -> str | None:
     """Say what a file is that begins with these bytes, and how it becomes text; None where it may be text."""
-    for magic, said in _NO_TEXT.items():
+    for magic, problem in _NO_TEXT.items():
         if data.startswith(magic):
-            return said
+            return problem
     head = data[:_HEAD]
     if b"\0" in head and encoding_of(head) == "utf-8-sig":
         return "it has NUL bytes: it may be UTF-16 without a byte order mark. Save it as UTF-8"
@@ -245,10 +245,10 @@ class CsvTable(LabelTable):
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
         rows = self._rows()
         header, _, _ = next(rows, ([], None, 0))
-        places = [header.index(column) for column in columns] if header else []
+        positions = [header.index(column) for column in columns] if header else []
         for some, lines in _by_chunks((row, line) for _, row, line in rows if row is not None):
             cells = list(zip(*some, strict=True))
-            yield Chunk(lines, {column: cells[place] for column, place in zip(columns, places, strict=True)})
+            yield Chunk(lines, {column: cells[position] for column, position in zip(columns, positions, strict=True)})
 
     def _rows(self) -> Iterator[tuple[list[str], list[str] | None, int]]:
         """Yield the header alone; then with each row that is not blank, as long as the header, and its line."""
@@ -290,16 +290,18 @@ class CsvTable(LabelTable):
             return row
         column, has = self.images
         try:
-            place = int(column) - 1 if header is None else header.index(column)
+            position = int(column) - 1 if header is None else header.index(column)
         except ValueError:
             return row
-        ends = range(place + 1, len(row) + 1) if header is None else [place + 1 + len(row) - len(header)]
-        paths = {end: path for end in ends if 0 <= place < end and has(path := self._delimiter.join(row[place:end]))}
+        ends = range(position + 1, len(row) + 1) if header is None else [position + 1 + len(row) - len(header)]
+        paths = {
+            end: path for end in ends if 0 <= position < end and has(path := self._delimiter.join(row[position:end]))
+        }
         if len(paths) != 1:
             return row
         ((end, path),) = paths.items()
-        self.joined += [path] if end > place + 1 else []
-        return [*row[:place], path, *row[end:]]
+        self.joined += [path] if end > position + 1 else []
+        return [*row[:position], path, *row[end:]]
 
     def _too_long(self, header: list[str], row: list[str], line: int) -> SourceError:
         names = f"the header names {len(header)} columns" if self.has_header else f"the first row has {len(header)}"
@@ -483,11 +485,11 @@ class ColumnSpec:
     rank: int | None = None
 
     @classmethod
-    def of(cls, said: str) -> ColumnSpec:
+    def of(cls, declared: str) -> ColumnSpec:
         """Return what ``NAME:KIND[:DTYPE[:AXES]]``, or with ``NAME=COLUMN``, says; OptionError where that says none."""
-        mention = option("columns", repr(printable(said)))
-        name, sign, rest = said.partition("=")
-        parts = (rest if sign else said).split(":")
+        mention = option("columns", repr(printable(declared)))
+        name, sign, rest = declared.partition("=")
+        parts = (rest if sign else declared).split(":")
         has_rank = len(parts) > 3 and parts[-3] == "array" and parts[-2] in DTYPES and parts[-1].isdecimal()
         rank = int(parts.pop()) if has_rank else None
         dtype = parts.pop() if len(parts) > 2 and parts[-1] in DTYPES and parts[-2] in ("scalar", "array") else ""
@@ -531,12 +533,12 @@ class TableReading(abc.ABC):
         """Return the field's values; the paths of files are relative to `root`."""
 
     def _refused(self, line: int, problem: object) -> SourceError:
-        said = str(problem)
+        reason = str(problem)
         where = f"column {printable(self.spec.column)!r}"
-        if "UTF-8" in said:
+        if "UTF-8" in reason:
             return self._table.refused(line, f"{where}: the text is no UTF-8. Save the file as UTF-8.")
-        stop = "" if said.endswith(".") else "."
-        return self._table.refused(line, f"{where}: {printable(said)}{stop} {_REMEDY}")
+        stop = "" if reason.endswith(".") else "."
+        return self._table.refused(line, f"{where}: {printable(reason)}{stop} {_REMEDY}")
 
     def _values(self, cells: Cells, lines: Sequence[int], value_of: Callable[[Any], Any]) -> Iterable[Any]:
         """Yield what `value_of` makes of each cell; None where it is missing."""

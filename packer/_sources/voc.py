@@ -53,18 +53,18 @@ class Annotation:
         The classes of the objects.
     boxes : list of list of float
         Their boxes xmin ymin xmax ymax, as the file has them.
-    said : list of dict of str to int
+    switches : list of dict of str to int
         Their members that are 0 or 1, such as ``difficult``.
     """
 
     text: bytes
     names: list[str]
     boxes: list[list[float]]
-    said: list[dict[str, int]]
+    switches: list[dict[str, int]]
 
     def flags(self, name: str) -> list[int | None]:
         """Return what each object says of a flag; None where it says nothing."""
-        return [one.get(name) for one in self.said]
+        return [one.get(name) for one in self.switches]
 
 
 class _ProblemError(ValueError):
@@ -93,10 +93,10 @@ def read_annotation(path: Path) -> Annotation:
 
 def _in_utf_8(data: bytes) -> bytes:
     """Return XML in UTF-8, whatever encoding it says that it has: expat knows four, and of others bytes alone."""
-    said = encoding_of(data)
+    marked = encoding_of(data)
     declared = _DECLARED.match(data)
-    if said != "utf-8-sig" or data.startswith(codecs.BOM_UTF8) or data[:4] in _UTF_16:
-        encoding = _UTF_16.get(data[:4], said)
+    if marked != "utf-8-sig" or data.startswith(codecs.BOM_UTF8) or data[:4] in _UTF_16:
+        encoding = _UTF_16.get(data[:4], marked)
     else:
         encoding = "utf-8" if declared is None else declared[1].decode("ascii")
         if encoding.lower().startswith(("utf-16", "utf-32", "ucs-")):  # which the declaration itself is not in
@@ -154,9 +154,11 @@ def _annotation(root: ElementTree.Element) -> Annotation:
             raise _ProblemError(f"object {number} has no name")
         names.append(name)
         boxes.append(_box(one, f"object {number} ({name})", size))
-    said = [{member.tag: _FLAG_VALUES[member.text] for member in one if member.text in _FLAG_VALUES} for one in objects]
+    flags = [
+        {member.tag: _FLAG_VALUES[member.text] for member in one if member.text in _FLAG_VALUES} for one in objects
+    ]
     text = json.dumps({"annotation": _members(root)}, ensure_ascii=False, separators=(",", ":"))
-    return Annotation(text.encode("utf-8"), names, boxes, said)
+    return Annotation(text.encode("utf-8"), names, boxes, flags)
 
 
 def _members(element: ElementTree.Element) -> Any:
@@ -255,7 +257,7 @@ def voc_source(
         raise SourceError(f"{printable(root)}: no such directory")
     walk = Walk(root / folder, rule or ImageRule())
     images = _by_stem(walk.images_in(), root / folder)
-    stems, notes = list(images), walk.said()
+    stems, notes = list(images), walk.notes()
     if split is not None:
         stems, missing = _chosen(directory, split, images)
         walk.account.left_out("image", f"--split {split}", count=len(images) - len(stems), chosen=True)
@@ -364,7 +366,7 @@ def _of_objects(
         _column(category, read, lambda one: one.names),
     ]
     for flag in _FLAGS:
-        if any(said is not None for one in read if one for said in one.flags(flag)):
+        if any(value is not None for one in read if one for value in one.flags(flag)):
             field = Field(flag, "array", "int8", 1)
             columns.append(
                 _column(field, read, lambda one, flag=flag: [_NOT_SAID if v is None else v for v in one.flags(flag)])
