@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -79,7 +79,8 @@ from packer.errors import (
 Job = Mapping[str, Any]
 
 
-class PartCounts(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class PartCounts:
     """The counts of a part.
 
     Attributes
@@ -102,7 +103,7 @@ class PartCounts(NamedTuple):
     @classmethod
     def of(cls, summary: Summary, note: str = "") -> PartCounts:
         """Return the counts of a conversion."""
-        return cls(summary.bytes_in, len(summary.manifest.skipped), summary.kept, note)
+        return cls(bytes_in=summary.bytes_in, skipped=len(summary.manifest.skipped), kept=summary.kept, note=note)
 
     @classmethod
     def at(cls, path: Path) -> PartCounts:

@@ -5,6 +5,7 @@ The command line and the functions of `packer` both make requests; `packer._conv
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,7 +80,7 @@ from packer.errors import (
 )
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
-_OF_A_DISK = ("fields", "coco", "voc", "yolo", "any_image", "keys", "no_metadata", "allow_empty")
+_OF_A_DISK = ("fields", "coco", "voc", "yolo", "any_image", "keys", "no_metadata", "allow_empty", "on_missing")
 """The options that are for files on a disk alone."""
 
 
@@ -101,11 +102,10 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
     at_url = is_url(request.src)
     if not at_url and (request.labels is not None or not is_table(request.src)):
         return None
-    for name in (*_OF_A_DISK, *request.tolerance):
-        if getattr(request, name):
-            raise OptionError(
-                f"{request.mention(name)} is for files on a disk, and {_shown(request.src)} is or names objects at URLs"
-            )
+    for name in request.given(_OF_A_DISK):
+        raise OptionError(
+            f"{request.mention(name)} is for files on a disk, and {_shown(request.src)} is or names objects at URLs"
+        )
     if request.in_place:
         raise OptionError(f"{_shown(request.src)}: objects at URLs are converted, and not indexed")
     if at_url and request.labels is None:
@@ -150,8 +150,14 @@ _OF_A_DIRECTORY = {
 }
 """The options that are for directories alone, and what a list or a pack has by itself instead."""
 
-_OF_FILES = {"no_classes": "labels", "unlabeled": "labels", "keys": "fields", "no_metadata": "fields"}
-"""The other options that are for neither lists nor packs."""
+_OF_FILES = {
+    **_OF_A_DIRECTORY,
+    **dict.fromkeys(("no_classes", "unlabeled"), "labels"),
+    **dict.fromkeys(("keys", "no_metadata", "on_missing"), "fields"),
+}
+"""The options that are for neither lists nor packs, and what these have by themselves instead."""
+
+_NO_FIELDS = f"{option('on_missing')} is for fields: say which with {option('fields')} or {option('columns')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,22 +181,33 @@ class SourceRequest(SourceOptions):
             raise OptionError(
                 f"{option('limit')} takes the first images, {option('sample')} images from everywhere: say one of them"
             )
-        reading = [name for name in _READING if getattr(self, name) is not None]
-        how = [*reading, *(["no_header"] if self.no_header else [])]
-        if self.labels is None and how and not is_table(self.src):
-            raise OptionError(
-                f"{self.mention(how[0])} says how to read a file of labels: say which with {option('labels')}"
-            )
-        for name in reading:
-            if not isinstance(getattr(self, name), str):
+        for name in self.given((*_READING, "no_header")):
+            if not self._names_table:
+                raise OptionError(
+                    f"{self.mention(name)} says how to read a file of labels: say which with {option('labels')}"
+                )
+            if name != "no_header" and not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
         require_choices(self, SourceOptions)
-        self._refuse_contradictions()
-        self._refuse_annotations()
+        for problem in (*self._contradictions(), *self._annotation_problems()):
+            raise OptionError(problem)
         if self.where is not None:
             Condition(self.where)  # which refuses what is none
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
             raise ValueError(f"delimiter is one character, not {self.delimiter!r}")
+
+    def given(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield those of some options that are given with another value than what happens without them."""
+        for name in names:
+            value = getattr(self, name)
+            if name in _READING:
+                value = value is not None
+            if value and (name, value) != ("on_missing", "error"):
+                yield name
+
+    def mention(self, name: str) -> str:
+        """Return a mention of an option for a message: of a flag with its value."""
+        return option(name, True if getattr(self, name) is True else None)
 
     @cached_property
     def rule(self) -> ImageRule:
@@ -233,9 +250,10 @@ class SourceRequest(SourceOptions):
         """The name of the option that names annotations; None where there is none."""
         return next((name for name in ("coco", "voc", "yolo") if getattr(self, name)), None)
 
-    @property
-    def _has_class_columns(self) -> bool:
-        return any(spec.kind in ("class", "labels") for spec in self.table_columns)
+    @cached_property
+    def _names_table(self) -> bool:
+        """Whether a table names the images."""
+        return self.labels is not None or is_table(self.src)
 
     def classes(self) -> list[str] | None:
         """Return the classes of the pack `classes_from`; None without one, and where labels are no classes."""
@@ -249,87 +267,51 @@ class SourceRequest(SourceOptions):
                 )
             return reader.manifest.classes
 
-    def _refuse_contradictions(self) -> None:
-        """Raise OptionError where what is said of labels or files contradicts itself, or decides nothing."""
-        rule = self.rule  # refuses what is no suffix
+    def _contradictions(self) -> Iterator[str]:
+        """Yield how options of labels or files contradict each other, or decide nothing."""
+        rule, kinds = self.rule, {spec.kind for spec in self.table_columns}
         numbers = option("label_type", self.label_type) if self.label_type in ("int", "float") else None
         if numbers and self.unlabeled:
-            raise OptionError(
-                f"{option('unlabeled', True)} is for class ids: no number of {numbers} means that there is no label"
-            )
+            yield f"{option('unlabeled', True)} is for class ids: no number of {numbers} means that there is no label"
         none = numbers or (option("no_classes", True) if self.no_classes else None)
         none = none or (option("unlabeled", True) if self.unlabeled and self.labels is None else None)
-        if self.classes_from is not None and none and not self._has_class_columns:
-            raise OptionError(f"{option('classes_from')} is for class ids: with {none} there are no classes")
+        if self.classes_from is not None and none and not kinds & {"class", "labels"}:
+            yield f"{option('classes_from')} is for class ids: with {none} there are no classes"
         if self.no_classes and (self.label_type or self.label_column):
-            raise OptionError(
-                f"{option('no_classes', True)} leaves no labels: leave out {option('label_type')} and "
-                f"{option('label_column')}"
-            )
-        if self.table_columns and self.labels is None and not is_table(self.src):
-            raise OptionError(
-                f"{option('columns')} says what a column of a table becomes: say which file with {option('labels')}"
-            )
-        self._refuse_tolerance()
+            others = f"{option('label_type')} and {option('label_column')}"
+            yield f"{option('no_classes', True)} leaves no labels: leave out {others}"
+        if kinds and not self._names_table:
+            yield f"{option('columns')} says what a column of a table becomes: say which file with {option('labels')}"
+        if not self.annotations and not self.file_fields and any(self.given(["on_missing"])):
+            if self._names_table and not kinds & set(PIXELS):
+                yield _NO_FIELDS
+            if not self._names_table and self.no_metadata:
+                yield _NO_FIELDS
         if self.allow_empty and (self.labels or self.unlabeled or self.no_classes or self.annotations):
-            raise OptionError(
-                f"{option('allow_empty', True)} is for directories that are classes, which these options leave out"
-            )
-        if rule != ImageRule() and (self.labels is not None or is_table(self.src)):
-            own = next(name for name in ("any_image", "extensions", "skip_hidden") if getattr(self, name))
-            raise OptionError(
-                f"{self.mention(own)} is for directories: the file of {option('labels')} names the images"
-            )
+            yield f"{option('allow_empty', True)} is for directories that are classes, which these options leave out"
+        if rule != ImageRule() and self._names_table:
+            own = next(self.given(("any_image", "extensions", "skip_hidden")))
+            yield f"{self.mention(own)} is for directories: the file of {option('labels')} names the images"
 
-    def mention(self, name: str) -> str:
-        """Return a mention of an option for a message: of a flag with its value."""
-        return option(name, True if getattr(self, name) is True else None)
-
-    @property
-    def tolerance(self) -> tuple[str, ...]:
-        """The option that says which values may be missing; empty where none may, as without the option."""
-        return ("on_missing",) if self.on_missing in ("null", "skip") else ()
-
-    def _refuse_tolerance(self) -> None:
-        """Raise OptionError where `on_missing` allows to miss what no image can miss."""
-        if not self.tolerance or self.file_fields:
-            return
-        if self.annotations and self.on_missing == "skip" and not (self.coco or self.split):
-            raise OptionError(
-                f"{option('on_missing', 'skip')} leaves out images that {option('split')} names and that are not "
-                "there: say which split"
-            )
-        in_table = self.labels is not None or is_table(self.src)
-        if (
-            (self.annotations and self.on_missing == "null")
-            or (in_table and not any(spec.kind in PIXELS for spec in self.table_columns))
-            or (not self.annotations and not in_table and self.no_metadata)
-        ):
-            raise self._no_fields()
-
-    def _no_fields(self) -> OptionError:
-        return OptionError(
-            f"{option('on_missing')} is for fields: say which with {option('fields')} or {option('columns')}"
-        )
-
-    def _refuse_annotations(self) -> None:
-        """Raise OptionError where the options of annotations contradict each other, or decide nothing."""
-        named = self.annotations
+    def _annotation_problems(self) -> Iterator[str]:
+        """Yield how the options of annotations contradict each other, or decide nothing."""
+        coco, voc, yolo, split = map(option, ("coco", "voc", "yolo", "split"))
         if sum(map(bool, (self.coco, self.voc, self.yolo))) > 1:
-            raise OptionError(
-                f"{option('coco')}, {option('voc')} and {option('yolo')} each say all annotations: say one of them"
-            )
+            yield f"{coco}, {voc} and {yolo} each say all annotations: say one of them"
         if self.masks and not self.coco:
-            raise OptionError(
-                f"{option('masks', True)} draws the annotations of {option('coco')}: say which with {option('coco')}"
-            )
+            yield f"{option('masks', True)} draws the annotations of {coco}: say which with {coco}"
         if self.split is not None and not (self.voc or self.yolo):
-            raise OptionError(f"{option('split')} names a split of {option('voc')} or {option('yolo')}")
-        others = [name for name in ("labels", "classes_from") if getattr(self, name)]  # unlabeled they are in any case
-        if named and others:
-            raise OptionError(
-                f"{option(others[0])} says labels, and images with {option(named)} have fields instead: leave out one"
-            )
+            yield f"{split} names a split of {voc} or {yolo}"
+        others = list(self.given(("labels", "classes_from")))  # unlabeled they are in any case
+        if self.annotations and others:
+            named = option(self.annotations)
+            yield f"{option(others[0])} says labels, and images with {named} have fields instead: leave out one"
+        if self.annotations and not self.file_fields:
+            if self.on_missing == "null":
+                yield _NO_FIELDS
+            if self.on_missing == "skip" and not (self.coco or self.split):
+                skip = option("on_missing", "skip")
+                yield f"{skip} leaves out images that {split} names and that are not there: say which split"
 
     @property
     def allows_empty(self) -> bool:
@@ -409,9 +391,11 @@ class SourceRequest(SourceOptions):
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
-        own = [name for name in _OF_A_DIRECTORY if getattr(self, name)]
         if listed or is_pack(self.src):
-            self._refuse_own([*own, *(name for name in _OF_FILES if getattr(self, name)), *self.tolerance])
+            for name in self.given(_OF_FILES):
+                kind = "containers of other tools" if name == "keys" else "a directory of images"
+                own = f"{printable(self.src)} says its own {_OF_FILES[name]}"
+                raise OptionError(f"{self.mention(name)} is for {kind}: {own}")
         if self.where is not None and (listed or not is_pack(self.src)):
             raise OptionError(
                 f"{option('where')} chooses samples of a pack, and {printable(self.src)} is none: convert it, "
@@ -426,39 +410,25 @@ class SourceRequest(SourceOptions):
             return source if self.where is None else source.where(self.where)
         if (objects := source_of_objects(self, classes)) is not None:
             return objects
-        if (container := self._of_container(own, classes)) is not None:
+        of_directories = "".join(map(self.mention, itertools.islice(self.given(_OF_A_DIRECTORY), 1)))
+        if (container := self._of_container(of_directories, classes)) is not None:
             return container
         if self.annotations:
             return self._of_annotations()
         try:
             return self._of_directory(destination, classes, is_split)
         except SourceError as error:
-            refuse_of_container(self.src, self.mention(own[0]) if own else "", error)
+            refuse_of_container(self.src, of_directories, error)
             raise
 
-    def _refuse_own(self, names: Sequence[str]) -> None:
-        """Raise OptionError where there are options that say what a list or a pack says by itself."""
-        for name in names[:1]:
-            what = {**_OF_A_DIRECTORY, **_OF_FILES}.get(name, "fields")
-            of = "containers of other tools" if name == "keys" else "a directory of images"
-            raise OptionError(f"{self.mention(name)} is for {of}: {printable(self.src)} says its own {what}")
-
-    def _of_container(self, directory_options: Sequence[str], classes: list[str] | None) -> Source | None:
-        """List the samples of a container; None where `src` is none, or options say what is a directory's."""
-        paths, keys = named_paths(self.src), self.container_keys
-        if not paths or directory_options:
-            source = None
-        else:
-            of_directories = [name for name in ("no_metadata", *self.tolerance) if getattr(self, name)]
-            refuse_of_container(self.src, self.mention(of_directories[0]) if of_directories else "")
-            source = container_source(
-                paths,
-                keys,
-                classes,
-                in_place=self.in_place,
-                unlabeled=self.unlabeled or self.no_classes,
-                bad=self.bad_samples(),
-            )
+    def _of_container(self, of_directories: str, classes: list[str] | None) -> Source | None:
+        """List the samples of a container; None where `src` is none, or there are options `of_directories`."""
+        paths, keys, source = named_paths(self.src), self.container_keys, None
+        if paths and not of_directories:
+            for name in self.given(("no_metadata", "on_missing")):
+                refuse_of_container(self.src, self.mention(name))
+            unlabeled, bad = self.unlabeled or self.no_classes, self.bad_samples()
+            source = container_source(paths, keys, classes, in_place=self.in_place, unlabeled=unlabeled, bad=bad)
         if source is None and keys and not paths:
             raise SourceError(f"{printable(self.src)}: no such file or directory")
         if source is None and keys:
@@ -501,8 +471,8 @@ class SourceRequest(SourceOptions):
                 files_of=files_of,
                 allow_empty=self.allow_empty or self.allows_empty,
             )
-        if self.tolerance and not self.file_fields:
-            raise self._no_fields()
+        if any(self.given(["on_missing"])) and not self.file_fields:
+            raise OptionError(_NO_FIELDS)
         if no_classes:
             return unlabeled_source(self.src, self.rule)
         made = None if self.no_metadata else stylegan_source(self.src, classes, self.rule)
@@ -663,11 +633,8 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         why = kept if recipe.codec == "keep" else f"{option('codec', recipe.codec)} has none"
         if self.quality is not None and recipe.codec not in LOSSY:
             raise OptionError(f"{option('quality')} is for {' and '.join(LOSSY)}: {why}")
-        resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
-        if recipe.resize is None and resizing:
-            raise OptionError(
-                f"{self.mention(resizing[0])} says how to resize: say to which size with {option('resize')}"
-            )
+        for name in self.given(("interpolation", "resize_mode", "upscale")) if recipe.resize is None else ():
+            raise OptionError(f"{self.mention(name)} says how to resize: say to which size with {option('resize')}")
 
 
 def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:

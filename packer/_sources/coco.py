@@ -19,17 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
-from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.coco import boxes_of, drawn, keypoints_of, segmentation_problem
 from packer._fields.encoding import is_text
 from packer._sources.base import SIZE_FIELDS, BlobColumn, Column, ComputedFields, NumberColumn, ReadBuffer, Source, some
-from packer._sources.imagefolder import ImageRule, Walk
+from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
 from packer._sources.table_source import called_otherwise
 from packer._sources.tables import file_text
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, stamp_at
-from packer._table import Names
 from packer.errors import ImageError, SourceError, option, printable
 
 Id = int | str
@@ -586,17 +584,13 @@ def coco_source(
     for row, error in sorted(unusable.items()):
         bad.add(names[ids[row]], error)
     derived = _masks(joined, images, shown) if masks else ()
-    source = Source(
+    source = images_without_labels(
         "coco",
         root,
-        Names.of(names[id] for id in ids),
-        np.full(len(ids), UNLABELED, np.int64),
-        [],
+        (names[id] for id in ids),
+        walk,
         notes,
-        others=walk.others,
-        account=walk.account,
-        fields=(*derived, *(column.field for column in columns)),
-        columns=tuple(columns),
+        columns=columns,
         computed=ComputedFields(derived, _drawn_mask) if derived else None,
         size_field=SIZE_FIELDS["coco"],
         about=tuple(joined.about),

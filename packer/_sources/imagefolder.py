@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from packer._codecs import IMAGE_SUFFIXES, UNLABELED
 from packer._containers import files_to_name, numbered_classes
 from packer._containers.discovery import SPLITS
 from packer._images.signatures import is_image
-from packer._sources.base import OtherFiles, Source, some
+from packer._sources.base import Column, ComputedFields, OtherFiles, Source, some
 from packer._sources.labels import class_ids, unknown_classes
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.safe_open import PointerError, StrangeFileError, open_regular
@@ -488,5 +489,26 @@ def unlabeled_source(root: Path, rule: ImageRule | None = None) -> Source:
     if not names:
         raise SourceError(f"{printable(root)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}")
     notes.insert(0, "the images are unlabeled: every label is -1, and there are no classes")
-    labels = np.full(len(names), UNLABELED, np.int64)
-    return Source("files", root, Names.of(sorted(names)), labels, [], notes, others=walk.others, account=walk.account)
+    return images_without_labels("files", root, sorted(names), walk, notes)
+
+
+def images_without_labels(
+    kind: str,
+    root: Path,
+    names: Iterable[str],
+    walk: Walk,
+    notes: Sequence[str],
+    *,
+    columns: Sequence[Column] = (),
+    computed: ComputedFields | None = None,
+    **members: Any,
+) -> Source:
+    """Return a source of images that a walk found, each with the label -1.
+
+    Its fields are those that are computed, and then those of columns; `members` are further members of the source.
+    """
+    listed = Names.of(names)
+    members |= {"columns": tuple(columns), "computed": computed, "others": walk.others, "account": walk.account}
+    fields = (*(() if computed is None else computed.fields), *(column.field for column in columns))
+    labels = np.full(len(listed), UNLABELED, np.int64)
+    return Source(kind, root, listed, labels, [], list(notes), fields=fields, **members)

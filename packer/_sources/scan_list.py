@@ -268,13 +268,13 @@ class ListedSource(Source):
             self.listing.require_undamaged(self.first + start, self.first + stop)
             return replace(super().taken(rows), first=self.first + start)  # type: ignore[call-arg]
         self.require_undamaged()
-        return Source(**{own.name: getattr(self, own.name) for own in fields(Source)}).taken(rows)
+        return Source(**_members(self)).taken(rows)
 
     def require_undamaged(self) -> None:
         self.listing.require_undamaged(self.first, self.first + len(self))
 
     def describe(self) -> dict[str, str]:
-        whole = len(self) == len(self.listing.labels)
+        whole = len(self) == len(self.listing.whole)
         return {"kind": self.kind, "sha256": self.listing.sha256} if whole else super().describe()
 
 
@@ -287,32 +287,24 @@ class ScanList:
     path : str
     file : PackFile
         The list, open; of very large lists the columns are mapped.
-    classes : list of str
-    names : Names
-    labels : (N,) int64 or float64 array
-    label_type : str
+    whole : Source
+        All images.
     stamps : (N, 3) int64 array, or (N, 2) in lists of version 2, optional
         Size, time and CRC-32C.
     checksums : (B,) uint32 array, optional
         CRC-32C of every block of images; None in lists of version 2.
     sha256 : str
         The digest of classes, names, labels and fields, taken when they were listed.
-    columns : tuple of Column
-        The values of fields.
     of_columns : (B,) uint32 array, optional
         CRC-32C of the values of every block of images; None where there are no fields.
     """
 
     path: str
     file: PackFile
-    classes: list[str]
-    names: Names
-    labels: Labels
-    label_type: str
+    whole: Source
     stamps: npt.NDArray[np.int64] | None
     checksums: npt.NDArray[np.uint32] | None
     sha256: str
-    columns: tuple[Column, ...] = ()
     of_columns: npt.NDArray[np.uint32] | None = None
 
     def require_undamaged(self, start: int, stop: int) -> None:
@@ -321,15 +313,16 @@ class ScanList:
             self.file.require_whole()
         except PackError as error:
             raise SourceError(f"{printable(error)}. {advice(self.path)}") from error
+        whole = self.whole
         if self.checksums is None:
-            fits = listing_digest(self.classes, self.names, self.labels, self.label_type) == self.sha256
+            fits = listing_digest(whole.classes, whole.names, whole.labels, whole.label_type) == self.sha256
         else:
             blocks = range(start // _BLOCK, -(-stop // _BLOCK))
-            fits = all(_block_checksum(self.names, self.labels, block) == self.checksums[block] for block in blocks)
+            fits = all(_block_checksum(whole.names, whole.labels, block) == self.checksums[block] for block in blocks)
             fits = fits and (self.stamps is None or _fit(self.stamps[start:stop]))
             if self.of_columns is not None:
                 sums = self.of_columns[blocks.start : blocks.stop]
-                fits = fits and np.array_equal([_checksum_of_fields(self.columns, block) for block in blocks], sums)
+                fits = fits and np.array_equal([_checksum_of_fields(whole.columns, block) for block in blocks], sums)
         if not fits:
             raise SourceError(f"{printable(self.path)}: the list is damaged. {advice(self.path)}")
 
@@ -419,29 +412,15 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         of_columns = file.array(start, _blocks(count), "<u4") if columns else None
     except (PackError, ValueError, KeyError, TypeError) as error:
         raise SourceError(f"{printable(error)}. {advice(path)}") from error
-    classes, label_type = header["classes"], header["label_type"]
-    listing = ScanList(
-        os.fspath(path),
-        file,
-        classes,
-        names,
-        labels,
-        label_type,
-        stamps,
-        checksums,
-        header["sha256"],
-        columns,
-        of_columns,
-    )
-    return ListedSource(
+    whole = Source(
         header["kind"],
         Path(header["root"]),
         names,
         labels,
-        classes,
+        header["classes"],
         header["notes"],
         None if stamps is None else stamps[:, :2],
-        label_type,
+        header["label_type"],
         OtherFiles(header["others"]["counts"], header["others"]["names"]),
         tuple(column.field for column in columns),
         columns,
@@ -449,8 +428,13 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         doubts=tuple(header.get("doubts", ())),
         account=Account.from_json(header["account"]) if "account" in header else None,
         size_field=SIZE_FIELDS.get(header["kind"], ""),
-        listing=listing,
     )
+    listing = ScanList(os.fspath(path), file, whole, stamps, checksums, header["sha256"], of_columns)
+    return ListedSource(**_members(whole), listing=listing)
+
+
+def _members(source: Source) -> dict[str, Any]:
+    return {member.name: getattr(source, member.name) for member in fields(Source)}
 
 
 def let_mend(path: Path, source: Source, index: int) -> None:

@@ -21,14 +21,12 @@ from xml.parsers import expat
 import numpy as np
 
 from packer._account import BadSamples
-from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field
 from packer._sources.base import BlobColumn, Column, FileColumn, Source
-from packer._sources.imagefolder import ImageRule, Walk
+from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
 from packer._sources.table_source import called_otherwise
 from packer._sources.tables import encoding_of, file_text
 from packer._storage.safe_open import open_regular
-from packer._table import Names
 from packer.errors import SourceError, option, printable
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
@@ -284,23 +282,10 @@ def voc_source(
     walk.account.unlabeled("they have no file in Annotations, and their fields are null", without, chosen=unlabeled)
     if any(one and one.boxes for one in read):
         notes.append("boxes are as the files have them: VOC counts pixels from 1, and xmax, ymax are the last inside")
-    columns = [
-        *_of_objects(read, annotations, present, skip=bad.skip),
-        *_of_masks(directory, stems, inside=bool(folder)),
-    ]
-    return Source(
-        "voc",
-        root,
-        Names.of(names[stem] for stem in stems),
-        np.full(len(stems), UNLABELED, np.int64),
-        [],
-        notes,
-        others=walk.others,
-        account=walk.account,
-        fields=tuple(column.field for column in columns),
-        columns=tuple(columns),
-        doubts=tuple(bad.found),
-    )
+    columns = _of_objects(read, annotations, present, skip=bad.skip)
+    columns += _of_masks(directory, stems, inside=bool(folder))
+    usable = (names[stem] for stem in stems)
+    return images_without_labels("voc", root, usable, walk, notes, columns=columns, doubts=tuple(bad.found))
 
 
 def _read(

@@ -20,16 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
-from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.encoding import is_text, short
 from packer._images.probe import inspect
 from packer._sources.base import BlobColumn, ComputedFields, ReadBuffer, Source
-from packer._sources.imagefolder import ImageRule, Walk
+from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
 from packer._sources.table_source import called_otherwise
 from packer._sources.tables import file_text, text_of
 from packer._storage.safe_open import open_regular
-from packer._table import Names
 from packer.errors import ImageError, MissingDependencyError, SourceError, option, pip_install, printable
 
 Points = npt.NDArray[np.float64]
@@ -246,19 +244,10 @@ def yolo_source(
     polygons = any(any(one is not None for one in described.read(text).polygons) for text in texts if text is not None)
     derived = described.fields(polygons=polygons)
     column = BlobColumn.of(Field(_TEXT, "text"), (None if text is None else text.encode("utf-8") for text in texts))
-    return Source(
-        "yolo",
-        root,
-        Names.of(names),
-        np.full(len(names), UNLABELED, np.int64),
-        [],
-        [*described.notes, *notes],
-        others=walk.others,
-        account=walk.account,
-        fields=(*derived, column.field),
-        columns=(column,),
-        computed=ComputedFields(derived, functools.partial(_values_in_pixels, derived, described.keypoints)),
-        doubts=tuple(bad.found),
+    computed = ComputedFields(derived, functools.partial(_values_in_pixels, derived, described.keypoints))
+    notes = [*described.notes, *notes]
+    return images_without_labels(
+        "yolo", root, names, walk, notes, columns=[column], computed=computed, doubts=tuple(bad.found)
     )
 
 
