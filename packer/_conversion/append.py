@@ -21,8 +21,9 @@ from packer._fields import Field
 from packer._formats import FORMATS, INDEX, check_readable, open_pack
 from packer._formats.parts import append_part
 from packer._manifest import Manifest
-from packer._sources import Source, is_listing, with_given_classes
-from packer._sources.scan_list import repeats
+from packer._sources.base import Source
+from packer._sources.labels import with_given_classes
+from packer._sources.scan_list import is_listing, repeats
 from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, shown, user_path

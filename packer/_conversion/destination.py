@@ -49,7 +49,8 @@ from packer._formats.files import PackFiles, copy_pack
 from packer._formats.parts import TABLE_FILE, join_parts
 from packer._formats.reader import MANIFEST_FILE
 from packer._manifest import Manifest
-from packer._sources import Source, let_mend, listed_source, write_listing
+from packer._sources.base import Source
+from packer._sources.scan_list import let_mend, listed_source, write_listing
 from packer._storage.files import (
     disk_size,
     remove,

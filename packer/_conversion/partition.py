@@ -32,7 +32,10 @@ from packer._conversion.recipe import Recipe
 from packer._conversion.request import ConversionRequest
 from packer._conversion.resume import compare_source, setting_differences, started_differently
 from packer._manifest import Manifest
-from packer._sources import ListedSource, Source, is_listing, listed_source, pack_source, refuse_derived
+from packer._sources.base import Source
+from packer._sources.container import refuse_derived
+from packer._sources.pack import pack_source
+from packer._sources.scan_list import ListedSource, is_listing, listed_source
 from packer._storage.remote.urls import is_url
 from packer.errors import ImageError, PackerError, SourceError, printable
 

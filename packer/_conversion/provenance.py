@@ -19,8 +19,7 @@ from packer._conversion.pipeline import carries
 from packer._conversion.recipe import Recipe
 from packer._formats import Reader, open_pack
 from packer._manifest import TILED, Manifest
-from packer._sources import Source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
 from packer._storage.stamps import stamp_at
 from packer._storage.threads import in_order
 from packer._version import __version__

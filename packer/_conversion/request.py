@@ -38,34 +38,24 @@ from packer._fields import PIXELS, Condition
 from packer._formats import FORMATS, Format, format_for, open_pack, recognise
 from packer._images.geometry import MAX_PIXELS
 from packer._images.resize import ResizeSpec
-from packer._sources import (
-    ColumnSpec,
-    FileField,
-    ImageRule,
-    Source,
-    TableOptions,
+from packer._sources.base import Source
+from packer._sources.container import container_source
+from packer._sources.hf_metadata import metadata_of, metadata_source
+from packer._sources.imagefolder import ImageRule, imagefolder_source, refuse_splits, unlabeled_source
+from packer._sources.labels import (
     account_for_classes,
     account_for_labels,
-    container_source,
-    csv_source,
-    default_delimiter,
-    files_among,
-    imagefolder_source,
-    is_listing,
-    listed_source,
-    metadata_of,
-    metadata_source,
     notes_on_gray_files,
-    pack_source,
-    prefix_source,
-    refuse_splits,
-    stylegan_source,
-    unlabeled_source,
-    url_table_source,
-    with_files,
     with_given_classes,
     without_labels,
 )
+from packer._sources.objects import prefix_source
+from packer._sources.pack import pack_source
+from packer._sources.scan_list import is_listing, listed_source
+from packer._sources.sidecar_files import FileField, files_among, with_files
+from packer._sources.stylegan import stylegan_source
+from packer._sources.table_source import csv_source, url_table_source
+from packer._sources.tables import ColumnSpec, TableOptions, default_delimiter
 from packer._storage.place import place_of
 from packer._storage.remote.urls import is_url, parse, shown
 from packer._storage.system import require_count

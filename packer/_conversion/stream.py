@@ -31,8 +31,7 @@ from packer._fields import KINDS, OF_SCALARS, PIXELS, Field, Stored
 from packer._fields.encoding import short
 from packer._images.encode import encode_png
 from packer._images.probe import inspect
-from packer._sources import Source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
 from packer._sources.labels import class_ids
 from packer._storage.safe_open import cause_of, name_problem
 from packer._storage.stamps import ABOUT_THE_FILE

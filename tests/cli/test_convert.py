@@ -21,7 +21,7 @@ from packer import open_pack
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._images.encode import encode
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.errors import printable
 from packer.testing.photos import draw_imagefolder
 from tests.command import command, packer, packer_many

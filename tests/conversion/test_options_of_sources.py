@@ -13,7 +13,7 @@ import pytest
 import packer
 from packer._conversion.options import SourceOptions, options_of
 from packer._conversion.request import SourceRequest, source_of_objects
-from packer._sources import write_listing
+from packer._sources.scan_list import write_listing
 from packer._storage.remote.urls import user_path
 from packer.errors import OptionError, PackerError, flag, message_of
 from tests.sourcekinds import Source, coco, draw, imagefolder, masks, unlabeled, voc, yolo

@@ -28,7 +28,7 @@ from PIL import Image
 import packer
 from packer import LMDBImageDataset, open_dataset
 from packer._conversion.convert import convert
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.reference import torchvision
 from tests.pairs import pairwise
 

@@ -13,7 +13,9 @@ from packer._conversion.convert import convert
 from packer._datasets.open import open_dataset
 from packer._formats import open_pack
 from packer._packs.export import export
-from packer._sources import ImageRule, TableOptions, csv_source, imagefolder_source
+from packer._sources.imagefolder import ImageRule, imagefolder_source
+from packer._sources.table_source import csv_source
+from packer._sources.tables import TableOptions
 from packer.errors import ImageError, SourceError
 from packer.testing.reference import torchvision
 from tests.command import packer, without_root_powers

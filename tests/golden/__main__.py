@@ -21,8 +21,10 @@ from packer._fields import DTYPES, Field
 from packer._formats import open_pack
 from packer._images.jpeg_tiles import read_tiles
 from packer._images.resize import ResizeSpec
-from packer._sources import Source, TableOptions, csv_source, imagefolder_source
-from packer._sources.base import BlobColumn, FileColumn, NumberColumn
+from packer._sources.base import BlobColumn, FileColumn, NumberColumn, Source
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.table_source import csv_source
+from packer._sources.tables import TableOptions
 from packer.testing.photos import draw_imagefolder, draw_photo
 from tests.golden import FIELDED, KINDS, LABELED
 from tests.samples import SUFFIXES, solid

@@ -28,7 +28,7 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._datasets.memory import BatchPart, Layout, Slot
 from packer._loader.loader import Loader
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
 from packer.testing.photos import draw_imagefolder

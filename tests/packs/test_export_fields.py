@@ -18,7 +18,10 @@ from packer._formats import open_pack
 from packer._packs.export import export
 from packer._packs.info import digest
 from packer._packs.verify import verify
-from packer._sources import ColumnSpec, FileField, TableOptions, csv_source, imagefolder_source, with_files
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.sidecar_files import FileField, with_files
+from packer._sources.table_source import csv_source
+from packer._sources.tables import ColumnSpec, TableOptions
 from packer.errors import PackError
 from tests.command import packer
 from tests.packs.test_fields import FIELDS, damaged, png, sample, values_of, written

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from packer._sources import Source, TableOptions, csv_source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
+from packer._sources.table_source import csv_source
+from packer._sources.tables import TableOptions
 from packer.errors import ImageError, SourceError
 
 
@@ -107,7 +108,7 @@ def test_missing_files(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
 def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "labels.csv")
-    code = "import sys, pathlib, packer._sources as s; s.csv_source(*map(pathlib.Path, sys.argv[1:]))"
+    code = "import sys, pathlib, packer._sources.table_source as s; s.csv_source(*map(pathlib.Path, sys.argv[1:]))"
     line = [sys.executable, "-c", code, tmp_path, tmp_path / "labels.csv"]
     result = subprocess.run(line, check=False, capture_output=True, text=True, timeout=20)
     assert "labels.csv: cannot be read: is a FIFO, and no regular file" in result.stderr

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from packer._sources import Source, imagefolder_source, refuse_splits, split_directories
+from packer._sources.base import Source
+from packer._sources.imagefolder import imagefolder_source, refuse_splits, split_directories
 from packer.errors import SourceError
 from packer.testing.reference import torchvision
 from tests.command import without_root_powers
@@ -189,7 +190,7 @@ def test_a_directory_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
 @without_root_powers
 def test_a_directory_that_may_not_be_listed_is_an_error(tmp_path: Path) -> None:
     touch(tmp_path, "tree/a/x.jpg", "tree/a/closed/y.jpg")
-    code = "import sys, pathlib, packer._sources as s; s.imagefolder_source(pathlib.Path(sys.argv[1]))"
+    code = "import sys, pathlib, packer._sources.imagefolder as s; s.imagefolder_source(pathlib.Path(sys.argv[1]))"
     line = [sys.executable, "-c", code, str(tmp_path / "tree")]
     if os.geteuid() == 0:
         line = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *line]

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from packer._sources import Source, TableOptions, csv_source
+from packer._sources.base import Source
 from packer._sources.labels import Meaning, meaning_of
+from packer._sources.table_source import csv_source
+from packer._sources.tables import TableOptions
 from packer.errors import SourceError
 
 

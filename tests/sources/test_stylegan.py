@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import packer
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.errors import SourceError
 from tests.command import packer as run_packer
 from tests.samples import solid

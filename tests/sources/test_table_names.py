@@ -13,8 +13,8 @@ from PIL import Image
 
 import packer
 from packer._account import Account
-from packer._sources import TableOptions, csv_source
-from packer._sources.table_source import FileColumns
+from packer._sources.table_source import FileColumns, csv_source
+from packer._sources.tables import TableOptions
 from packer.errors import SourceError
 from tests.command import packer as run_packer
 from tests.samples import solid
