@@ -262,7 +262,7 @@ class SourceOptions:
     classes_from: Path | None = _option(
         "pack",
         "labels",
-        "Use the class ids of another pack (for val: train's), of labels and of --column NAME:class or NAME:labels. A class that is not in it is an error.",
+        "Use the class ids of another pack (for val: train's), of labels and of --column NAME:class or NAME:labels. A class that is not in it is an error; --on-error skip leaves out its images.",
         metavar="PACK",
     )
     limit: int | None = _option("count", "source", "Take the first N images only.", metavar="N")

@@ -105,7 +105,11 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
                 "`packer convert urls.csv DST`, with a column `url`"
             )
         return prefix_source(
-            str(parse(request.src)), classes, request.rule, unlabeled=request.unlabeled or request.no_classes
+            str(parse(request.src)),
+            classes,
+            request.rule,
+            unlabeled=request.unlabeled or request.no_classes,
+            bad=request.bad_samples(),
         )
     return url_table_source(
         str(parse(request.src)) if at_url else None,
@@ -471,7 +475,12 @@ class SourceRequest(SourceOptions):
         if not is_split:
             refuse_splits(self.src, destination)
         return imagefolder_source(
-            self.src, classes, self.rule, files_of, allow_empty=self.allow_empty or self.allows_empty
+            self.src,
+            classes,
+            self.rule,
+            files_of,
+            allow_empty=self.allow_empty or self.allows_empty,
+            bad=self.bad_samples(),
         )
 
     def described(self) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def metadata_source(
     else:
         of = (lambda names: own) if files_of is None else (lambda names: {**own, **files_of(names)})
         listed = imagefolder_source(
-            root, None if label else classes, rule, of, allow_empty=allow_empty or label is not None
+            root, None if label else classes, rule, of, allow_empty=allow_empty or label is not None, bad=table.bad
         )
     listed = _without_table(listed, table.path.name)
     rows.match(TreeImages(root, listed.names))

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import Account
+from packer._account import Account, BadSamples
 from packer._codecs import IMAGE_SUFFIXES, UNLABELED
 from packer._containers import files_to_name, numbered_classes
 from packer._containers.discovery import SPLITS
 from packer._images.signatures import is_image
 from packer._sources.base import Column, ComputedFields, OtherFiles, Source, some
-from packer._sources.labels import class_ids, unknown_classes
+from packer._sources.labels import class_ids, in_known_classes
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.safe_open import PointerError, StrangeFileError, open_regular
 from packer._table import Names
@@ -283,6 +283,7 @@ def imagefolder_source(
     files_of: FilesOf | None = None,
     *,
     allow_empty: bool = True,
+    bad: BadSamples | None = None,
 ) -> Source:
     """List the images below `root`.
 
@@ -299,6 +300,8 @@ def imagefolder_source(
     allow_empty : bool
         Whether a class may have no image, as it may where `classes` are given. ImageFolder has the same argument, and
         raises by default, as the requests of conversions do.
+    bad : BadSamples, optional
+        Takes the images of classes that are not in `classes`; by default such a class is an error.
 
     Raises
     ------
@@ -318,15 +321,13 @@ def imagefolder_source(
     outside = walk.images_in()
     listed = {folder: walk.images_below(folder) for folder in folders}
     account = _without_left(listed, walk)
-    folders = list(listed)
     notes = walk.notes()
     if files_of is not None:
         listed = _without_files(root, listed, files_of, notes)
-        folders = list(listed)
+    bad = bad or BadSamples()
     if classes is not None:
-        unknown = [folder for folder in folders if folder not in set(classes)]
-        if unknown:
-            raise SourceError(f"{printable(root)}: {unknown_classes([*map(printable, unknown)])}")
+        listed = in_known_classes(printable(root), listed, classes, bad)
+    folders = list(listed)
     found = [Names.of(names) for names in listed.values()]
     if not any(map(len, found)):
         others = "".join(f". {note}" for note in notes)
@@ -346,7 +347,15 @@ def imagefolder_source(
         notes += numbered_classes(folders)
     labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
     return Source(
-        "imagefolder", root, Names.joined(found), labels, list(ids), notes, others=walk.others, account=account
+        "imagefolder",
+        root,
+        Names.joined(found),
+        labels,
+        list(ids),
+        notes,
+        others=walk.others,
+        account=account,
+        doubts=tuple(bad.found),
     )
 
 

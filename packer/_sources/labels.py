@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +37,26 @@ def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
         f"{len(unknown)} of its {what} {are} unknown to the given class list: {shown}. "
         f"Correct them, or leave out {option('classes_from')}"
     )
+
+
+def in_known_classes(
+    where: str, listed: Mapping[str, Sequence[str]], classes: Sequence[str], bad: BadSamples
+) -> dict[str, list[str]]:
+    """Return those of images listed by their classes whose class is a given one; the others are bad samples.
+
+    SourceError where bad samples are an error, or all are bad.
+    """
+    unknown = [name for name in listed if name not in set(classes)]
+    if unknown and not bad.skip:
+        bad.add("", SourceError(f"{where}: {unknown_classes([*map(printable, unknown)])}"))
+    for name in unknown:
+        why = f"its class {printable(name)} is none of the given classes"
+        for image in listed[name]:
+            bad.add(image, SourceError(f"{where}: {printable(image)}: {why}"))
+    known = {name: list(images) for name, images in listed.items() if name not in unknown}
+    if unknown and bad.found and not any(known.values()):
+        raise SourceError(f"{where}: no image can be used: {bad.found[0]['reason']}")
+    return known
 
 
 def class_ids(classes: Sequence[str]) -> dict[str, int]:

@@ -16,13 +16,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from packer._account import Account
+from packer._account import Account, BadSamples
 from packer._codecs import UNLABELED
 from packer._containers.discovery import SPLITS
 from packer._fields import Stored
 from packer._sources.base import OtherFiles, ReadBuffer, Source
 from packer._sources.imagefolder import HIDDEN_CLASS, HIDDEN_IMAGES, ImageRule, is_hidden
-from packer._sources.labels import class_ids, unknown_classes
+from packer._sources.labels import class_ids, in_known_classes
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file, may_be_system_file
 from packer._storage.packfile import LARGEST_READ
 from packer._storage.remote.client import Version, get, head
@@ -146,7 +146,12 @@ def versions_of(urls: Sequence[str]) -> list[Version | None]:
 
 
 def prefix_source(
-    base: str, classes: Sequence[str] | None = None, rule: ImageRule | None = None, *, unlabeled: bool = False
+    base: str,
+    classes: Sequence[str] | None = None,
+    rule: ImageRule | None = None,
+    *,
+    unlabeled: bool = False,
+    bad: BadSamples | None = None,
 ) -> ObjectSource:
     """List the images below a URL, in ImageFolder's order.
 
@@ -159,6 +164,8 @@ def prefix_source(
         Which names count as images; by default those that ImageFolder takes.
     unlabeled : bool
         Whether all images are taken without classes, each with the label -1, in the order of their names.
+    bad : BadSamples, optional
+        As for `imagefolder_source`.
 
     Raises
     ------
@@ -185,18 +192,21 @@ def prefix_source(
             f"{shown(base)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}. Images are expected "
             f"as {shown(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say {option('unlabeled', True)}."
         )
-    names = sorted(versions) if unlabeled else sorted(versions, key=_place)
+    names, bad = sorted(versions) if unlabeled else sorted(versions, key=_in_tree), bad or BadSamples()
     _tell_of_hidden(names, account, unlabeled=unlabeled)
     account.left_out("image", "it lies outside of any class, as ImageFolder has it", sorted(outside))
     labels, found = np.full(len(names), UNLABELED, np.int64), list[str]()
     if unlabeled:
         notes.insert(0, "the images are unlabeled: every label is -1, and there are no classes")
     else:
-        found = sorted({name.partition("/")[0] for name in names})
-        _refuse_splits(base, found, names)
-        if classes is not None and (unknown := [folder for folder in found if folder not in set(classes)]):
-            raise SourceError(f"{shown(base)}: {unknown_classes([*map(printable, unknown)])}")
-        ids = class_ids(found if classes is None else classes)
+        by_class: dict[str, list[str]] = {}
+        for name in names:
+            by_class.setdefault(name.partition("/")[0], []).append(name)
+        _refuse_splits(base, sorted(by_class), names)
+        if classes is not None:
+            by_class = in_known_classes(shown(base), by_class, classes, bad)
+            names = [name for some in by_class.values() for name in some]
+        ids = class_ids(sorted(by_class) if classes is None else classes)
         labels, found = np.array([ids[name.partition("/")[0]] for name in names], np.int64), list(ids)
     return ObjectSource(
         "files" if unlabeled else "imagefolder",
@@ -207,6 +217,7 @@ def prefix_source(
         notes,
         stamps=np.array([stamp_of_version(versions[name]) for name in names], np.int64),
         others=others,
+        doubts=tuple(bad.found),
         account=account,
         base=base,
         etags=Names.of(versions[name].etag for name in names),
@@ -255,7 +266,7 @@ def _listed(base: str) -> Iterator[tuple[str, Version]]:
         yield name, version
 
 
-def _place(name: str) -> tuple[str, str, str]:
+def _in_tree(name: str) -> tuple[str, str, str]:
     """Return what a name is ordered by: class, folder, and the name in it, as ImageFolder goes through directories."""
     folder, _, own = name.rpartition("/")
     return name.partition("/")[0], folder, own

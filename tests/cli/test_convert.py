@@ -181,7 +181,7 @@ def test_labels_from_a_file(tree: Path, tmp_path: Path) -> None:
     assert result.returncode == 1
     assert result.stderr == (
         f"packer: {tree}: 1 of its classes is unknown to the given class list: class_00. Correct them, or leave out "
-        "--classes-from\n"
+        "--classes-from. To leave out such samples and list them: --on-error skip\n"
     )
 
 

@@ -150,7 +150,7 @@ def test_a_sample_of_an_unknown_class_in_a_container_is_left_out(
     assert [one["name"] for one in bad.found] == ["1.jpg"]
 
 
-def test_classes_of_a_pack_that_a_container_has_not_leave_its_samples_out(tmp_path: Path) -> None:
+def test_samples_of_classes_that_the_given_pack_lacks_are_left_out(tmp_path: Path) -> None:
     for name in ("cat/0.png", "owl/1.png"):
         solid(tmp_path / "tree" / name)
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
@@ -158,9 +158,16 @@ def test_classes_of_a_pack_that_a_container_has_not_leave_its_samples_out(tmp_pa
             archive.write(path, path.relative_to(tmp_path / "tree").as_posix())
     packer.pack([{"image": tmp_path / "tree/cat/0.png", "label": "cat"}], tmp_path / "cats.lmdb", classes=["cat"])
     options: dict[str, Any] = {"classes_from": tmp_path / "cats.lmdb", "on_error": "skip"}
-    packer.convert(tmp_path / "a.zip", tmp_path / "out.lmdb", **options)
-    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["owl/1.png"]
-    assert list(packer.open_dataset(tmp_path / "out.lmdb").samples) == [("cat/0.png", 0)]
+    for source in ("a.zip", "tree"):
+        pack = tmp_path / f"{source}.lmdb"
+        with pytest.raises(SourceError, match=r"given class list: owl.*on_error='skip'"):
+            packer.convert(tmp_path / source, pack, classes_from=tmp_path / "cats.lmdb")
+        packer.convert(tmp_path / source, pack, **options)
+        assert [entry["name"] for entry in packer.info(pack).skipped] == ["owl/1.png"]
+        assert list(packer.open_dataset(pack).samples) == [("cat/0.png", 0)]
+    solid(tmp_path / "owls" / "owl" / "1.png")
+    with pytest.raises(SourceError, match=r"no image can be used: .*its class owl is none of the given classes"):
+        packer.convert(tmp_path / "owls", tmp_path / "out.lmdb", **options)
 
 
 def test_labels_that_skipping_does_not_mend_do_not_name_it(tree: Path, tmp_path: Path) -> None:

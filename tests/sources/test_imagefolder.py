@@ -208,7 +208,7 @@ def test_given_classes(tmp_path: Path) -> None:
     assert source.classes == ["d", "c", "b", "a"]
     assert dict(zip(source.names, source.labels.tolist(), strict=True)) == {"b/x.jpg": 2, "d/y.jpg": 0}
     with pytest.raises(
-        SourceError, match=r"1 of its classes is unknown.*: d. Correct them, or leave out classes_from=$"
+        SourceError, match=r"1 of its classes is unknown.*: d. Correct them, or leave out classes_from=\. To leave out"
     ):
         imagefolder_source(tmp_path / "val", ["a", "b", "c"])
     many = [f"new{number}" for number in range(9)]
