@@ -32,7 +32,7 @@ from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.blocks import errors_in
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys, suffix_of
-from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_parts, dataset_labels, label_vector
+from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
 from packer._containers.discovery import above_classes, numbered_classes, splits_among
 from packer._containers.roles import LABEL_SUFFIXES, is_label_name
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
@@ -326,7 +326,7 @@ def _archive(file: PackFile, notes: list[str], account: Account) -> tuple[_Archi
         notes.append(f"labels and order are those of {printable(sidecar.name)}")
         return _swin(file, images, listed, printable(sidecar), account), set()
     if text := _only(file, [member for member in texts if not member.name.endswith(_MAP)]):
-        if (archive := _stylegan(file, images, text)) is not None:
+        if (archive := _stylegan(file, images, text, account)) is not None:
             return archive, set()
         account.not_looked_at("file", "it has no labels of images", [text.name])
     return _tree(file, images, folders, notes, account)
@@ -440,16 +440,16 @@ def _in_tree(name: str) -> str:
     return f"{directory.replace('/', chr(0), 1)}\0{base}" if "/" in directory else f"{directory}\0\0{base}"
 
 
-def _stylegan(file: PackFile, images: list[ZipMember], text: ZipMember) -> _Archive | None:
+def _stylegan(file: PackFile, images: list[ZipMember], text: ZipMember, account: Account) -> _Archive | None:
     """Return images with the labels of ``dataset.json``; None where it has none, and directories are classes."""
     where = f"{printable(file.path)}, {printable(text.name)}"
     above = text.name[: -len(DATASET_JSON)]
     found = dataset_labels(_text_of(file, text), where)
-    if found is None or not (found or are_parts(member.name for member in images)):
+    if found is None:
         return None
     labels = {above + name: label for name, label in found.items()}
-    if labels and (missing := [member.name for member in images if member.name not in labels]):
-        raise SourceError(f"{where}: has no label of {printable(missing[0])}")
+    if not are_of_images(labels, [member.name for member in images], account):
+        return None
     return _Archive(sorted(images), _shared(images, above), labels)
 
 
