@@ -21,7 +21,7 @@ from PIL import Image
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder, draw_photo
 from tests.fieldpack import packed
 from tests.turns import turn

@@ -17,8 +17,8 @@ from PIL import Image
 
 import packer
 from packer._cli import cli
-from packer._sources import listed_source
 from packer._sources.base import ReadBuffer
+from packer._sources.scan_list import listed_source
 from packer._table import COLUMNS
 from packer.testing.photos import draw_imagefolder
 from tests.command import packer_many

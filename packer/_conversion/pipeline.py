@@ -30,8 +30,7 @@ from packer._images.jpeg_tiles import transcode
 from packer._images.probe import CLIPPED, DEEP, SIGNED, ImageInfo, inspect
 from packer._images.resize import resize
 from packer._manifest import TILED
-from packer._sources import Source
-from packer._sources.base import ReadBuffer, StoredSample
+from packer._sources.base import ReadBuffer, Source, StoredSample
 from packer._sources.many_files import ManyFiles
 from packer._storage.stamps import Stamp
 from packer._storage.system import available_cpus

@@ -24,16 +24,11 @@ from packer._datasets.concat import ConcatImageDataset
 from packer._datasets.image_dataset import ImageDataset
 from packer._formats import FORMATS, open_pack
 from packer._formats.index import IndexReader
-from packer._sources import (
-    Source,
-    build_index,
-    class_directories,
-    imagefolder_source,
-    listed_container,
-    refuse_splits,
-    require_images_in_classes,
-    stylegan_source,
-)
+from packer._sources.base import Source
+from packer._sources.container import listed_container
+from packer._sources.imagefolder import class_directories, imagefolder_source, refuse_splits, require_images_in_classes
+from packer._sources.index import build_index
+from packer._sources.stylegan import stylegan_source
 from packer._storage.files import remove, writing_to
 from packer._storage.locks import held, try_lock
 from packer._storage.place import choose_reading, place_of
@@ -193,7 +188,7 @@ def _warn_of_losses(source: Source) -> None:
         for item in source.account or ()
         if item.is_loss or (tree and (item.fate == TAKEN or item.what == "class"))
     ]
-    if lines := [*losses, *(note for note in source.notes if note != recorded(source.others.note()))]:
+    if lines := [*losses, *(note for note in source.notes if note not in map(recorded, source.others.notes()))]:
         warn("\n  ".join([f"What is read of {printable(source.root)}:", *lines]))
 
 

@@ -30,8 +30,7 @@ from packer._measuring.harness import (
     rounds,
 )
 from packer._measuring.machine import processor, version_of
-from packer._sources import class_directories, imagefolder_source
-from packer._sources.imagefolder import ImageRule, Walk
+from packer._sources.imagefolder import ImageRule, Walk, class_directories, imagefolder_source
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import chosen, is_url, name as last_part, shown
 from packer._storage.system import available_cpus, require_count, require_seconds

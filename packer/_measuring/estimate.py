@@ -28,7 +28,7 @@ from packer._conversion.workspace import check_outside, check_place
 from packer._images.probe import is_beyond_8_bit
 from packer._measuring.harness import TimeLimit, scratch_directory
 from packer._measuring.trials import Interval, Population, ShowTrial, Trials, run_trials
-from packer._sources import Source
+from packer._sources.base import Source
 from packer._storage.files import writing_to
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import local_path

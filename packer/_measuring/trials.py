@@ -30,8 +30,7 @@ from packer._conversion.pipeline import BATCH_BYTES, ConversionPipeline, threads
 from packer._conversion.request import ConversionRequest
 from packer._formats import open_pack
 from packer._measuring.harness import Load, TimeLimit, moment, since
-from packer._sources import Source
-from packer._sources.base import OtherFiles
+from packer._sources.base import OtherFiles, Source
 from packer._storage.files import remove
 from packer._table import Ints
 

@@ -36,7 +36,7 @@ from packer._datasets.open import (
 from packer._datasets.pipeline import OUTPUTS
 from packer._formats import FORMATS, open_pack
 from packer._images.resize import ResizeSpec
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.crops import RandomResizedCrop, Resize
 from packer.errors import CorruptPackError, ImageError, NotAPackError
 from packer.testing.reference import torchvision

@@ -30,7 +30,7 @@ import packer
 from packer import LMDBImageDataset, open_dataset
 from packer._conversion.convert import convert
 from packer._datasets.sample_view import row_of
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Names
 from packer.testing.reference import torchvision
 from tests.pairs import pairwise

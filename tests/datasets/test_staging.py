@@ -34,7 +34,7 @@ from packer._datasets.staging import lock_in_memory, stage, unstage, warm
 from packer._formats import files as copying, open_pack
 from packer._formats.parts import join_parts
 from packer._packs.repair import repair
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.locks import try_lock
 from packer._table import Sample
 from packer.errors import DestinationError, NotAPackError, PackError

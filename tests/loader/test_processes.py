@@ -31,7 +31,7 @@ from packer._datasets.memory import BatchPart, Layout, Slot
 from packer._loader.loader import Loader
 from packer._loader.processes import Processes
 from packer._loader.threads import WorkerSettings
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
 from packer.testing.photos import draw_imagefolder

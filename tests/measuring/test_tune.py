@@ -21,7 +21,7 @@ from packer._conversion.convert import convert
 from packer._loader.autotune import thread_counts
 from packer._measuring import tune as module
 from packer._measuring.harness import TimeLimit
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.system import available_cpus
 from packer.crops import CenterCrop
 from packer.testing.photos import draw_imagefolder
