@@ -6,10 +6,10 @@ Nobody counts the users of a file, and nobody locks a file to read it. A writer 
 recently, by their names alone: a process that has one open keeps it. The bytes in a cache are trusted, so no other user
 may be able to write there (`trusted_cache`).
 
-A `Stretch` is a file with at most 64 MiB of an object, in blocks of 16 KiB. A list of entries precedes them, one for
+A `Segment` is a file with at most 64 MiB of an object, in blocks of 16 KiB. A list of entries precedes them, one for
 each block: 0 if the block is missing, or its CRC-32C and a mark. An entry is written after its block. So a writer that
 is killed at any moment leaves blocks that are missing, and none that are wrong; damage by a power failure or a disk is
-found by the checksum. Two processes that write the same block write the same bytes, because a stretch belongs to one
+found by the checksum. Two processes that write the same block write the same bytes, because a segment belongs to one
 version of an object.
 
 The mark is that of the process for which a block was fetched. That process need not compare the block again, which its
@@ -43,13 +43,13 @@ from packer.errors import PackerError, printable, warn
 BLOCK = 16 << 10
 """Bytes that are fetched, checked and kept together."""
 
-STRETCH = 64 << 20
+SEGMENT = 64 << 20
 """Bytes of an object in one file."""
 
 SUFFIX, NEW = ".stretch", ".new"
-"""The suffixes of stretches, and of files that are not complete yet."""
+"""The suffixes of segments, and of files that are not complete yet."""
 
-_BLOCKS = STRETCH // BLOCK
+_BLOCKS = SEGMENT // BLOCK
 _MAGIC = b"stretch of an object, kept by packer; 2\n"
 _ENTRIES_AT = 4096
 DATA_AT = _ENTRIES_AT + 8 * _BLOCKS
@@ -65,12 +65,12 @@ except ImportError:
 _CHECKSUM = (1 << 32) - 1  # the lower half of an entry; the mark is the upper one, and never 0
 
 
-def stretch_name(number: int) -> str:
-    """Return the name of the file that holds a stretch."""
+def segment_name(number: int) -> str:
+    """Return the name of the file that holds a segment."""
     return f"{number:06d}{SUFFIX}"
 
 
-class Stretch:
+class Segment:
     """A file of the cache, open.
 
     Parameters
@@ -78,7 +78,7 @@ class Stretch:
     directory : str
         That of the object's version.
     number : int
-        The stretch's number.
+        The segment's number.
     object_size : int
         Bytes of the whole object.
     writing : bool
@@ -96,14 +96,14 @@ class Stretch:
     """
 
     def __init__(self, directory: str, number: int, object_size: int, *, writing: bool = False) -> None:
-        self.path = os.path.join(directory, stretch_name(number))
-        self.size = min(STRETCH, object_size - number * STRETCH)
+        self.path = os.path.join(directory, segment_name(number))
+        self.size = min(SEGMENT, object_size - number * SEGMENT)
         if writing and not os.path.exists(self.path):
             _make_stretch(self.path, self.size)
         self.fd = open_regular(self.path, flags=(os.O_RDWR if writing else os.O_RDONLY) | NO_LINK)
         weakref.finalize(self, os.close, self.fd)
         if os.pread(self.fd, len(_MAGIC), 0) != _MAGIC or os.fstat(self.fd).st_size != DATA_AT + self.size:
-            raise OSError(errno.EINVAL, "is no stretch of an object", self.path)
+            raise OSError(errno.EINVAL, "is no segment of an object", self.path)
 
     def is_named(self) -> bool:
         """Tell whether the file is still the one that its path names."""
@@ -191,7 +191,7 @@ def write_at(fd: int, data: memoryview, position: int) -> None:
 
 
 def _make_stretch(path: str, size: int) -> None:
-    """Make a stretch without blocks: whole, or not at all. Another one's that is there meanwhile stays."""
+    """Make a segment without blocks: whole, or not at all. Another one's that is there meanwhile stays."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     new = new_name(path)
     fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)

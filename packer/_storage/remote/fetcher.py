@@ -20,7 +20,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from packer._storage.remote.cache import BLOCK, STRETCH, Bound, Home, Stretch, stretch_name
+from packer._storage.remote.cache import BLOCK, SEGMENT, Bound, Home, Segment, segment_name
 from packer._storage.remote.client import Message, Version, receive, send
 from packer._storage.remote.http import Plain, UnplainError
 from packer._storage.remote.obstore import REPLACED, StoreError, error_of, store_of
@@ -302,8 +302,8 @@ Runs = Sequence[tuple[int, int]]
 """Blocks, from one to before another."""
 
 _REQUEST = 4 << 20  # bytes of one request
-_OPEN = 64  # stretches
-_PER_STRETCH = STRETCH // BLOCK
+_OPEN = 64  # segments
+_PER_SEGMENT = SEGMENT // BLOCK
 _LOOK_AGAIN = 0.02  # seconds between two looks, while another process fetches the same
 _REMOVED_MEANWHILE = 2  # times that somebody may remove what is being made, such as `packer cache clear`
 _SECONDS_WITHOUT = 30.0  # how long nobody tries again to write to a disk that failed
@@ -344,7 +344,7 @@ class BlockFetcher:
         self._block, self._mark = block, mark
         self._most = _REQUEST // block
         self._under_way: dict[int, tuple[RangeRequest, range]] = {}
-        self._stretches: dict[int, Stretch] = {}
+        self._segments: dict[int, Segment] = {}
         self._not_before = 0.0
         self._expected: set[int] = set()  # blocks that are ordered, of which no pieces are made yet
 
@@ -401,20 +401,20 @@ class BlockFetcher:
         Nobody is waited for longer than for a server.
         """
         left, until = list(blocks), time.monotonic() + self._target.seconds
-        number, start = blocks.start // _PER_STRETCH, blocks.start - blocks.start % _PER_STRETCH
+        number, start = blocks.start // _PER_SEGMENT, blocks.start - blocks.start % _PER_SEGMENT
         while left:
-            stretch = self._open(number, writing=True)
-            if stretch is None or time.monotonic() > until:
+            segment = self._open(number, writing=True)
+            if segment is None or time.monotonic() > until:
                 await self._request(left)
                 return
-            claimed = list(_claimed(stretch, left))
-            missing = stretch.lacking(left[0] - start, left[-1] - start + 1)
+            claimed = list(_claimed(segment, left))
+            missing = segment.lacking(left[0] - start, left[-1] - start + 1)
             lacking = {*left} if again else {start + block for block in missing}
             try:
                 await self._request([block for run in claimed for block in run if block in lacking])
             finally:
                 for run in claimed:
-                    stretch.release(run.start - start, run.stop - start)
+                    segment.release(run.start - start, run.stop - start)
             left = [block for block in left if block in lacking and not any(block in run for run in claimed)]
             if left:
                 await asyncio.sleep(_LOOK_AGAIN)
@@ -432,86 +432,86 @@ class BlockFetcher:
     def _lacking(self, first: int, last: int, *, again: bool) -> Iterator[int]:
         """Yield the blocks that the cache does not have."""
         while first < last:
-            number = first // _PER_STRETCH
-            start = number * _PER_STRETCH
-            end = min(last, start + _PER_STRETCH)
-            stretch = None if again else self._open(number)
-            if stretch is None:
+            number = first // _PER_SEGMENT
+            start = number * _PER_SEGMENT
+            end = min(last, start + _PER_SEGMENT)
+            segment = None if again else self._open(number)
+            if segment is None:
                 yield from range(first, end)
             else:
-                yield from (start + block for block in stretch.lacking(first - start, end - start))
+                yield from (start + block for block in segment.lacking(first - start, end - start))
             first = end
 
     def _keep(self, position: int, data: memoryview) -> None:
         """Write blocks to the cache, or send them."""
         first = position // self._block
-        number, within = divmod(first, _PER_STRETCH)
+        number, within = divmod(first, _PER_SEGMENT)
         for attempt in range(2):
-            stretch = self._open(number, writing=True)
-            if stretch is None:
+            segment = self._open(number, writing=True)
+            if segment is None:
                 break
             try:
-                stretch.write(within, data, self._mark)
+                segment.write(within, data, self._mark)
             except OSError:  # the disk is full, most of all
                 if attempt:
                     self._give_up()
                 else:
-                    self._bound.make_room(stretch.path, least=64 << 20)
+                    self._bound.make_room(segment.path, least=64 << 20)
             else:
-                self._bound.wrote(len(data), stretch.path)
+                self._bound.wrote(len(data), segment.path)
                 return
         self._send(first, data)
 
-    def _open(self, number: int, *, writing: bool = False) -> Stretch | None:
-        """Return a stretch that is still in the cache; None if there is none, or none can be made."""
+    def _open(self, number: int, *, writing: bool = False) -> Segment | None:
+        """Return a segment that is still in the cache; None if there is none, or none can be made."""
         if self._home is None or time.monotonic() < self._not_before:
             return None
-        found = self._stretches.get(number)
+        found = self._segments.get(number)
         if found is not None and found.is_named():
             return found
-        self._stretches.pop(number, None)
-        if not writing and not os.path.exists(os.path.join(self._home.directory, stretch_name(number))):
+        self._segments.pop(number, None)
+        if not writing and not os.path.exists(os.path.join(self._home.directory, segment_name(number))):
             return None
         try:
             found = self._made(self._home, number)
         except OSError:
             self._give_up()
             return None
-        if len(self._stretches) >= _OPEN:
-            self._stretches.clear()
-        self._stretches[number] = found
+        if len(self._segments) >= _OPEN:
+            self._segments.clear()
+        self._segments[number] = found
         return found
 
-    def _made(self, home: Home, number: int) -> Stretch:
-        """Open a stretch for writing; make it if it is missing."""
+    def _made(self, home: Home, number: int) -> Segment:
+        """Open a segment for writing; make it if it is missing."""
         for _ in range(_REMOVED_MEANWHILE):
             with contextlib.suppress(FileNotFoundError):
                 home.make()
-                return Stretch(home.directory, number, self._size, writing=True)
+                return Segment(home.directory, number, self._size, writing=True)
         home.make()
-        return Stretch(home.directory, number, self._size, writing=True)
+        return Segment(home.directory, number, self._size, writing=True)
 
     def _give_up(self) -> None:
-        self._stretches.clear()
+        self._segments.clear()
         self._not_before = time.monotonic() + _SECONDS_WITHOUT
 
 
-def _claimed(stretch: Stretch, blocks: Sequence[int]) -> Iterator[range]:
-    """Claim blocks of a stretch, those that nobody else has claimed; yield them in runs."""
+def _claimed(segment: Segment, blocks: Sequence[int]) -> Iterator[range]:
+    """Claim blocks of a segment, those that nobody else has claimed; yield them in runs."""
     for run in _runs_of(blocks, len(blocks)):
-        first = run.start % _PER_STRETCH
-        if stretch.claim(first, first + len(run)):
+        first = run.start % _PER_SEGMENT
+        if segment.claim(first, first + len(run)):
             yield run
             continue
-        alone = [block for block in run if stretch.claim(block % _PER_STRETCH, block % _PER_STRETCH + 1)]
+        alone = [block for block in run if segment.claim(block % _PER_SEGMENT, block % _PER_SEGMENT + 1)]
         yield from _runs_of(alone, len(blocks))
 
 
 def _runs_of(blocks: Sequence[int], most: int) -> Iterator[range]:
-    """Yield runs of blocks that follow one another, `most` at most in each, and none in two stretches."""
+    """Yield runs of blocks that follow one another, `most` at most in each, and none in two segments."""
     begin = 0
     for at in range(1, len(blocks) + 1):
-        ends = at == len(blocks) or blocks[at] != blocks[at - 1] + 1 or blocks[at] % _PER_STRETCH == 0
+        ends = at == len(blocks) or blocks[at] != blocks[at - 1] + 1 or blocks[at] % _PER_SEGMENT == 0
         if ends or at - begin == most:
             yield range(blocks[begin], blocks[at - 1] + 1)
             begin = at

@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from packer._storage.remote.s3 import Found, UploadLog, exists_already, finish_upload, part_size
+from packer._storage.remote.s3 import StoredObject, UploadLog, exists_already, finish_upload, part_size
 from packer._storage.remote.urls import RemoteSettings, Url, parse
 from packer._storage.system import python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
@@ -266,10 +266,10 @@ class ObstoreBucket:
         """Return how messages call an object."""
         return printable(f"{self._base}/{key}")
 
-    def find(self, key: str) -> Found | None:
+    def find(self, key: str) -> StoredObject | None:
         """Return size and ETag of an object; None where there is none."""
         found = self._ask("find", key)
-        return None if found is None else Found(found["size"], found["etag"])
+        return None if found is None else StoredObject(found["size"], found["etag"])
 
     def keys_below(self, prefix: str, most: int | None = None) -> list[str]:
         """Return the keys that begin with `prefix`, which ends in a slash, in their order."""
