@@ -49,7 +49,7 @@ class _FetchOrder:
     Attributes
     ----------
     blocks : list of int
-        Those that nobody had ordered.
+        Those without an order.
     hastened : list of int
         Those that another order has, which was not urgent.
     failures : dict
@@ -70,7 +70,7 @@ class _Due:
     """The blocks that this process has ordered and that have not come: none of them is ordered again."""
 
     def __init__(self) -> None:
-        self.sending = threading.Lock()  # orders are given in the turn in which they were remembered
+        self.sending = threading.Lock()  # orders are sent in the turn in which they were remembered
         self.lock = threading.Lock()
         self.orders: dict[tuple[str, int], _FetchOrder] = {}
 
@@ -93,7 +93,7 @@ class _Due:
                 one.came.notify_all()
 
     def wait(self, orders: Mapping[int, _FetchOrder]) -> Message | None:
-        """Wait until none of some blocks is due; return what the fetcher said of one that failed.
+        """Wait until none of some blocks is due; return the fetcher's message on one that failed.
 
         `orders` has the order by which each block is fetched.
         """
@@ -138,11 +138,11 @@ class Blocks:
 
     def __init__(self, url: str, version: Version, settings: RemoteSettings) -> None:
         self.url, self.version, self.settings = url, version, settings
-        unnamed = [] if version.etag or version.modified else [os.urandom(16).hex()]  # nobody knows whether it changes
+        unnamed = [] if version.etag or version.modified else [os.urandom(16).hex()]  # it may change unnoticed
         self.identity = identity(url, version.etag or version.modified, version.size, *unnamed)
         about = {"url": shown(url), "size": version.size, "etag": version.etag, "modified": version.modified}
-        kept = None if unnamed else trusted_cache(settings.cache_dir)
-        self.home = None if kept is None else Home(kept, self.identity, about)
+        directory = None if unnamed else trusted_cache(settings.cache_dir)
+        self.home = None if directory is None else Home(directory, self.identity, about)
         self._directory = "" if self.home is None else self.home.directory
         self._key = self._directory or self.identity
         self._block = SMALL if self.home is None else BLOCK
@@ -237,9 +237,9 @@ class Blocks:
         return range(begin // self._block, -(-(begin + size) // self._block))
 
     def _fetch(self, runs: Sequence[range], *, again: bool) -> None:
-        """Wait until the blocks of runs have come, which are ordered where nobody did so; RemoteError if one fails.
+        """Wait for the blocks of runs, which are ordered where they are not yet; RemoteError if one fails.
 
-        With `again`, blocks count as lacking that are there but are not what was fetched.
+        With `again`, blocks count as missing that are there but fail their checksum.
         """
         for _ in range(client.STARTS):
             failed = _due.wait(self._fetch_missing(runs, urgent=True, again=again))
@@ -251,7 +251,7 @@ class Blocks:
             raise RemoteError(f"{shown(self.url)}: {failed['why']}")
         for number in {block // _PER_SEGMENT for run in runs for block in (run[0], run[-1])}:
             opened = _opened.get((self._directory, number))
-            if opened is not None and not opened.segment.is_named():  # somebody removed it, and it was made again
+            if opened is not None and not opened.segment.is_named():  # it was removed, and made again
                 _opened.pop((self._directory, number), None)
 
     def _fetch_missing(self, runs: Iterable[range], *, urgent: bool, again: bool = False) -> dict[int, _FetchOrder]:
@@ -268,7 +268,7 @@ class Blocks:
                     new, hastened = (array.array("q", _ends(some)) for some in (order.blocks, order.hastened))
                     message = self.order("fill", urgent=urgent, again=again, new=len(new) // 2)
                     client.order(message, (new + hastened).tobytes(), heard)
-        except BaseException as error:  # lest others wait for blocks that nobody fetches
+        except BaseException as error:  # or others would wait for blocks without a fetcher
             heard(({"failed": client.ENDED, "why": str(error)}, memoryview(b"")))
             raise
         return orders
@@ -318,7 +318,7 @@ class Blocks:
         return found
 
     def _in_stretch(self, begin: int, end: int) -> bytes | None:
-        """Return bytes of one segment; None if some lack or are not what was fetched."""
+        """Return bytes of one segment; None if some are missing or fail their checksum."""
         opened = self._open(begin // SEGMENT)
         if opened is None:
             return None

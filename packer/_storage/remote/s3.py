@@ -11,7 +11,7 @@ one of them may be alive.
 
 The log of a pack's uploads, on this machine's disk, is lines of JSON:
 
-``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin, beside these
+``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin; these were there
 ``{"key": K, "id": ID}``            it has begun
 ``{"key": K, "part": N, "md5": M, "etag": E}``   a part arrived at a store whose ETags are no MD5s
 ``{"key": K, "done": E}``           the object is there, and has this ETag
@@ -149,7 +149,7 @@ class S3Bucket:
             raise MissingDependencyError(f"writing to s3:// needs boto3: {pip_install('remote')}") from error
         self.name = name
         self._timeout = settings.timeout
-        # Not every store knows the checksums that boto3 adds by itself. All know Content-MD5, which is given here.
+        # Not every store knows the checksums that boto3 adds by itself. All know Content-MD5, which is sent here.
         how = botocore.config.Config(
             connect_timeout=min(_SECONDS_TO_CONNECT, settings.timeout),
             read_timeout=settings.timeout,
@@ -182,7 +182,7 @@ class S3Bucket:
         return found
 
     def folders_in(self, prefix: str) -> tuple[list[str], bool]:
-        """Return the prefixes right below `prefix` that end in a slash, and whether objects lie beside them."""
+        """Return the prefixes right below `prefix` that end in a slash, and whether there are objects too."""
         found: list[str] = []
         has_objects = False
         with self._calling(prefix, "listed"):
@@ -570,7 +570,7 @@ class UploadLog:
         self._file = AppendFile(path, keep=len(whole))
 
     def expect(self, key: str, before: set[str]) -> None:
-        """Write down that an upload is about to begin, beside the uploads `before`."""
+        """Write down that an upload is about to begin, after the uploads `before`."""
         self._write({"key": key, "before": sorted(before)})
 
     def begun(self, key: str, id: str) -> None:

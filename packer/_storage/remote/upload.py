@@ -20,7 +20,7 @@ from packer._storage.safe_open import open_regular
 from packer.errors import DestinationError
 
 MANIFESTS = ("manifest.json", ".packer.index/manifest.json")
-"""The places of the manifest in a pack of several files, which is uploaded last."""
+"""The names of the manifest in a pack of several files, which is uploaded last."""
 
 
 _WRITTEN = ("s3", "gs", "az")
