@@ -23,7 +23,7 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -282,12 +282,20 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
     return labels
 
 
-def are_parts(names: Iterable[str]) -> bool:
-    """Tell whether the images lie as ``dataset_tool.py`` writes them, whose directories are parts of equal size.
+def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Account) -> bool:
+    """Tell whether labels are those of images, and account for labels of images that are not there.
 
-    Where ``dataset.json`` has null for the labels, other directories are classes.
+    Where none is, another tool wrote ``dataset.json``. Where it has null for the labels, images in directories with the
+    names of ``dataset_tool.py``'s parts have none; other directories are classes.
     """
-    return all(_OF_A_PART.fullmatch(name.rpartition("/")[0].rpartition("/")[2]) for name in names if "/" in name)
+    if not labels:
+        folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)
+        return bool(names) and all(map(_OF_A_PART.fullmatch, folders))
+    if not any(name in labels for name in names):
+        return False
+    strays = sorted(labels.keys() - set(names))
+    account.left_out("label", f"{DATASET_JSON} has it for an image that is not there", strays)
+    return True
 
 
 def label_vector(label: list[Any], where: str, name: str) -> Any:
@@ -385,7 +393,7 @@ def _archive(file: PackFile, notes: list[str], account: Account) -> tuple[_Archi
         notes.append(f"labels and order are those of {printable(sidecar.name)}")
         return _swin(file, images, listed, printable(sidecar), account), set()
     if text := _only(file, [member for member in texts if not member.name.endswith(_MAP)]):
-        if (archive := _stylegan(file, images, text)) is not None:
+        if (archive := _stylegan(file, images, text, account)) is not None:
             return archive, set()
         account.not_looked_at("file", "it has no labels of images", [text.name])
     return _tree(file, images, folders, notes, account)
@@ -499,16 +507,16 @@ def _in_tree(name: str) -> str:
     return f"{directory.replace('/', chr(0), 1)}\0{base}" if "/" in directory else f"{directory}\0\0{base}"
 
 
-def _stylegan(file: PackFile, images: list[ZipMember], text: ZipMember) -> _Archive | None:
+def _stylegan(file: PackFile, images: list[ZipMember], text: ZipMember, account: Account) -> _Archive | None:
     """Return images with the labels of ``dataset.json``; None where it has none, and directories are classes."""
     where = f"{printable(file.path)}, {printable(text.name)}"
     above = text.name[: -len(DATASET_JSON)]
     found = dataset_labels(_text_of(file, text), where)
-    if found is None or not (found or are_parts(member.name for member in images)):
+    if found is None:
         return None
     labels = {above + name: label for name, label in found.items()}
-    if labels and (missing := [member.name for member in images if member.name not in labels]):
-        raise SourceError(f"{where}: has no label of {printable(missing[0])}")
+    if not are_of_images(labels, [member.name for member in images], account):
+        return None
     return _Archive(sorted(images), _shared(images, above), labels)
 
 
