@@ -274,8 +274,9 @@ def test_the_version_says_that_packer_is_a_source_tree(without_c: Path, tmp_path
 
 
 @needs_sources
-def test_readme_installs_from_outside_of_the_clone() -> None:
-    assert "pip install ./packer " in (ROOT / "README.md").read_text()
+def test_pages_install_from_outside_of_the_clone() -> None:
+    for page in ("install", "start"):
+        assert "pip install ./packer " in (ROOT / "docs" / f"{page}.md").read_text()
 
 
 @x86
@@ -435,7 +436,7 @@ def test_the_name_on_the_index_is_the_same_everywhere() -> None:
 @needs_sources
 def test_the_environment_of_the_scripts_has_a_torchvision_that_works(tmp_path: Path) -> None:
     """The hook lies in an environment of its own here, whose packages are those of this one."""
-    pytest.importorskip("packer.testing.samples").torchvision()
+    pytest.importorskip("packer.testing.reference").torchvision()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     (python,) = (tmp_path / "venv").glob("*/python" + (".exe" if os.name == "nt" else ""))
     subprocess.run([python, ROOT / "scripts" / "torchvision_without_cuda.py"], check=True)

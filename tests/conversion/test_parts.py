@@ -26,7 +26,7 @@ from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import Source, imagefolder_source, listed_source, pack_source, write_listing
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError, SourceError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.samples import SUFFIXES, content, solid
 
 

@@ -32,7 +32,7 @@ from packer._conversion.convert import convert
 from packer._datasets.sample_view import row_of
 from packer._sources import imagefolder_source
 from packer._table import Names
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.pairs import pairwise
 
 torchvision()

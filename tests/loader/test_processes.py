@@ -34,7 +34,7 @@ from packer._loader.threads import WorkerSettings
 from packer._sources import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.conftest import Packs, Trees
 from tests.samples import SUFFIXES
 
