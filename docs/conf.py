@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import llms
-
 from pygments.formatters import HtmlFormatter
 from sphinx.highlighting import PygmentsBridge
 
