@@ -49,7 +49,7 @@ _STATUSES = [
 def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
     """Print packer's version, and what decodes on this machine: its own decoder, or why not, and the libraries."""
     if asked:
-        from packer._measuring.machine import libraries_that_decode
+        from packer._measuring.machine import libraries_on_request, libraries_that_decode
 
         why, others = ". ".join(filter(None, shortcoming() or ())), ", ".join(libraries_that_decode())
         if _native is None:
@@ -60,6 +60,8 @@ def _print_version(context: click.Context, parameter: click.Parameter, asked: bo
         else:
             click.echo(f"packer {__version__}, own decoder: {VECTORS or 'plain C'}{why and ', as '}{why}")
             click.echo(f"what it leaves goes to the first that takes it: {others}")
+        if on_request := libraries_on_request():
+            click.echo(f"on request: {', '.join(on_request)}")
         context.exit()
 
 
