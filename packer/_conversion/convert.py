@@ -25,6 +25,7 @@ from packer._conversion.pipeline import Batch, ConversionPipeline, threads_for
 from packer._conversion.provenance import Provenance, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.stream import Stream, StreamSource
+from packer._conversion.words import conversion
 from packer._conversion.workspace import (
     Checkpoints,
     ConversionRecord,
@@ -33,6 +34,7 @@ from packer._conversion.workspace import (
     check_outside,
     check_report,
 )
+from packer._display import html, text
 from packer._fields import Field
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._formats.contract import Contents
@@ -106,6 +108,12 @@ class Summary:
     kept: int
     notes: list[str] = field(default_factory=list)
     not_looked_at: dict[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return text(conversion(self))
+
+    def _repr_html_(self) -> str:
+        return html(conversion(self))
 
 
 def convert(

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from packer._display import html, text
 from packer._measuring.harness import Cost, keeping_random_states
 from packer._measuring.loader_stages import (
     LoaderInfo,
@@ -100,8 +101,11 @@ class ProfileReport:
     packing_helps: bool = False
     sentences: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        return "\n".join(self.sentences)
+    def __repr__(self) -> str:
+        return text(self.sentences)
+
+    def _repr_html_(self) -> str:
+        return html(self.sentences)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as numbers, strings, lists and dicts."""

@@ -25,7 +25,9 @@ from packer._conversion.convert import BESIDE_A_SAMPLE, note_on_overhead, requir
 from packer._conversion.options import options_of, values_of
 from packer._conversion.request import ConversionRequest, texts_of
 from packer._conversion.workspace import check_outside, check_place
+from packer._display import html, text
 from packer._images.probe import is_beyond_8_bit
+from packer._measuring.description import of_estimate
 from packer._measuring.harness import TimeLimit, scratch_directory
 from packer._measuring.trials import Interval, Population, ShowTrial, Trials, run_trials
 from packer._sources import Source
@@ -271,6 +273,12 @@ class Estimate:
     notes: list[str]
     command: str
     part_command: str | None
+
+    def __repr__(self) -> str:
+        return text(of_estimate(self))
+
+    def _repr_html_(self) -> str:
+        return html(of_estimate(self))
 
 
 def estimate_request(

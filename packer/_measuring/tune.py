@@ -17,8 +17,10 @@ from typing import Any
 import torch
 
 from packer._datasets.open import open_dataset
+from packer._display import html, text
 from packer._loader.autotune import TOLERANCE, Race, median_error, thread_counts
 from packer._loader.loader import Loader
+from packer._measuring.description import of_tuning
 from packer._measuring.harness import (
     ShowSeconds as TuningProgress,
     TimeLimit,
@@ -109,6 +111,12 @@ class Tuning:
     def line(self) -> str:
         """The line of Python that makes the Loader."""
         return f"loader = packer.Loader(dataset, {self.batch}, {self.settings})"
+
+    def __repr__(self) -> str:
+        return text(of_tuning(self))
+
+    def _repr_html_(self) -> str:
+        return html(of_tuning(self))
 
 
 @dataclass
