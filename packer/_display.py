@@ -9,6 +9,8 @@ light and on a dark one, and where a site strips the style sheet, tables and bar
 from __future__ import annotations
 
 import base64
+import os
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
@@ -99,6 +101,13 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d} h" if hours else f"{minutes}:{seconds:02d} min"
 
 
+def here(path: str | os.PathLike[str]) -> str:
+    """Return a path as a user says it in the current directory: relative where it lies below."""
+    name, directory = os.fspath(path), os.getcwd()
+    inside = len(directory) > 1 and name.startswith(directory + os.sep)
+    return name[len(directory) + 1 :] if inside else name
+
+
 def text(blocks: Iterable[Block]) -> str:
     """Return blocks as lines of a terminal."""
     return "\n".join(line for block in blocks for line in _lines(block))
@@ -166,7 +175,7 @@ def _element(block: Block) -> str:
     if isinstance(block, Heading):
         return f"<h4>{safe(block.title)}</h4>"
     if isinstance(block, Code):
-        return f"<pre><code>{'&#10;'.join(safe(line) for line in block.lines)}</code></pre>"
+        return f"<pre><code>{escape(textwrap.dedent(text([block])))}</code></pre>"
     if isinstance(block, Table):
         return _table(block)
     assert isinstance(block, Pictures)

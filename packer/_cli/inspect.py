@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +15,13 @@ import click
 from packer._cli import output
 from packer._cli.options import PackPath, UserPath, reading_options
 from packer._cli.output import EXIT_STATUS, progress_options
-from packer._conversion import words
-from packer._display import count, counted, text
+from packer._display import counted, text
 from packer._storage.system import in_units
 from packer.errors import CorruptPackError, NotAPackError, OptionError, printable
 
 if TYPE_CHECKING:
     from packer._packs.info import PackInfo
-    from packer._packs.verify import Damage
+    from packer._packs.verify import Verification
     from packer._viewing.catalog import Catalog
 
 
@@ -71,10 +70,6 @@ def _plot(pack: Path, target: Path) -> None:
 def _as_json(pack: PackInfo) -> dict[str, Any]:
     sides = [{"from": row.start, "below": row.below, "samples": row.samples} for row in pack.shorter_side]
     return {**asdict(pack), "shorter_side": sides}
-
-
-_LISTED = 20
-_LISTED_BESIDE_A_CAUSE = 3
 
 
 @click.command("verify")
@@ -127,53 +122,35 @@ def verify_command(
         raise
     if damage:
         if not quiet:
-            _report(pack, damage, repairing=source is not None)
+            click.echo(damage, err=True)
+            if source is not None and any(item.index is None for item in damage):
+                click.echo("Damage outside of the samples is not repaired: convert the images again.", err=True)
         return EXIT_STATUS["corrupt"]
     if hashed:
         click.echo(hashed if quiet else f"{hashed}  {printable(pack)}")
     elif not quiet:
-        click.echo("\n  ".join([f"{printable(pack)}: intact{_unread(pack, quick=quick)}", *_lost(pack)]))
+        click.echo(damage)
     return EXIT_STATUS["ok"]
 
 
 def _damage(
     pack: Path, source: Path | None, library: str | None, *, quick: bool, workers: int | None, quiet: bool
-) -> list[Damage]:
+) -> Verification:
     """Check a pack, and where there is a source, repair it; return what is damaged then."""
-    from packer._packs.verify import verify
+    from packer._packs.verify import Verification, listed, notes_of, verify
 
     with output.ProgressDisplay(pack.name, quiet=quiet) as display:
         if source is None:
             return verify(pack, quick=quick, library=library, workers=workers, progress=display.update)
+        from packer._formats import open_pack
         from packer._packs.repair import repair
 
         repaired = repair(pack, source, workers=workers, progress=display.update)
     if not quiet:
         made = counted(len(repaired.samples), "sample")
-        click.echo(f"{printable(pack)}: {made} made again from {printable(source)}")
-        _list(repaired.samples)
-    return repaired.left
-
-
-def _lost(pack: Path) -> list[str]:
-    """Return what the pack's own records tell of images and labels that its source had and the pack has not."""
-    from packer._packs.info import info
-
-    about = info(pack)
-    lines = words.losses(about.account, about.unlabeled)
-    if about.skipped:
-        lines.insert(0, f"{counted(len(about.skipped), 'sample')} left out, which could not be used: see `packer info`")
-    return [printable(line) for line in lines]
-
-
-def _unread(pack: Path, *, quick: bool) -> str:
-    """Say why the samples were not read; nothing where they were."""
-    from packer._formats import open_pack
-
+        click.echo(text([f"{pack}: {made} made again from {source}", *listed(repaired.samples)]))
     with open_pack(pack) as reader:
-        if not reader.has_checksums:
-            return " (without checksums: its files have the sizes and the times that were listed)"
-    return " (quick: the samples were not read)" if quick else ""
+        return Verification(repaired.left, str(pack), [] if repaired.left else notes_of(reader))
 
 
 def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
@@ -206,24 +183,6 @@ def _claims_to_be_a_pack(path: Path) -> bool:
     from packer._formats import FORMATS
 
     return any(path.suffix.lower() in row.suffixes for row in FORMATS.values() if row.parts) or is_pack(path)
-
-
-def _report(pack: Path, damage: Sequence[Damage], *, repairing: bool) -> None:
-    """Print what is damaged: whole columns and files, and then samples, which are few beside a cause."""
-    causes = [item for item in damage if item.index is None]
-    samples = [item for item in damage if item.index is not None]
-    click.echo(f"{printable(pack)}: damaged in {counted(len(damage), 'place')}", err=True)
-    _list(causes, err=True)
-    _list(samples, err=True, most=_LISTED_BESIDE_A_CAUSE if causes else _LISTED)
-    if repairing and causes:
-        click.echo("Damage outside of the samples is not repaired: convert the images again.", err=True)
-
-
-def _list(items: Sequence[object], *, err: bool = False, most: int = _LISTED) -> None:
-    for item in items[:most]:
-        click.echo(f"  {printable(item)}", err=err)
-    if len(items) > most:
-        click.echo(f"  … and {count(len(items) - most)} more", err=err)
 
 
 @click.command("view")

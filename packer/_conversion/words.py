@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packer._codecs import LOSSY
-from packer._display import Block, Code, count, counted, duration
+from packer._display import Block, Code, count, counted, duration, here
 from packer._storage.system import in_units
 from packer.errors import option, printable, spelled
 
@@ -29,7 +29,7 @@ def example(destination: Path | str, manifest: Manifest) -> list[str]:
     from packer._formats import FORMATS
 
     dataset = FORMATS[manifest.format].dataset if manifest.format in FORMATS else "open_dataset"
-    arguments, items = repr(str(destination)), "takes ImageFolder's transform=, and fuse=True"
+    arguments, items = repr(here(destination)), "takes ImageFolder's transform=, and fuse=True"
     has_labels = bool(manifest.classes) or manifest.label_type != "class"
     if manifest.fields:
         names = ("image", *(["label"] if has_labels else []), *_chosen(manifest.fields))
@@ -60,9 +60,9 @@ def conversion(summary: Summary) -> Iterator[Block]:
     manifest = summary.manifest
     if summary.continued and not summary.seconds:
         left_out = f", {count(len(manifest.skipped))} x left out" if manifest.skipped else ""
-        yield f"{summary.destination}: done already{left_out}"
+        yield f"{here(summary.destination)}: done already{left_out}"
         return
-    yield f"{summary.destination}: {_size(summary)}, {duration(summary.seconds)}{_rate(summary)}"
+    yield f"{here(summary.destination)}: {_size(summary)}, {duration(summary.seconds)}{_rate(summary)}"
     notes = list(summary.notes)
     if summary.continued:
         notes.insert(0, f"continued after {counted(summary.continued, 'image')} of an earlier run")

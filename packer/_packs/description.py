@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from packer._conversion import words
-from packer._display import Bar, Block, Heading, Table, count, counted
+from packer._display import Bar, Block, Heading, Table, count, counted, here
 from packer._storage.system import in_units
 from packer.errors import spelled
 
@@ -21,7 +21,7 @@ _ALL_CLASSES, _ALL_SKIPPED = "⟨classes¦--classes⟩", "⟨skipped¦--json⟩"
 
 def description(pack: PackInfo, *, all_classes: bool = False) -> Iterator[Block]:
     """Yield settings, sizes, classes with their counts, fields, the account of the source, and findings."""
-    yield f"{pack.path}: {pack.format} {_kind(pack)}, schema {pack.schema}"
+    yield f"{here(pack.path)}: {pack.format} {_kind(pack)}, schema {pack.schema}"
     yield from _sizes(pack)
     yield from (f"  {line}" for line in words.settings_in_words(pack.settings, pack.codec))
     if pack.tiled:

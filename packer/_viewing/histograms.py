@@ -8,16 +8,16 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from packer._display import safe
 from packer._storage.files import PICTURES, require_output, write_output
 from packer._table import Ints
-from packer._viewing.catalog import Catalog, legible, measure
+from packer._viewing.catalog import Catalog, measure
 from packer.errors import MissingDependencyError, OptionError, pip_install, printable
 
 _BARS = 40
@@ -145,7 +145,7 @@ _STYLE = (
 
 def draw(histogram: Histogram) -> str:
     """Return a histogram as an ``<svg>`` element; each bar says its range in ``data-low`` and ``data-high``."""
-    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_safe(histogram.title)}"'
+    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{safe(histogram.title)}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(_elements(histogram))}</svg>'
 
 
@@ -195,7 +195,7 @@ def _sheet(title: str, histograms: Sequence[Histogram]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
         f"<style>{_STYLE}</style>",
-        f'<text class="title" x="{_LEFT}" y="26">{_safe(title)}</text>',
+        f'<text class="title" x="{_LEFT}" y="26">{safe(title)}</text>',
     ]
     for number, histogram in enumerate(histograms):
         x, y = number % 2 * (_WIDTH + _GAP), _HEAD + number // 2 * (_HEIGHT + _GAP)
@@ -207,7 +207,7 @@ def _elements(histogram: Histogram) -> Iterator[str]:
     """Yield the title, the axes and the bars of a histogram."""
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     unit = f", {histogram.unit}" if histogram.unit else ""
-    yield f'<text class="title" x="{_LEFT}" y="22">{_safe(histogram.title + unit)}</text>'
+    yield f'<text class="title" x="{_LEFT}" y="22">{safe(histogram.title + unit)}</text>'
     if histogram.logarithmic:
         yield f'<text class="label" x="{right}" y="22" text-anchor="end">logarithmic axis</text>'
     top = _ceiling(max([*histogram.counts, 1]))
@@ -224,16 +224,12 @@ def _elements(histogram: Histogram) -> Iterator[str]:
         height = max((bottom - _TOP) * count / top, 1.0 if count else 0.0)
         yield (
             f'<rect class="bar" x="{x:.2f}" y="{bottom - height:.2f}" width="{width:.2f}" height="{height:.2f}"'
-            f' data-low="{low!r}" data-high="{high!r}"><title>{_safe(text.strip())}: {count:,}</title></rect>'
+            f' data-low="{low!r}" data-high="{high!r}"><title>{safe(text.strip())}: {count:,}</title></rect>'
         )
     for tick in _ticks(histogram):
         anchor = "start" if tick == 0 else "end" if tick == len(lefts) - 1 else "middle"
         x, text = lefts[tick], _short(histogram.edges[tick])
         yield f'<text class="label" x="{x:.1f}" y="{bottom + 18}" text-anchor="{anchor}">{text}</text>'
-
-
-def _safe(text: str) -> str:
-    return escape(legible(text))
 
 
 def _shares(histogram: Histogram) -> list[float]:

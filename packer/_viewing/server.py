@@ -33,12 +33,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from packer._datasets.thumbnails import Picture
+from packer._display import legible
 from packer._images.jpeg_tiles import read_tiles
 from packer._images.probe import inspect
 from packer._manifest import TILED
-from packer._viewing.catalog import ORDERS, Catalog, DamageLog, Finder, Query, find_duplicates, legible
+from packer._viewing.catalog import ORDERS, Catalog, DamageLog, Finder, Query, find_duplicates
 from packer._viewing.histograms import draw, histograms
-from packer._viewing.pictures import Picture, Pictures, annotations_of, further_image, mask_picture
+from packer._viewing.pictures import Pictures, annotations_of, further_image, mask_picture
 from packer.crops import RandomResizedCrop
 from packer.errors import CorruptPackError, DestinationError, ImageError, PackerError, PackError, printable
 
