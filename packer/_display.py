@@ -89,7 +89,7 @@ def count(number: int) -> str:
 
 def counted(number: int, what: str) -> str:
     """Return how many of something there are: ``1 sample``, ``2 samples``, ``2 classes``."""
-    return f"{count(number)} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
+    return f"{count(number)} {what}{'' if number == 1 else 'es' if what.endswith(('s', 'ch')) else 's'}"
 
 
 def duration(seconds: float) -> str:

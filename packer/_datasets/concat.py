@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
+from packer._datasets.description import of_several, one_line, pictures
 from packer._datasets.fields import Values, require_same_parts
 from packer._datasets.image_batches import ImageBatches
 from packer._datasets.image_dataset import ImageDataset
@@ -29,6 +30,7 @@ from packer._datasets.protocol import (
     has_own,
 )
 from packer._datasets.sample_view import ColumnArrays, ColumnsInARow, NamesInARow, Samples, Targets, meeting, places_in
+from packer._display import html, text
 from packer._images.geometry import Crops
 from packer._images.numbers import NumberFormat
 from packer._images.operations import gathered
@@ -100,7 +102,8 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         for dataset in self.datasets:
             if not isinstance(dataset, ImageDataset) or has_own(dataset, ImageDataset):
                 raise TypeError(
-                    f"datasets are such as packer.open_dataset gives, not {dataset!r}: use torch's ConcatDataset"
+                    f"datasets are such as packer.open_dataset gives, not {one_line(dataset)}: "
+                    "use torch's ConcatDataset"
                 )
         types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
         if len(types) != 1:
@@ -322,7 +325,10 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         return dataset.read_region(int(share.indices[0]) % len(dataset), top, left, height, width)
 
     def __repr__(self) -> str:
-        return f"{len(self)} samples of {self.datasets!r}"
+        return text(of_several(self))
+
+    def _repr_html_(self) -> str:
+        return html([*of_several(self), *(block for one in self.datasets[:2] for block in pictures(one))])
 
     def _in_order(self, indices: Sequence[int] | Ints, make: Callable[[Share], list[Any]]) -> list[Any]:
         """Return the items that `make` makes of each dataset's share, in the order of `indices`."""
@@ -546,7 +552,7 @@ def _in_a_row(dataset: Any) -> ConcatImageDataset:
         return ConcatImageDataset._of([_in_a_row(part) for part in dataset.datasets])
     raise UnreadableError(
         f"a Loader reads a dataset such as packer.open_dataset gives, or a Subset or ConcatDataset of such, or a "
-        f"packer.LoaderDataset, not {dataset!r}; torch's DataLoader reads any",
+        f"packer.LoaderDataset, not {one_line(dataset)}; torch's DataLoader reads any",
         f"{type(dataset).__name__} is not a dataset of packer's, nor a Subset or ConcatDataset of such",
     )
 

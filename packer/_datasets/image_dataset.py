@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 from packer._codecs import IMAGE_SUFFIXES
 from packer._datasets import staging
 from packer._datasets.batch_decoder import BatchDecoder
+from packer._datasets.description import of_dataset, pictures
 from packer._datasets.fields import (
     FieldDecoder,
     in_form,
@@ -42,6 +43,7 @@ from packer._datasets.sample_view import (
     row_of,
     valid_rows,
 )
+from packer._display import html, text
 from packer._formats import FORMATS, Reader, open_pack
 from packer._formats.index import IndexReader
 from packer._images.decode import fast_decoder, warn_of_slow_decoding
@@ -555,9 +557,10 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         return image
 
     def __repr__(self) -> str:
-        samples = f"{len(self)} sample{'s' * (len(self) != 1)}"
-        classes = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
-        return f"{type(self).__name__}({printable(self.reader.path)!r}): {samples}, {classes}, {self._pipeline}"
+        return text(of_dataset(self))
+
+    def _repr_html_(self) -> str:
+        return html([*of_dataset(self), *pictures(self)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made_anew, (own_class(type(self)), self._attributes())

@@ -19,8 +19,10 @@ import torch
 from torch.utils.data import default_collate
 
 from packer._datasets.concat import readable
+from packer._datasets.description import named, one_line
 from packer._datasets.memory import require_same_process
 from packer._datasets.pipeline import require_callable
+from packer._display import Block, Table, counted, html, text
 from packer._loader.autotune import ThreadTuner
 from packer._loader.batch import BatchJob, BatchPlan, cancel, chunk_size
 from packer._loader.collate import collation_of
@@ -366,13 +368,25 @@ class Loader:
                 self._threads, self._tuner = tuner.threads, None
 
     def __repr__(self) -> str:
-        threads = f"{self.threads}{' (auto)' if self._tuner else ''}"
-        settings = ((name, getattr(self, name)) for name in ("transform", "batch_transform", "mix"))
-        more = "".join(f", {name}={' '.join(repr(value).split())}" for name, value in settings if value is not None)
-        return (
-            f"Loader({self.dataset!r}, batch_size={self.batch_size}, sampler={self.sampler!r}, threads={threads}, "
-            f"processes={self.processes}, device={self.device}{more})"
-        )
+        return text(self._blocks())
+
+    def _repr_html_(self) -> str:
+        return html(self._blocks())
+
+    def _blocks(self) -> Iterator[Block]:
+        threads = f"threads={self.threads}{' (auto)' if self._tuner else ''}"
+        try:
+            batches = counted(len(self), "batch")
+        except TypeError:  # of a sampler that does not say how many samples it gives
+            batches = "batches"
+        yield f"{type(self).__name__} of {batches}, batch_size={self.batch_size}"
+        rows = [("dataset", named(self.dataset)), ("order", one_line(self.sampler))]
+        rows.append(("workers", f"{threads}, processes={self.processes}, prefetch={self.prefetch}"))
+        names = ("device", "drop_last", "transform", "batch_transform", "mix")
+        given = {name: value for name in names if (value := getattr(self, name))}
+        given |= {name: value for name, value in self._numbers.items() if name != "channels_last" and value is not None}
+        rows += [(name, " ".join(repr(value).split())) for name, value in given.items()]
+        yield Table(rows, (f"<{max(len(name) for name, _ in rows)}", ""))
 
 
 @dataclass

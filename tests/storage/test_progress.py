@@ -62,6 +62,7 @@ CALLS: dict[str, Call] = {
     "stage": _stage,
     "tune": lambda root, progress: packer.tune(root / "pack.lmdb", 2, seconds=1, progress=progress),
     "verify": lambda root, progress: packer.verify(root / "pack.lmdb", progress=progress),
+    "view": lambda root, progress: packer.view(root / "tree", browser=False, progress=progress).close(),
     "warm": lambda root, progress: packer.warm(root / "pack.lmdb", progress=progress),
 }
 SLOW = ("bench", "tune")
