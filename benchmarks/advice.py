@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 
 import packer
 from packer import BackgroundPrefetcher, Loader, RandomResizedCrop, open_dataset
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 
 BATCH = 32
 WAIT = 0.01  # seconds that the source and the step wait

@@ -57,7 +57,7 @@ def prepare(work: Path, options: argparse.Namespace) -> None:
     """Write the tree and the packs that the sides read."""
     sys.path[:0] = [str(HERE.parents[1])]
     import packer
-    from packer.testing.samples import draw_imagefolder
+    from packer.testing.photos import draw_imagefolder
 
     if options.source is None:
         draw_imagefolder(work / "tree", classes=8, per_class=25)
@@ -144,7 +144,7 @@ def fused(pack: str) -> Callable[[Path], tuple[int, Work]]:
 
     def way(work: Path) -> tuple[int, Work]:
         import packer
-        from packer.testing.samples import torchvision
+        from packer.testing.reference import torchvision
 
         torchvision()
         from torchvision import transforms

@@ -34,7 +34,7 @@ from packer._images.jpeg import read_header
 from packer._images.resize import ResizeSpec, resize
 from packer._sources import Source, imagefolder_source
 from packer._storage.system import available_cpus
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 KEEP_TARGETS = {"lmdb": 0.6, "hdf5": 0.5, "pth": 0.5}  # of the plain loop's rate
 RESIZE_TARGET = 1200  # img/s, on two cores

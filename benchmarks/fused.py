@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 import packer
 from packer import open_dataset
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -227,7 +227,7 @@ def converted(photos: Path | None, work: Path, most: int) -> dict[str, Path]:
 
 def drawn(root: Path, count: int) -> Path:
     """Draw photos on all processors, and return their tree."""
-    from packer.testing.samples import draw_imagefolder
+    from packer.testing.photos import draw_imagefolder
 
     def draw(label: int) -> None:
         draw_imagefolder(root / f"{label:02d}", classes=1, per_class=-(-count // CLASSES), seed=label)
@@ -269,7 +269,7 @@ class Process:
     """A process in which a module of `peers` opens one loader after the other; batches are read in windows."""
 
     def __init__(self, module: str, device: str) -> None:
-        from packer.testing.samples import torchvision
+        from packer.testing.reference import torchvision
 
         with contextlib.suppress(ImportError):
             torchvision()

@@ -184,7 +184,7 @@ def counts_of(name: str, way: Way) -> dict[str, int]:
 def prepare(work: Path) -> None:
     """Write trees of a few photos, and a pack with the samples of several batches."""
     import packer
-    from packer.testing.samples import draw_imagefolder
+    from packer.testing.photos import draw_imagefolder
 
     draw_imagefolder(work / "tree", classes=2, per_class=BATCH * BATCHES // 2, size=SMALL)
     for count in (2, MANY):

@@ -112,7 +112,7 @@ def drawn(small: bool) -> Iterator[bytes]:
 
     from PIL import Image
 
-    from packer.testing.samples import draw_photo
+    from packer.testing.photos import draw_photo
 
     rng = np.random.default_rng(1)
     for number in range(12 if small else 48):

@@ -20,7 +20,7 @@ import psutil
 from packer import open_dataset
 from packer._conversion.convert import ConversionProgress, convert
 from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 MARKS = (0.1, 0.5, 1.0)
 

@@ -25,7 +25,7 @@ from report import table
 from torch.utils.data import DataLoader, Dataset
 
 import packer
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 
 torchvision()
 from torchvision import tv_tensors  # noqa: E402

@@ -27,7 +27,8 @@ from PIL import Image, ImageFilter
 
 from packer._images.extension import _native
 from packer._images.operations import FILTERS, KINDS, NO_FILL, OPERATION
-from packer.testing.samples import draw_photo, torchvision
+from packer.testing.photos import draw_photo
+from packer.testing.reference import torchvision
 
 torchvision()
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812

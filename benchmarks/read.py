@@ -126,7 +126,7 @@ def _trees(source: Path | None, count: int, work: Path) -> dict[str, Path]:
     photos, resized = work / "tree", work / "tree-resized"
     if not photos.exists():
         if source is None:
-            from packer.testing.samples import draw_imagefolder
+            from packer.testing.photos import draw_imagefolder
 
             source = work / "drawn"
             draw_imagefolder(source, per_class=min(20, -(-count // 10)))
@@ -219,7 +219,7 @@ class Peer:
     """What runs in the process of a side: a module of `peers`."""
 
     def __init__(self, side: Side) -> None:
-        from packer.testing.samples import torchvision
+        from packer.testing.reference import torchvision
 
         with contextlib.suppress(ImportError):
             torchvision()  # first, because some sides import it in the ordinary way

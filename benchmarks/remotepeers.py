@@ -41,7 +41,7 @@ def open_remote(peer: str, bucket: str, cache: Path, threads: int, decoder: str 
     decoder : {"pil", "tensors"}
         The same as `peers.image_reader` takes.
     """
-    from packer.testing.samples import torchvision
+    from packer.testing.reference import torchvision
 
     torchvision()
     return {"litdata": _litdata, "mosaic": _mosaic}[peer](bucket, cache, threads, image_reader("train", decoder))

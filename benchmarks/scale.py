@@ -120,7 +120,7 @@ def _measure_rates(work: Path, source: Path | None, images: int) -> dict[str, di
     from packer._conversion.recipe import Recipe
     from packer._images.resize import ResizeSpec
     from packer._sources import imagefolder_source
-    from packer.testing.samples import draw_imagefolder
+    from packer.testing.photos import draw_imagefolder
 
     if source is None:
         source = work / "photos"
@@ -396,7 +396,7 @@ def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
     """Make 100 parts of 100 tiny images in this process and on a cluster of two, in turn."""
     from packer._conversion.dask import open_client
     from packer._storage.system import available_cpus
-    from packer.testing.samples import draw_imagefolder
+    from packer.testing.photos import draw_imagefolder
 
     tree = work / "tiny"
     draw_imagefolder(tree, classes=10, per_class=20, size=(32, 32))

@@ -24,7 +24,8 @@ from PIL import Image
 from torch.nn import functional as F  # noqa: N812
 
 from packer import CenterCrop, Loader, RandomResizedCrop, augment, convert, open_dataset
-from packer.testing.samples import draw_photo, torchvision
+from packer.testing.photos import draw_photo
+from packer.testing.reference import torchvision
 
 torchvision()
 from torchvision.datasets import ImageFolder  # noqa: E402

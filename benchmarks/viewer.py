@@ -88,7 +88,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _photos(work: Path, source: Path | None) -> list[bytes]:
-    from packer.testing.samples import draw_imagefolder
+    from packer.testing.photos import draw_imagefolder
 
     if source is None:
         source = work / "photos"

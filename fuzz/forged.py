@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz.findings import PACKAGE
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 _SECONDS = 10  # of work
 _PATIENCE_OF_USE = 60  # seconds on the clock, as others may be working too

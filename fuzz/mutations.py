@@ -12,7 +12,7 @@ from PIL import Image
 
 from packer._images.jpeg import segments
 from packer.errors import ImageError
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 
 Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 """Takes a source of chance, a JPEG, and others that pieces may be taken of."""

@@ -13,7 +13,7 @@ from PIL import Image
 
 from fuzz.mutations import MUTATIONS
 from fuzz.sections import sealed_chunks
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _KINDS = (

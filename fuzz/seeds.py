@@ -28,7 +28,7 @@ from packer._formats.parts import join_parts
 from packer._images.encode import encode_tiled
 from packer._images.jpeg_tiles import annotate, read_tiles
 from packer._sources import imagefolder_source
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 
 _SUFFIXES = {"lmdb": ".lmdb", "hdf5": ".h5", "pth": ".pth"}
 _PTH_FILES = ("manifest.json", "table.pth", "shard-00000.pth")

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from packer._storage.system import available_cpus
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
+PHOTOS = Path("demo") / "photos"
+CLASSES, SPLITS = 10, {"train": 40, "val": 8}  # photos a class
 SUFFIXES = (".lmdb", ".h5", ".pth")
 SIZE = 256
 ROUNDS = 3
@@ -36,38 +38,46 @@ def main() -> None:
     parser.add_argument(
         "tree", nargs="?", type=Path, metavar="TREE", help="an ImageFolder; by default photos are drawn"
     )
-    parser.add_argument("--keep", action="store_true", help="leave what was written, and say where it is")
+    parser.add_argument("--keep", action="store_true", help="leave the packs, and say where they are")
     arguments = parser.parse_args()
     started = time.monotonic()
     work = Path(tempfile.mkdtemp(prefix="packer-demo-"))
     try:
-        tree = arguments.tree.resolve() if arguments.tree else draw(work / "photos")
+        tree = arguments.tree.resolve() if arguments.tree else draw(PHOTOS)
         rows = demonstrate(tree, work)
         print_table(rows)
         print(f"\nAll of this took {time.monotonic() - started:.0f} s.")
+        if not arguments.tree:
+            print(f"The photos stay in {PHOTOS}: try `packer convert {tree} train.lmdb` and `packer view train.lmdb`.")
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the command said why
     finally:
         if arguments.keep:
-            print(f"Everything is in {work}")
+            print(f"The packs are in {work}")
         else:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def draw(root: Path, classes: int = 10, per_class: int = 40) -> Path:
-    """Draw photos on all cores: every class into a tree of its own, which are then put together."""
-    print(f"Drawing {classes * per_class} photos of 500 x 375 ...", flush=True)
-    root.mkdir()
-    with multiprocessing.get_context("spawn").Pool(available_cpus()) as pool:
-        pool.starmap(draw_class, [(root, label, per_class) for label in range(classes)], chunksize=1)
-    return root
+def draw(root: Path) -> Path:
+    """Draw photos for training and validation below `root`, unless an earlier run did; return the training tree."""
+    if not root.exists():
+        print(f"Drawing {sum(SPLITS.values()) * CLASSES} photos of 500 x 375 ...", flush=True)
+        root.parent.mkdir(exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix="photos-", dir=root.parent))
+        classes = [(unfinished, split, label) for label in range(CLASSES) for split in SPLITS]
+        with multiprocessing.get_context("spawn").Pool(available_cpus()) as pool:
+            pool.starmap(draw_class, classes, chunksize=1)
+        unfinished.chmod(0o755)
+        unfinished.rename(root)
+    return root / "train"
 
 
-def draw_class(root: Path, label: int, count: int) -> None:
-    """Draw one class."""
-    part = root.with_name(f"{root.name}-part-{label}")
-    draw_imagefolder(part, classes=1, per_class=count, seed=label)
-    (part / "class_00").rename(root / f"class_{label:02d}")
+def draw_class(root: Path, split: str, label: int) -> None:
+    """Draw one class of a split in a tree of its own, and move it to the others."""
+    part = root / f"{split}-{label}"
+    draw_imagefolder(part, classes=1, per_class=SPLITS[split], seed=2 * label + (split == "val"))
+    (root / split).mkdir(exist_ok=True)
+    (part / "class_00").rename(root / split / f"class_{label:02d}")
     part.rmdir()
 
 
@@ -118,7 +128,7 @@ def read(tree: Path, packs: dict[str, Path], option: str, converting: dict[str, 
     """Compare packs with ImageFolder over `tree`, and read all of them."""
     from packer import open_dataset
     from packer._storage.files import disk_size
-    from packer.testing.samples import torchvision
+    from packer.testing.reference import torchvision
 
     tv = torchvision()
     to_tensor = tv.transforms.functional.pil_to_tensor

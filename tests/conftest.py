@@ -22,7 +22,7 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS
 from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder, draw_photo
+from packer.testing.photos import draw_imagefolder, draw_photo
 from tests.fieldpack import packed
 from tests.turns import turn
 

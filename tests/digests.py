@@ -94,7 +94,7 @@ def version_of(library: str) -> str:
 
 def draw(root: Path) -> None:
     """Write drawn photos, and one image each of other types and modes."""
-    from packer.testing.samples import draw_imagefolder, draw_photo
+    from packer.testing.photos import draw_imagefolder, draw_photo
 
     draw_imagefolder(root, classes=3, per_class=12, size=(150, 200))
     rng = np.random.default_rng(7)

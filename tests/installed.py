@@ -28,7 +28,7 @@ from packer._images import native
 from packer._images.decode import decode, installed_decoders
 from packer._images.extension import _native
 from packer._images.jpeg_tiles import read_tiles
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 SUFFIXES = (".lmdb", ".h5", ".pth")
 FORMS: dict[str, tuple[object, ...]] = {"tiled": ("--tiles",), "resized": ("--resize", 256)}

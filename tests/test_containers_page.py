@@ -12,7 +12,7 @@ import pytest
 
 import packer
 from packer._formats import FORMATS
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer_many
 from tests.containers.everywhere import GOLDEN, IMAGES
 from tests.containers.lmdbs import write_lmdb

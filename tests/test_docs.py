@@ -20,7 +20,7 @@ from packer._cli import cli
 from packer._sources import listed_source
 from packer._sources.base import ReadBuffer
 from packer._table import COLUMNS
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer_many
 from tests.containers.everywhere import GOLDEN
 from tests.containers.lmdbs import write_lmdb

@@ -12,7 +12,7 @@ import torch
 
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "train.py"
 

@@ -16,7 +16,7 @@ import packer
 from packer._conversion.convert import convert
 from packer._images import native
 from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.samples import SUFFIXES
 
 ROOT = Path(packer.__file__).parent

@@ -435,7 +435,7 @@ def test_the_name_on_the_index_is_the_same_everywhere() -> None:
 @needs_sources
 def test_the_environment_of_the_scripts_has_a_torchvision_that_works(tmp_path: Path) -> None:
     """The hook lies in an environment of its own here, whose packages are those of this one."""
-    pytest.importorskip("packer.testing.samples").torchvision()
+    pytest.importorskip("packer.testing.reference").torchvision()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     (python,) = (tmp_path / "venv").glob("*/python" + (".exe" if os.name == "nt" else ""))
     subprocess.run([python, ROOT / "scripts" / "torchvision_without_cuda.py"], check=True)

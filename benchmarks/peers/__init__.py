@@ -29,7 +29,7 @@ def samples(tree: Path) -> list[tuple[Path, int]]:
 
 def transform(crop: str) -> Any:
     """Return torchvision's transform of a PIL image to a (3, 224, 224) uint8 tensor."""
-    from packer.testing.samples import torchvision
+    from packer.testing.reference import torchvision
 
     torchvision()
     from torchvision import transforms

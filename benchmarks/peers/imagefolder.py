@@ -16,7 +16,7 @@ def prepare(tree: Path, directory: Path) -> Path:
 
 
 def open_loader(pack: Path, crop: str, threads: int, recipe: str | None = None) -> Any:
-    from packer.testing.samples import torchvision
+    from packer.testing.reference import torchvision
 
     transformed = recipes.transform(recipe, "pil") if recipe else transform(crop)
     folder = torchvision().datasets.ImageFolder(str(pack), transformed)

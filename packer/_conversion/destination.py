@@ -197,6 +197,7 @@ class Destination(Protocol):
         describe: Callable[[Source], dict[str, Any]],
         *,
         fresh: bool,
+        overwrite: bool,
         wait: float,
     ) -> Source | None:
         """Write the list of the source and the job, unless another task is first.
@@ -209,6 +210,8 @@ class Destination(Protocol):
             Returns the job of a source whose files have stamps.
         fresh : bool
             Whether to drop the leftovers of an earlier job.
+        overwrite : bool
+            Whether to replace a pack that exists.
         wait : float
             How many seconds to wait for another process that begins the job.
 
@@ -216,6 +219,11 @@ class Destination(Protocol):
         -------
         Source or None
             The source; None where the job that is there now may be another task's.
+
+        Raises
+        ------
+        DestinationError
+            If a pack exists that is not to be replaced: other tasks may have finished it since the last look.
         """
 
     def relax(self, job: Job) -> None:
@@ -336,11 +344,13 @@ class LocalDestination:
         describe: Callable[[Source], dict[str, Any]],
         *,
         fresh: bool,
+        overwrite: bool,
         wait: float,
     ) -> Source | None:
         with Workspace(self.path, wait=wait) as workspace:
             if not fresh and os.path.exists(workspace.job):  # of another process, for which this one waited
                 return None
+            self.check(overwrite=overwrite)
             if not fresh:
                 workspace.require_kind(in_parts=True)
             source = open_source().stamped()
@@ -508,14 +518,15 @@ class StoreDestination:
         describe: Callable[[Source], dict[str, Any]],
         *,
         fresh: bool,
+        overwrite: bool,
         wait: float,
     ) -> Source | None:
         if fresh:
             self._drop()
+        self._require_absent()
         source = open_source().stamped()
         job = describe(source)
-        if self.is_present():
-            raise self._exists_already()
+        self._require_absent()  # listing takes long, and other tasks may have finished the pack meanwhile
         if self._pack.names():
             if self.job() is not None:
                 return None
@@ -654,6 +665,10 @@ class StoreDestination:
         with self._desk() as (_, log):  # a new log knows of no upload: all are others'
             self._pack.abort_unfinished(log)
             self._beside.abort_unfinished(log)
+
+    def _require_absent(self) -> None:
+        if self.is_present():
+            raise self._exists_already()
 
     def _exists_already(self) -> DestinationError:
         return DestinationError(

@@ -197,7 +197,8 @@ class Partition:
         open_source = functools.cache(open_source)
         if fresh or files.job() is None:
             describe = functools.partial(self._describe, request)
-            source = files.begin(open_source, describe, fresh=fresh, wait=float("inf") if share else 0)
+            wait = float("inf") if share else 0
+            source = files.begin(open_source, describe, fresh=fresh, overwrite=self.overwrite, wait=wait)
         return self._join(open_source, request, share=share, compare=compare) if source is None else source
 
     def convert(

@@ -1,12 +1,8 @@
-"""Drawn samples, and packs of them to write, compare and change; and torchvision, beside a torch without CUDA too.
-
-Drawn photos behave like photos where it matters here: their JPEGs have a photo's size and decoding cost.
-"""
+"""Drawn samples, and packs of them to write, compare and change."""
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 from hypothesis import HealthCheck, settings, strategies as st
-from PIL import Image
 
 from packer._codecs import UNLABELED
 from packer._fields import Field, Stored
@@ -46,8 +39,6 @@ __all__ = [
     "assert_holds",
     "contents",
     "contents_of",
-    "draw_imagefolder",
-    "draw_photo",
     "draw_samples",
     "drawn",
     "fields_of",
@@ -58,7 +49,6 @@ __all__ = [
     "names",
     "rows_for",
     "sizes",
-    "torchvision",
     "with_values",
     "write_pack",
 ]
@@ -314,71 +304,3 @@ def flip(path: Path, wanted: bytes, at: int = 0) -> None:
             start = data.find(wanted, start + len(wanted))
         file.write_bytes(data)
     assert found, "the bytes are not in the pack as they are"
-
-
-def draw_photo(rng: np.random.Generator, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Draw noise with a photo's spectrum (amplitude about 1/f), some hard-edged discs, and sensor noise.
-
-    Returns
-    -------
-    (height, width, 3) uint8 array
-        RGB.
-    """
-    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
-    frequency[0, 0] = 1.0
-    amplitude = frequency**-1.2
-    amplitude[0, 0] = 0.0
-
-    def layer() -> npt.NDArray[np.float64]:
-        phase = np.exp(2j * np.pi * rng.random(frequency.shape))
-        field = np.fft.irfft2(amplitude * phase, s=(height, width))
-        return field / max(float(field.std()), 1e-9)
-
-    light = layer()
-    y, x = np.mgrid[0:height, 0:width]
-    for _ in range(6):
-        top, left = rng.random(2) * (height, width)
-        radius = (0.05 + 0.2 * rng.random()) * min(height, width)
-        light[(y - top) ** 2 + (x - left) ** 2 < radius**2] += rng.normal(0, 0.8)
-    tint = np.stack([layer() for _ in range(3)], -1)
-    pixels = 120 + rng.normal(0, 15, 3) + 45 * light[..., None] + 12 * tint + rng.normal(0, 3.5, (height, width, 1))
-    return pixels.clip(0, 255).astype(np.uint8)
-
-
-def draw_imagefolder(
-    root: Path,
-    *,
-    classes: int = 10,
-    per_class: int = 20,
-    size: tuple[int, int] = (375, 500),
-    quality: int = 94,
-    seed: int = 0,
-) -> None:
-    """Write an ImageFolder tree of drawn JPEGs: ``root/class_00/0000.jpg`` and so on; every fourth is upright."""
-    rng = np.random.default_rng(seed)
-    for label in range(classes):
-        folder = root / f"class_{label:02d}"
-        folder.mkdir(parents=True)
-        for number in range(per_class):
-            height, width = size if number % 4 else size[::-1]
-            Image.fromarray(draw_photo(rng, height, width)).save(folder / f"{number:04d}.jpg", quality=quality)
-
-
-def torchvision() -> Any:
-    """Import torchvision and return it; ImportError where it is not installed.
-
-    Its wheel is built for a torch with CUDA. Beside another torch its compiled operators do not load, and its import
-    stops where it registers Python implementations for them. Declaring the operators first lets it go on: datasets and
-    transforms are pure Python.
-    """
-    try:
-        return importlib.import_module("torchvision")
-    except RuntimeError:
-        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-        for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]
-        _declared.append(library)  # a library that is collected takes its declarations with it
-        return importlib.import_module("torchvision")
-
-
-_declared: list[torch.library.Library] = []

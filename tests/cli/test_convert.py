@@ -23,7 +23,7 @@ from packer._conversion.recipe import Recipe
 from packer._images.encode import encode
 from packer._sources import imagefolder_source
 from packer.errors import printable
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import command, packer, packer_many
 from tests.conftest import Trees
 from tests.samples import content, solid

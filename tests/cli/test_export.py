@@ -7,7 +7,7 @@ from pathlib import Path
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
 from packer._table import Sample
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer
 from tests.samples import content, write_pack
 

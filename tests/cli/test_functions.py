@@ -13,7 +13,7 @@ from PIL import Image
 
 import packer
 from packer.errors import DestinationError, OptionError, SourceError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer_many
 from tests.samples import content
 

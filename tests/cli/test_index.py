@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import packer
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer_many
 from tests.sources.test_index import bag
 

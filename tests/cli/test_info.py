@@ -18,7 +18,7 @@ from packer._conversion.words import settings_in_words
 from packer._images.resize import ResizeSpec
 from packer._sources import imagefolder_source
 from packer._table import Sample
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import command, packer, packer_many
 from tests.samples import SUFFIXES, solid, write_pack
 

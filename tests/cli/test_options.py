@@ -19,7 +19,7 @@ from packer._conversion.recipe import Recipe
 from packer._conversion.resume import setting_differences
 from packer._images.resize import ResizeSpec
 from packer.errors import recorded
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import command, every_command, packer_many
 
 

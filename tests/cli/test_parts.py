@@ -15,7 +15,7 @@ from packer._formats import open_pack
 from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import command, packer, packer_many
 from tests.conftest import Trees
 

@@ -11,7 +11,7 @@ import pytest
 
 import packer
 from packer._cli import EXIT_STATUS
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer_many, without_root_powers
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from packer._formats import open_pack
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer
 
 

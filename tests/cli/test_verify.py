@@ -9,7 +9,7 @@ import pytest
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
 from packer._table import Sample
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer, packer_many
 from tests.samples import write_pack
 

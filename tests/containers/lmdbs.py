@@ -10,7 +10,7 @@ import lmdb
 import numpy as np
 from PIL import Image
 
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 
 
 def write_lmdb(path: Path, items: Iterable[tuple[bytes, bytes]], *, subdir: bool = False) -> Path:

@@ -15,7 +15,7 @@ import pytest
 
 import packer
 from packer.errors import SourceError
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.containers.everywhere import everywhere, listed
 
 RNG = np.random.default_rng(5)

@@ -15,7 +15,7 @@ from packer._containers.arrow import ArrowBatch, ArrowImages, Batches, Buffered
 from packer._formats import open_pack
 from packer._storage.packfile import PackFile
 from packer.errors import SourceError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.containers.records import photo
 from tests.containers.samples import images, labels, stored
 from tests.containers.test_parquet import FEATURES, IMAGE, table

@@ -14,7 +14,7 @@ from torchvision.datasets import ImageFolder
 import packer
 from packer._containers import find_container
 from packer.errors import SourceError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 
 @pytest.fixture

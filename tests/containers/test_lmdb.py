@@ -19,7 +19,7 @@ from packer._containers import find_container
 from packer._formats import open_pack
 from packer._packs.verify import verify
 from packer.errors import NotAPackError, PackerError, SourceError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.containers.lmdbs import entries_of, photos, write_lmdb
 
 WEBP = photos(9, "WEBP")

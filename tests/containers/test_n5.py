@@ -22,7 +22,7 @@ from packer import Field
 from packer._sources.container import container_source
 from packer.contrib.n5 import N5, N5Array, read_attributes
 from packer.errors import CorruptPackError, OptionError, SourceError
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 
 Pixels = npt.NDArray[np.uint8]
 

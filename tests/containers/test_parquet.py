@@ -17,7 +17,7 @@ from packer._containers import Listing, find_container, list_samples, parquet
 from packer._containers.parquet import ParquetImages
 from packer._formats import open_pack
 from packer.errors import MissingDependencyError, SourceError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.containers.samples import images, labels, stored
 
 FEATURES = {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog", "owl"], "_type": "ClassLabel"}}

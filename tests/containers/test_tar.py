@@ -22,7 +22,7 @@ from webdataset import tariterators
 import packer
 from packer._containers import find_container, list_samples
 from packer.errors import OptionError, PackerError, SourceError
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 from tests.command import packer_many
 
 COUNT = 400

@@ -19,7 +19,7 @@ from packer._containers.zip import Zip
 from packer._sources import imagefolder_source
 from packer._storage.foreign_files import LEFT_BY_SYSTEM
 from packer.errors import ImageError, OptionError, SourceError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.containers.samples import images, labels, stored, values
 
 

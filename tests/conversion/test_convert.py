@@ -24,7 +24,8 @@ from packer._sources import Source, imagefolder_source
 from packer._storage.files import disk_size
 from packer._table import Names
 from packer.errors import DestinationError, ImageError, SourceError
-from packer.testing.samples import draw_imagefolder, torchvision
+from packer.testing.photos import draw_imagefolder
+from packer.testing.reference import torchvision
 from tests.command import command, packer, without_root_powers
 from tests.samples import SUFFIXES, content, noise, solid
 

@@ -15,7 +15,7 @@ import packer
 from packer._images.modes import decode_unchanged
 from packer._images.png import encode_deep
 from packer._packs.verify import verify
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 
 torchvision()
 from torchvision import tv_tensors  # noqa: E402

@@ -26,7 +26,7 @@ from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources import Source, imagefolder_source, listed_source, pack_source, write_listing
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError, SourceError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.samples import SUFFIXES, content, solid
 
 
@@ -502,6 +502,25 @@ def test_a_task_that_comes_too_late_finds_the_pack_finished(tree: Path, tmp_path
     make_all(work, source)
     assert work.convert(source, 1).bytes_in == 0
     assert os.listdir(tmp_path) == ["pack.lmdb"]
+
+
+def test_a_task_that_waited_while_the_pack_was_finished_begins_no_other(tree: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pack.lmdb"
+    files, errors = job(path, 2).files, []
+
+    def wait_and_begin() -> None:
+        try:
+            files.begin(lambda: imagefolder_source(tree), lambda source: {}, fresh=False, overwrite=False, wait=60)
+        except DestinationError as error:
+            errors.append(str(error))
+
+    with Workspace(path):
+        late = threading.Thread(target=wait_and_begin)
+        late.start()
+        path.write_bytes(b"a pack")
+    late.join()
+    assert [error for error in errors if "exists already" in error] == errors != []
+    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_what_no_job_can_be(tree: Path, tmp_path: Path) -> None:

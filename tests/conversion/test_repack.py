@@ -20,7 +20,7 @@ from packer._packs.verify import verify
 from packer._sources import imagefolder_source, pack_source
 from packer._table import Sample
 from packer.errors import ImageError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.samples import SUFFIXES, content, write_pack
 
 

@@ -20,7 +20,7 @@ from packer._images.resize import ResizeSpec
 from packer._packs.verify import verify
 from packer._sources import csv_source, imagefolder_source, pack_source
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer
 from tests.samples import SUFFIXES, content, solid
 

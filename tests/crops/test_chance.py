@@ -10,7 +10,7 @@ import torch
 
 from packer.crops import Compose, Crop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize, split
 from packer.samplers._random import uniforms
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 
 v1 = torchvision().transforms
 from torchvision.transforms import v2  # noqa: E402

@@ -21,7 +21,7 @@ from packer.crops import (
     Resize,
     ResizeCenterCrop,
 )
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.crops.reference import executed, noise
 
 torchvision()

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from packer import crops
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.crops.reference import executed, noise, smooth
 from tests.pairs import pairwise
 

@@ -15,7 +15,7 @@ from packer._images.geometry import PADDINGS, Box
 from packer._images.resize import ResizeSpec
 from packer.crops import Compose, Pad, RandomHorizontalFlip, RandomResizedCrop, ResizeCenterCrop
 from packer.crops._boxes import move_boxes, move_keypoints, turn_boxes, turn_keypoints
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.images.test_windows import boxes as records
 
 torchvision()

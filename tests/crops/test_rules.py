@@ -24,7 +24,7 @@ from packer.crops import (
 )
 from packer.errors import ImageError
 from packer.samplers._random import uniforms
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 
 SIDES = st.integers(1, 3000)
 

@@ -16,7 +16,7 @@ from torch import nn
 from packer.crops import CenterCrop, RandomCrop, RandomHorizontalFlip, split
 from packer.crops._fuse import begins_with_pil, pointwise
 from packer.errors import ImageError
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.crops.reference import executed, noise, smooth
 
 v1 = torchvision().transforms

@@ -15,7 +15,7 @@ from packer.crops._fuse import split_by
 from packer.crops._steps import RandomCutOfV1
 from packer.crops._torch_rng import Ahead, NumberSource, _makes_one_word_a_number, drawing
 from packer.errors import ImageError
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 
 torchvision()
 from torchvision import transforms  # noqa: E402

@@ -9,7 +9,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer import augment, open_dataset
 from packer._datasets.items import Item
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from packer import CenterCrop, ConcatImageDataset, ImageDataset, Loader, RandomR
 from packer._table import Sample
 from packer.errors import CorruptPackError, PackNotFoundError
 from packer.samplers import BalancedSampler, MixSampler
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.samples import solid, write_pack
 
 CLASSES = (("cat", "dog", "owl"), ("dog", "emu"), ("ant", "cat", "owl"))

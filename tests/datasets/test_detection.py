@@ -13,7 +13,7 @@ from packer._datasets.fields import coco_target
 from packer._fields.coco import drawn
 from packer._sources.base import ReadBuffer
 from packer._sources.coco import coco_source
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.cocoset import draw_coco
 
 

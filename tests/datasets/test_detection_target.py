@@ -12,7 +12,7 @@ import packer
 from packer import Loader, open_dataset
 from packer._conversion.convert import convert
 from packer._sources.coco import coco_source
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.cocoset import draw_coco
 
 torchvision()

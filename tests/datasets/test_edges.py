@@ -17,7 +17,8 @@ import packer
 from packer import CenterCrop, LMDBImageDataset, Loader, PackError, RandomResizedCrop, ShuffleSampler, open_dataset
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder, torchvision
+from packer.testing.photos import draw_imagefolder
+from packer.testing.reference import torchvision
 
 torchvision()
 from torchvision import datasets  # noqa: E402

@@ -18,7 +18,7 @@ from packer.augment import Chain
 from packer.augment._affine import inverse_matrices
 from packer.augment._boxes import moved_boxes, moved_keypoints
 from packer.crops._boxes import Moved
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.augment.operation import operated, operation
 from tests.conftest import FieldPacks
 from tests.fieldpack import COUNT

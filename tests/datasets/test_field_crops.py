@@ -14,7 +14,7 @@ import packer
 from packer import CenterCrop, Compose, Pad, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, open_dataset
 from packer._datasets.image_batches import ImageBatches
 from packer._images.geometry import CROP, Box
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.conftest import FieldPacks
 from tests.fieldpack import COUNT, sample
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 import packer
 from packer import ImageError, open_dataset
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.conftest import FieldPacks
 from tests.fieldpack import COUNT, KINDS, packed, sample, size_of
 from tests.samples import SUFFIXES

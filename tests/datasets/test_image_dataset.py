@@ -31,7 +31,7 @@ from packer._images.resize import ResizeSpec
 from packer._sources import imagefolder_source
 from packer.crops import RandomResizedCrop, Resize
 from packer.errors import CorruptPackError, ImageError, NotAPackError
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.pairs import pairwise
 
 DATASETS = {"lmdb": LMDBImageDataset, "hdf5": HDF5ImageDataset, "pth": PthImageDataset}

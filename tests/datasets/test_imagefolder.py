@@ -29,7 +29,7 @@ import packer
 from packer import LMDBImageDataset, open_dataset
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.pairs import pairwise
 
 torchvision()

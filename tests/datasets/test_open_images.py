@@ -22,7 +22,7 @@ from torchvision.transforms import PILToTensor
 
 import packer
 from packer import Loader, open_dataset, stage
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.conftest import Trees
 from tests.sources.test_index import bag
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 import packer
 from packer import augment
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 COUNT = 6
 CODECS = {

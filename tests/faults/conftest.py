@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.faults.crashes import CrashServer
 from tests.samples import solid
 

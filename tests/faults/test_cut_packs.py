@@ -26,7 +26,7 @@ from PIL import Image
 import packer
 import packer.samplers
 from packer import PackerError
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 

@@ -15,7 +15,7 @@ from packer._formats import open_pack
 from packer._packs.export import export
 from packer._sources import ImageRule, csv_source, imagefolder_source
 from packer.errors import ImageError, SourceError
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.command import packer, without_root_powers
 from tests.samples import SUFFIXES, content, noise, solid
 

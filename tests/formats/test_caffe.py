@@ -17,7 +17,7 @@ from packer._table import Sample
 from packer.contrib.caffe import CaffeWriter, datum_of
 from packer.errors import DestinationError, PackerError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, write_pack
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.samples import content
 
 ROW = FORMATS["caffe"]

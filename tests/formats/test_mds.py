@@ -26,7 +26,7 @@ from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.errors import DestinationError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, write_pack
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 ROW = FORMATS["mds"]
 

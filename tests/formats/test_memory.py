@@ -12,7 +12,7 @@ from packer._formats import FORMATS, open_pack
 from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer.testing.conformance import FormatConformance
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 from .memory import ROW, MemoryReader
 

@@ -12,7 +12,7 @@ import packer
 from packer._formats import FORMATS, open_pack
 from packer.errors import DestinationError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, write_pack
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 ROW = FORMATS["n5"]
 

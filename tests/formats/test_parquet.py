@@ -15,7 +15,8 @@ from packer._containers.parquet import BINARY, binary, i32, i64, listed, read_st
 from packer._fields import Field
 from packer._formats import FORMATS, open_pack
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, drawn, write_pack
-from packer.testing.samples import FIELDS, assert_holds, draw_imagefolder, with_values
+from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import FIELDS, assert_holds, with_values
 
 ROW = FORMATS["parquet"]
 

@@ -14,7 +14,7 @@ from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer.errors import DestinationError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, drawn, write_pack
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 ROW = FORMATS["rec"]
 MAGIC = b"\x0a\x23\xd7\xce"

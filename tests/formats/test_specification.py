@@ -28,7 +28,8 @@ from packer._manifest import Manifest
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.testing.conformance import draw_samples, write_pack
-from packer.testing.samples import draw_imagefolder, with_values
+from packer.testing.photos import draw_imagefolder
+from packer.testing.samples import with_values
 
 PAGE = Path(__file__).parents[2] / "formats.md"
 COLUMNS = ["label", "height", "width", "offset", "size", "crc32c", "name_end", "names"]

@@ -14,7 +14,7 @@ from packer._formats import FORMATS, open_pack
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, write_pack
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 ROW = FORMATS["tfrecord"]
 

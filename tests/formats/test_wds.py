@@ -27,7 +27,7 @@ from packer._storage.packfile import NOWHERE
 from packer._table import Names, Sample
 from packer.errors import CorruptPackError, DestinationError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, names, write_pack
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.samples import solid
 
 ROW = FORMATS["wds"]

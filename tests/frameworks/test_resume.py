@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import packer
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 lightning = pytest.importorskip("pytorch_lightning", reason="needs pytorch-lightning")
 

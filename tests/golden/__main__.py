@@ -23,7 +23,7 @@ from packer._images.jpeg_tiles import read_tiles
 from packer._images.resize import ResizeSpec
 from packer._sources import Source, csv_source, imagefolder_source
 from packer._sources.base import BlobColumn, FileColumn, NumberColumn
-from packer.testing.samples import draw_imagefolder, draw_photo
+from packer.testing.photos import draw_imagefolder, draw_photo
 from tests.golden import FIELDED, KINDS, LABELED
 from tests.samples import SUFFIXES, solid
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from packer._table import Buffer
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 
 SUBSAMPLINGS = ("4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "grey")
 _NOT_PILLOWS = {  # Pillow writes 4:2:0 when asked for 4:1:1

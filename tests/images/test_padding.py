@@ -24,7 +24,7 @@ from packer._images.geometry import CROP, INTERPOLATIONS, MAX_PIXELS, PADDINGS, 
 from packer._images.rectangle import RectangleDecoder, resize_by_torch, resize_into
 from packer._table import Sample
 from packer.errors import CorruptPackError, ImageError, ImageTooLargeError
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.images.samples import encoded, photo
 from tests.samples import write_pack
 

@@ -17,7 +17,7 @@ import packer
 from packer._images import native
 from packer.crops import CenterCrop, Compose, Crop, Pad, RandomCrop, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.samples import SUFFIXES
 
 pytestmark = pytest.mark.skipif(

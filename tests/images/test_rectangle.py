@@ -18,7 +18,8 @@ from packer._images.jpeg_tiles import annotate, first_rows, first_rows_in_python
 from packer._images.rectangle import RectangleDecoder, resize_into
 from packer.crops import ResizeCenterCrop
 from packer.errors import ImageError, ImageTooLargeError
-from packer.testing.samples import draw_photo, torchvision
+from packer.testing.photos import draw_photo
+from packer.testing.reference import torchvision
 
 
 def decode_rectangle(

@@ -12,7 +12,8 @@ from PIL import Image
 
 from packer._codecs import INTERPOLATIONS, RESIZE_MODES
 from packer._images.resize import ResizeSpec, resize
-from packer.testing.samples import draw_photo, torchvision
+from packer.testing.photos import draw_photo
+from packer.testing.reference import torchvision
 
 RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 SOURCES: dict[str, npt.NDArray[np.uint8]] = {

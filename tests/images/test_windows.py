@@ -17,7 +17,7 @@ from packer._images.geometry import INTERPOLATIONS, PADDINGS, Box
 from packer._images.masks import cut_image, cut_mask, decode_mask, gather, nearest, smooth, source_pixels
 from packer._images.resize import ResizeSpec, resize
 from packer.errors import ImageError, ImageTooLargeError
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.crops.reference import executed
 from tests.images.samples import encoded, photo
 

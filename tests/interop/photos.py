@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 
 class Photo(NamedTuple):

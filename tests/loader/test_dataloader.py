@@ -22,7 +22,7 @@ import packer
 from packer import DataLoader, open_dataset
 from packer.errors import CorruptPackError, WorkerError
 from packer.samplers import BalancedSampler, ShuffleSampler, WeightedSampler
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.conftest import Packs, Trees
 from tests.pairs import pairwise
 

@@ -24,7 +24,7 @@ from packer._sources import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError
 from packer.samplers import BlockShuffleSampler, SequentialSampler, ShuffleSampler
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.conftest import Packs, Trees
 
 CROP = RandomResizedCrop(32, flip=0.5)

@@ -31,7 +31,7 @@ from packer._loader.loader import Loader
 from packer._sources import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.conftest import Packs, Trees
 from tests.samples import SUFFIXES
 

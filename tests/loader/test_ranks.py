@@ -11,7 +11,7 @@ import pytest
 
 from packer._conversion.convert import convert
 from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 RANK = """
 import json, sys, warnings

@@ -18,7 +18,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import pil_loader
 
 import packer
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 WORKERS = 2
 

@@ -28,7 +28,7 @@ from packer._measuring.bench import RECIPES, _up_to, ways
 from packer._measuring.loaders import SIDES, RecipeSteps, RepeatedEpochs, read_recipe, steps_of
 from packer._measuring.plot import _drawn, plot
 from packer._sources import imagefolder_source
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer
 from tests.remote.fileserver import FilesOfThisMachine, Served
 from tests.samples import write_pack

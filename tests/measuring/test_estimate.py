@@ -26,7 +26,7 @@ from packer._measuring.harness import Load, TimeLimit
 from packer._measuring.trials import ConversionTime, Interval, Population, Trials, _load, run_trials
 from packer._storage.system import available_cpus
 from packer.errors import DestinationError, OptionError, SourceError
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 from tests.command import command
 
 FEW = 0.01  # seconds: only the shortest trials

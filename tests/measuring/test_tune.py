@@ -24,7 +24,7 @@ from packer._measuring.harness import TimeLimit
 from packer._sources import imagefolder_source
 from packer._storage.system import available_cpus
 from packer.crops import CenterCrop
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer
 
 

@@ -16,7 +16,7 @@ import packer
 from packer._datasets.fields import coco_target
 from packer._fields.coco import mask_of, runs_of
 from packer._packs.export import coco_document
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.cocoset import draw_coco
 from tests.command import packer_many
 

@@ -22,7 +22,7 @@ from packer._packs.export import export
 from packer._sources import csv_source, imagefolder_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, DestinationError, PackerError, PackLockedError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer as packer_command
 from tests.samples import SUFFIXES, content, noise, solid, write_pack
 

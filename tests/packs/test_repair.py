@@ -18,7 +18,7 @@ from packer._packs.verify import verify
 from packer._sources import imagefolder_source
 from packer._table import Sample
 from packer.errors import PackNotFoundError, SourceError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer, packer_many
 from tests.samples import SUFFIXES, content, solid, write_pack
 

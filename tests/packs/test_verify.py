@@ -18,7 +18,7 @@ from packer._packs.verify import Damage, verify
 from packer._sources import imagefolder_source
 from packer._table import Sample, Table
 from packer.errors import PackError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.samples import SUFFIXES, content, solid, write_pack
 
 formats = pytest.mark.parametrize("format", SUFFIXES)

@@ -20,7 +20,7 @@ from packer._containers.discovery import names_to_recognise
 from packer._formats import open_pack
 from packer.errors import MissingDependencyError
 from packer.testing.conformance import ContainerConformance
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.containers.records import image_record, rec
 from tests.containers.test_datadings import packed
 

@@ -40,7 +40,7 @@ def run(method: str, starts: int, seconds: float, url: str, path: Path) -> float
 def make_pack(directory: Path) -> Path:
     """Write a small pack and return its path."""
     import packer
-    from packer.testing.samples import draw_imagefolder
+    from packer.testing.photos import draw_imagefolder
 
     draw_imagefolder(directory / "tree", classes=2, per_class=8, size=(32, 32))
     packer.convert(directory / "tree", directory / "photos.lmdb")

@@ -19,7 +19,7 @@ from packer._formats import open_pack
 from packer._sources import imagefolder_source
 from packer._storage.remote.urls import UrlPath, parse, shown, user_path
 from packer.errors import PackerError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.command import packer_many
 from tests.remote.fileserver import Served
 

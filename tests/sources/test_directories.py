@@ -14,7 +14,7 @@ import packer
 from packer._sources import ImageRule, imagefolder_source, split_directories, unlabeled_source
 from packer._sources.imagefolder import refuse_splits
 from packer.errors import SourceError
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.command import packer as run_packer
 from tests.samples import solid
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from packer._sources import Source, imagefolder_source, refuse_splits, split_directories
 from packer.errors import SourceError
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.command import without_root_powers
 from tests.samples import solid
 

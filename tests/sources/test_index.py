@@ -18,7 +18,7 @@ from packer._sources import index as survey
 from packer._storage import system
 from packer._table import Sample
 from packer.errors import DestinationError, ImageError, OptionError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 from tests.images.samples import encoded, oriented, photo
 from tests.samples import content
 

@@ -17,7 +17,7 @@ from packer._images.pillow import FORMATS
 from packer._images.signatures import SUFFIXES, is_image
 from packer._sources import ImageRule, Source, imagefolder_source, listed_source, unlabeled_source, write_listing
 from packer.errors import SourceError
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.command import packer_many
 from tests.samples import solid
 

@@ -13,7 +13,7 @@ from packer._sources import Source
 from packer._sources.base import ReadBuffer
 from packer._sources.voc import voc_source
 from packer.errors import SourceError
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 
 
 def object_of(name: str, box: tuple[float, ...], more: str = "") -> str:

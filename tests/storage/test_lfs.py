@@ -11,7 +11,7 @@ import pytest
 import packer
 from packer._storage.safe_open import PointerError, open_regular
 from packer.errors import PackerError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 POINTER = (
     b"version https://git-lfs.github.com/spec/v1\n"

@@ -69,7 +69,7 @@ class Way(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    from packer.testing.samples import draw_imagefolder
+    from packer.testing.photos import draw_imagefolder
 
     folder = tmp_path_factory.mktemp("pack")
     draw_imagefolder(folder / "tree", classes=1, per_class=3, size=(16, 16))

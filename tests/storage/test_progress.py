@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import packer
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.sourcekinds import SOURCES
 
 torchvision()

@@ -15,7 +15,7 @@ from PIL import Image
 import packer
 from packer._viewing.catalog import open_catalog
 from packer._viewing.server import Server
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 
 CLASSES = ["cat", "<b>dog</b>", "bird"]
 SCRIPT = "cat/<script>document.title='broken'<script>.jpg"

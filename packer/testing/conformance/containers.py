@@ -15,7 +15,7 @@ import pytest
 import packer
 from packer._containers import CONTAINERS, Container, Listing, find_container, list_samples
 from packer.errors import OptionError, PackerError, SourceError
-from packer.testing.samples import draw_imagefolder
+from packer.testing.photos import draw_imagefolder
 
 __all__ = ["ContainerConformance"]
 

@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 
 import packer
-from packer.testing.samples import torchvision
+from packer.testing.reference import torchvision
 from tests.interop.caffe import by_lmdb
 from tests.interop.n5 import by_tensorstore, by_z5py
 from tests.interop.photos import Photo

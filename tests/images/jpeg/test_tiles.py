@@ -28,7 +28,7 @@ from packer._images.jpeg_tiles import (
     read_tiles,
 )
 from packer.errors import ImageError, NotTileableError
-from packer.testing.samples import draw_photo
+from packer.testing.photos import draw_photo
 from tests.images.samples import encoded, pillow_pixels
 
 MCU = {"4:4:4": (8, 8), "4:2:2": (8, 16), "4:2:0": (16, 16), "4:4:0": (16, 8), "4:1:1": (8, 32), "grey": (8, 8)}
