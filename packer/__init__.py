@@ -65,9 +65,11 @@ if TYPE_CHECKING:
         ImageError as ImageError,
         ImageTooLargeError as ImageTooLargeError,
         MissingDependencyError as MissingDependencyError,
+        NoSampleError as NoSampleError,
         NotAPackError as NotAPackError,
         NotTileableError as NotTileableError,
         OptionError as OptionError,
+        OptionTypeError as OptionTypeError,
         PackerError as PackerError,
         PackError as PackError,
         PackLockedError as PackLockedError,
@@ -114,8 +116,8 @@ _HOMES = {
     ),
     "packer.errors": (
         "ClusterError CorruptPackError DestinationError ImageChangedError ImageError ImageTooLargeError "
-        "MissingDependencyError NotAPackError NotTileableError OptionError PackError PackLockedError "
-        "PackNotFoundError PackerError RemoteError ResumeError SourceError UnsupportedVersionError "
+        "MissingDependencyError NoSampleError NotAPackError NotTileableError OptionError OptionTypeError PackError "
+        "PackLockedError PackNotFoundError PackerError RemoteError ResumeError SourceError UnsupportedVersionError "
         "WorkerError"
     ),
     "packer.samplers": "BlockShuffleSampler OrderSampler SequentialSampler ShuffleSampler",

@@ -247,7 +247,7 @@ def convert(
 def _check_arguments(on_error: str, workers: int | None, report: str | os.PathLike[str] | None) -> None:
     require_policy(on_error)
     if workers is not None and workers < 1:
-        raise ValueError(f"workers is 1 or more, not {workers}")
+        raise OptionError(f"workers is 1 or more, not {workers}")
     if report is not None:
         check_report(report)
 
@@ -366,7 +366,7 @@ def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe)
 def require_format(name: str) -> Format:
     """Return the format of that name; ValueError where there is none."""
     if name not in FORMATS:
-        raise ValueError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
+        raise OptionError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
     return FORMATS[name]
 
 
@@ -382,7 +382,7 @@ def require_parts(format: Format) -> None:
 def require_policy(on_error: str) -> None:
     """Raise ValueError where `on_error` says neither to fail nor to skip."""
     if on_error not in ("fail", "skip"):
-        raise ValueError(f"on_error is 'fail' or 'skip', not {on_error!r}")
+        raise OptionError(f"on_error is 'fail' or 'skip', not {on_error!r}")
 
 
 def require_space(source: Source, recipe: Recipe, destination: Path, done: int = 0) -> None:

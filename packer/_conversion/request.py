@@ -70,6 +70,7 @@ from packer._storage.system import require_count
 from packer.errors import (
     NotAPackError,
     OptionError,
+    OptionTypeError,
     PackNotFoundError,
     SourceError,
     flag,
@@ -189,14 +190,14 @@ class SourceRequest(SourceOptions):
             )
         for name in said:
             if not isinstance(getattr(self, name), str):
-                raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
+                raise OptionTypeError(f"{name} is text, not {getattr(self, name)!r}")
         require_choices(self, SourceOptions)
         self._refuse_contradictions()
         self._refuse_annotations()
         if self.where is not None:
             Condition(self.where)  # which refuses what is none
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
-            raise ValueError(f"delimiter is one character, not {self.delimiter!r}")
+            raise OptionError(f"delimiter is one character, not {self.delimiter!r}")
 
     @cached_property
     def rule(self) -> ImageRule:
@@ -530,7 +531,7 @@ def texts_of(name: str, given: Sequence[str] | Mapping[str, str]) -> Iterator[st
     if isinstance(given, Mapping):
         given = [f"{key}{_SIGNS[name]}{value}" for key, value in given.items()]
     if isinstance(given, str) or not all(isinstance(text, str) for text in given):
-        raise TypeError(f"{name} are texts, or texts by names, not {given!r}")
+        raise OptionTypeError(f"{name} are texts, or texts by names, not {given!r}")
     yield from given
 
 
@@ -544,7 +545,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         super().__post_init__()
         require_choices(self, OutputOptions)
         if self.max_pixels is not None and self.max_pixels > MAX_PIXELS:
-            raise ValueError(f"max_pixels is {MAX_PIXELS} or less, not {self.max_pixels}")
+            raise OptionError(f"max_pixels is {MAX_PIXELS} or less, not {self.max_pixels}")
         self.require_strict_policy(self.on_error)
         self._refuse_without_effect(self.recipe)
         format_options(self.format_row, self.shard_size)

@@ -37,6 +37,7 @@ from packer._images.operations import gathered
 from packer._table import Ints, Labels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
+from packer.errors import OptionError, OptionTypeError
 from packer.samplers._random import earlier
 
 _FAR_APART = 0x9E3779B97F4A7C15
@@ -101,14 +102,14 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         self.datasets = list(datasets)
         for dataset in self.datasets:
             if not isinstance(dataset, ImageDataset) or has_own(dataset, ImageDataset):
-                raise TypeError(
+                raise OptionTypeError(
                     f"datasets are such as packer.open_dataset gives, not {one_line(dataset)}: "
                     "use torch's ConcatDataset"
                 )
         types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
         if len(types) != 1:
             what = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
-            raise ValueError(f"datasets that are read together have {what}")
+            raise OptionError(f"datasets that are read together have {what}")
         parts = [dataset._settings.parts for dataset in self.datasets]
         require_same_parts(parts, [dataset.root for dataset in self.datasets])
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
@@ -134,7 +135,7 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         try:
             place = operator.index(index)
         except TypeError:
-            raise TypeError(f"an index is an integer, not {index!r}") from None
+            raise OptionTypeError(f"an index is an integer, not {index!r}") from None
         (share,) = self._shares(places_in([place], len(self)))
         dataset = self.datasets[share.number]
         return dataset._item(int(share.indices[0]) % len(dataset), self._own_seed(share.number))
@@ -210,7 +211,7 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         first, *others = self.datasets
         for dataset in others:
             if dataset.classes != first.classes:
-                raise ValueError(
+                raise OptionError(
                     f"{first.root} and {dataset.root} have different classes, so one label says different things: open "
                     "them together, as open_dataset([a, b], classes='union')"
                 )
@@ -231,10 +232,10 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
     @targets.setter
     def targets(self, targets: Sequence[float] | Labels) -> None:
         if self._chosen is not None:
-            raise ValueError("other labels are assigned to the whole dataset, before samples are selected")
+            raise OptionError("other labels are assigned to the whole dataset, before samples are selected")
         labels = np.asarray(targets)
         if labels.shape != (len(self),):
-            raise ValueError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
+            raise OptionError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
         for dataset, own in zip(self.datasets, np.split(labels, self._ends[:-1]), strict=True):
             dataset.targets = own
 

@@ -55,7 +55,7 @@ from packer._storage.system import require_count
 from packer._table import Ints, Labels
 from packer.augment import Augmentation, View
 from packer.crops import Crop
-from packer.errors import NotAPackError, printable, warn
+from packer.errors import NotAPackError, OptionError, OptionTypeError, printable, warn
 from packer.samplers._random import seed_of, uniforms
 
 _MADE_AGAIN = {"_decoder", "_fields", "_mask_dtypes", "_own_pipeline", "_loaders_pipeline"}
@@ -238,19 +238,21 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     ) -> None:
         self.__class__ = as_vision(type(self))
         if output is not None and output not in OUTPUTS:
-            raise ValueError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
+            raise OptionError(f"output is one of {', '.join(OUTPUTS)}, not {output!r}")
         if cache not in (None, "ram"):
-            raise ValueError(f"cache is None or 'ram', not {cache!r}")
+            raise OptionError(f"cache is None or 'ram', not {cache!r}")
         choose_reading([root], cache_dir, cache_size, timeout)
         require_count("threads", threads)
         fast_decoder(decoder)  # refuses an unknown or missing one here rather than in a worker
         require_known_loader(loader)
         if type(self).find_classes is not ImageDataset.find_classes:
-            raise TypeError("find_classes of a pack cannot be overridden: its classes were chosen by `packer convert`")
+            raise OptionTypeError(
+                "find_classes of a pack cannot be overridden: its classes were chosen by `packer convert`"
+            )
         require_callable("transforms", transforms)
         settings = ItemSettings(output, mode_of_images(mode), fuse, transforms)
         if fuse and settings.mode != "RGB":
-            raise ValueError(f"fuse=True is for images in RGB, and goes without mode={mode!r}")
+            raise OptionError(f"fuse=True is for images in RGB, and goes without mode={mode!r}")
         require_used(fields, target, mode, per_box, fill, min_visible)
         settings = settings.with_transform("transform", transform).with_transform("target_transform", target_transform)
         settings = settings.with_crop(crop)
@@ -322,7 +324,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         try:
             place = operator.index(index)
         except TypeError:
-            raise TypeError(f"an index is an integer, not {index!r}") from None
+            raise OptionTypeError(f"an index is an integer, not {index!r}") from None
         return self._item(place, self.seed)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
@@ -530,12 +532,12 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         """
         output = self.output
         if output == "bytes":
-            raise ValueError("output='bytes' gives the stored bytes, of which no region is read")
+            raise OptionError("output='bytes' gives the stored bytes, of which no region is read")
         (number,) = self._view.rows_of([index]).tolist()
         row = self.reader._row(number)
         top, left, height, width = map(operator.index, (top, left, height, width))
         if not (height >= 1 <= width and 0 <= top <= row.height - height and 0 <= left <= row.width - width):
-            raise ValueError(
+            raise OptionError(
                 f"a rectangle of {width} x {height} pixels from ({left}, {top}) does not lie inside of sample {index}, "
                 f"which has {row.width} x {row.height}"
             )

@@ -462,7 +462,7 @@ def open_dataset(  # noqa: PLR0917
     """
     progress = shown_progress(progress, "index")
     if classes not in _CLASSES:
-        raise ValueError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
+        raise OptionError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
     settings = {
         "transform": transform,
         "target_transform": target_transform,
@@ -497,7 +497,7 @@ def open_dataset(  # noqa: PLR0917
     if not isinstance(root, list | tuple):
         return _opened(_pack_of(root, index, wanted, progress), settings)
     if index is not None:
-        raise ValueError("index= is for one directory or container; each of several has an index of its own")
+        raise OptionError("index= is for one directory or container; each of several has an index of its own")
     with contextlib.ExitStack() as opened:
         datasets = [opened.enter_context(_opened(_pack_of(path, None, wanted, progress), settings)) for path in root]
         joined = ConcatImageDataset(datasets)
@@ -510,11 +510,11 @@ def _pack_of(root: Any, index: Any, wanted: Wanted, progress: Callable[[int, int
     """Return the pack at a path; or the index of what lies there, where that is no pack."""
     if is_url(root):
         if wanted.keys or index is not None:
-            raise ValueError(f"{'keys' if wanted.keys else 'index'}= is for containers on this machine's disks")
+            raise OptionError(f"{'keys' if wanted.keys else 'index'}= is for containers on this machine's disks")
         return place_of(root)  # asked once which version there is
     if index is None and is_pack(root):
         if wanted.keys:
-            raise ValueError(
+            raise OptionError(
                 f"keys= is for containers, and {printable(user_path(root))} is a pack, which has names for its fields"
             )
         return root

@@ -40,7 +40,7 @@ from packer._loader.prefetch import Normalizer
 from packer._loader.sampling import Turns, order_of, warn_of_random_order
 from packer._loader.threads import Workers, WorkerSettings
 from packer._table import Ints
-from packer.errors import warn
+from packer.errors import OptionError, OptionTypeError, warn
 from packer.samplers import OrderSampler
 from packer.samplers._orders import number_in, require_same, require_version
 
@@ -236,14 +236,14 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
             If `state` is no such state, or of other samples or another order.
         """
         if not isinstance(state, Mapping):
-            raise TypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
+            raise OptionTypeError(f"a state is a dict, which `state_dict` gave, not {state!r}")
         require_version(state, _VERSION)
         handed_out = number_in(state, "batches", 0)
         require_same(state, "pack", self._pack, f"Here is {named(self.dataset)}: open the samples of that run.")
         sampler, order = state.get("sampler"), self._order
         if (order is None) != (sampler is None):
             kind = "a sampler that is not packer's" if sampler is None else "one of packer's samplers"
-            raise ValueError(
+            raise OptionError(
                 f"the state is of {kind}, and here the order is that of {self.sampler!r}: make the DataLoader with the "
                 "sampler of that run"
             )

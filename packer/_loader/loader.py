@@ -33,6 +33,7 @@ from packer._loader.threads import Threads, Workers, WorkerSettings
 from packer._storage.system import available_cpus, require_count
 from packer._table import Ints
 from packer.augment import Mixing
+from packer.errors import OptionError, OptionTypeError
 
 
 class Loader:
@@ -271,7 +272,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         if self._worker_cache.closed:
-            raise ValueError("the Loader is closed: make a new one")
+            raise OptionError("the Loader is closed: make a new one")
         self._pass_waits = True
         return self._pass()
 
@@ -484,20 +485,20 @@ def _refuse_unknown(names: Iterable[str]) -> None:
     """Raise TypeError for arguments that a Loader does not have, with advice."""
     for name in names:
         advice = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
-        raise TypeError(f"a Loader has no argument {name!r}{advice}")
+        raise OptionTypeError(f"a Loader has no argument {name!r}{advice}")
 
 
 def _require_threads(threads: object) -> None:
     """Raise TypeError or ValueError where `threads` is neither None nor "auto" nor a number of threads."""
     if isinstance(threads, str) and threads != "auto":
-        raise TypeError(f'threads is a whole number, or "auto", not {threads!r}')
+        raise OptionTypeError(f'threads is a whole number, or "auto", not {threads!r}')
     require_count("threads", None if threads == "auto" else threads)
 
 
 def _augments_on_device(augment_on: object, device: object) -> bool:
     """Tell whether images are augmented on the device; ValueError for another place, or without a device."""
     if augment_on not in {"threads", "device"}:
-        raise ValueError(f'augment_on is "threads" or "device", not {augment_on!r}')
+        raise OptionError(f'augment_on is "threads" or "device", not {augment_on!r}')
     if augment_on == "device" and device is None:
-        raise ValueError('augment_on="device" needs device=, such as device="cuda"')
+        raise OptionError('augment_on="device" needs device=, such as device="cuda"')
     return augment_on == "device"

@@ -37,7 +37,7 @@ from packer._storage.remote.urls import local_path
 from packer._storage.safe_open import open_regular
 from packer._storage.system import require_count, require_seconds
 from packer._table import Ints
-from packer.errors import DestinationError, OptionError, PackerError, SourceError, flag, printable
+from packer.errors import DestinationError, OptionError, OptionTypeError, PackerError, SourceError, flag, printable
 
 _LEAST_SECONDS = 0.1  # of what is tried
 
@@ -520,7 +520,7 @@ def requested(
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known:
-            raise TypeError(f"estimate takes no {name!r}: packer.convert has no such argument")
+            raise OptionTypeError(f"estimate takes no {name!r}: packer.convert has no such argument")
     destination = default_destination(local_path(src), options.get("format")) if dst is None else local_path(dst)
     return ConversionRequest(src=local_path(src), dst=destination, **values_of(ConversionRequest, options, local_path))
 

@@ -228,13 +228,13 @@ def tune(
     if step_ms is not None:
         require_seconds("step_ms", step_ms)
     if rank_and_world()[1] > 1:
-        raise ValueError("tune before torch.distributed is initialised: ranks would wait for each other")
+        raise OptionError("tune before torch.distributed is initialised: ranks would wait for each other")
     enough = step_ms * _MARGIN / 1000 if step_ms is not None else 0.0
     with contextlib.ExitStack() as held:
         if isinstance(dataset, (str, os.PathLike)):
             dataset = held.enter_context(dataset_of(dataset))
         if len(dataset) == 0:
-            raise ValueError("the dataset is empty: there is nothing to measure")
+            raise OptionError("the dataset is empty: there is nothing to measure")
         search = _Search(dataset, batch, enough, TimeLimit(seconds, show))
         held.callback(search.close)
         with keeping_random_states():

@@ -106,7 +106,7 @@ def verify(
     progress = shown_progress(progress, path)
     require_count("workers", workers)
     if library not in (None, *LIBRARIES):
-        raise ValueError(f"library is {' or '.join(map(repr, LIBRARIES))}, not {library!r}")
+        raise OptionError(f"library is {' or '.join(map(repr, LIBRARIES))}, not {library!r}")
     with open_pack(path) as reader:
         damage = [*_check_table(reader), *(Damage(reason) for reason in reader.check_structure())]
         if quick or not reader.has_checksums:

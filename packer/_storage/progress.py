@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from packer._storage.remote.urls import is_url, shown
-from packer.errors import printable
+from packer.errors import OptionTypeError, printable
 
 _C = TypeVar("_C", bound=Callable[..., None])
 _OF_SECONDS = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt} s{postfix}"
@@ -37,7 +37,7 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
         name = shown(what) if is_url(what) else os.path.normpath(what)
         return cast(_C, _Bar(os.path.basename(name), unit))
     if not callable(progress):
-        raise TypeError(f"progress is True, False or a callable, not {progress!r}")
+        raise OptionTypeError(f"progress is True, False or a callable, not {progress!r}")
     return progress
 
 
