@@ -126,18 +126,25 @@ def _lines(block: Block) -> Iterator[str]:
             yield f"{block.indent}{'  '.join(cells)}".rstrip()
 
 
-_STYLE = (
-    ".packer{font:13px/1.5 system-ui,sans-serif;color:inherit}.packer p{margin:0;white-space:pre-wrap}"
-    ".packer h4{margin:.8em 0 .2em;font-size:13px}.packer table{border-collapse:collapse;margin:.2em 0}"
-    ".packer td,.packer th{padding:0 1em 0 0;border:0;background:none;color:inherit;text-align:left;max-width:60em}"
-    ".packer .number{text-align:right;font-variant-numeric:tabular-nums}"
-    ".packer .bar{color:#5b8def;font-family:monospace;white-space:nowrap}"
-    ".packer pre{margin:.4em 0;padding:.4em .8em;background:rgba(128,128,128,.15);color:inherit;overflow-x:auto}"
-    ".packer figure{display:inline-block;margin:.4em .6em 0 0;vertical-align:top;width:112px}"
-    ".packer figure img{max-width:112px;max-height:112px;margin:0}"
-    ".packer figcaption{font-size:11px;opacity:.75;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}"
-    ".packer iframe{width:100%;border:1px solid rgba(128,128,128,.4)}"
-)
+_STYLE = "".join(
+    f".packer.packer {rule}"  # twice, so that it counts more than the page's own rules for tables
+    for rule in (
+        "{font:13px/1.5 system-ui,sans-serif;color:inherit}",
+        "p{margin:0;white-space:pre-wrap}",
+        "h4{margin:.7em 0 .1em;font-size:13px;font-weight:600}",
+        "table{border-collapse:collapse;border:0;margin:.2em 0;table-layout:auto}",
+        "tr{background:none}",
+        "td,.packer.packer th{padding:0 1em 0 0;border:0;color:inherit;text-align:left;vertical-align:top}",
+        ".number{text-align:right;font-variant-numeric:tabular-nums}",
+        ".bar{color:#5b8def;font-family:monospace;white-space:nowrap}",
+        "pre{margin:.4em 0;padding:.4em .8em;background:rgba(128,128,128,.15);color:inherit;overflow-x:auto}",
+        "pre code{background:none;color:inherit;padding:0}",
+        "figure{display:inline-block;margin:.4em .6em 0 0;vertical-align:top;width:112px}",
+        "figure img{max-width:112px;max-height:112px;margin:0}",
+        "figcaption{font-size:11px;opacity:.75;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}",
+        "iframe{width:100%;border:1px solid rgba(128,128,128,.4)}",
+    )
+).replace(".packer.packer {", ".packer.packer{")
 
 
 def html(blocks: Iterable[Block]) -> str:
