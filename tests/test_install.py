@@ -274,8 +274,9 @@ def test_the_version_says_that_packer_is_a_source_tree(without_c: Path, tmp_path
 
 
 @needs_sources
-def test_readme_installs_from_outside_of_the_clone() -> None:
-    assert "pip install ./packer " in (ROOT / "README.md").read_text()
+def test_pages_install_from_outside_of_the_clone() -> None:
+    for page in ("install", "start"):
+        assert "pip install ./packer " in (ROOT / "docs" / f"{page}.md").read_text()
 
 
 @x86
