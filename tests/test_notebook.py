@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -26,24 +27,35 @@ MOST_BYTES = 500_000
 
 needs_example = pytest.mark.skipif(not EXAMPLE.exists(), reason="needs the repository's examples")
 
-Cell = dict[str, Any]
+
+def executed(notebook: Any, directory: Path, *options: str) -> Any:
+    """Run the cells of a notebook by nbconvert, in a kernel of this Python, and return the notebook."""
+    for needed in ("nbconvert", "ipykernel"):
+        pytest.importorskip(needed, reason="notebooks are run by nbconvert: pip install nbconvert ipykernel")
+    path = directory / "cells.ipynb"
+    path.write_text(json.dumps(notebook), "utf-8")
+    line = [sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "--inplace", *options, str(path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(path.read_text("utf-8"))
 
 
-def executed(notebook: Any, directory: Path, *, allow_errors: bool = False) -> Any:
-    """Run the cells of a notebook by nbconvert's executor, in a kernel of this Python, and return the notebook."""
-    nbclient = pytest.importorskip("nbclient", reason="notebooks are run by nbclient: pip install nbconvert ipykernel")
-    pytest.importorskip("ipykernel", reason="notebooks are run in a kernel: pip install nbconvert ipykernel")
-    client = nbclient.NotebookClient(
-        notebook,
-        timeout=200,
-        kernel_name="python3",
-        allow_errors=allow_errors,
-        record_timing=False,
-        store_widget_state=False,
-        resources={"metadata": {"path": str(directory)}},
-    )
-    client.execute(env=os.environ | {"PYTHONPATH": str(ROOT)})
-    return notebook
+def of_cells(sources: list[str]) -> Any:
+    """Return a notebook with cells of code."""
+    cells = [
+        {
+            "cell_type": "code",
+            "id": str(number),
+            "metadata": {},
+            "source": source,
+            "outputs": [],
+            "execution_count": None,
+        }
+        for number, source in enumerate(sources)
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": kernel}, "cells": cells}
 
 
 def outputs(notebook: Any) -> list[list[Any]]:
@@ -96,11 +108,9 @@ def test_the_example_is_committed_with_its_output() -> None:
 
 
 @needs_example
-@pytest.mark.filterwarnings("ignore")
 def test_the_example_runs(tmp_path: Path) -> None:
-    nbformat = pytest.importorskip("nbformat", reason="notebooks are read by nbformat: pip install nbconvert ipykernel")
-    assert_shows(executed(nbformat.read(EXAMPLE, as_version=4), tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["first_look"]
+    assert_shows(executed(json.loads(EXAMPLE.read_text("utf-8")), tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cells.ipynb", "first_look"]
 
 
 MISTAKES = {
@@ -127,13 +137,10 @@ packer.open_dataset("photos.lmdb", transform)[0]
 """
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_a_mistake_is_one_readable_error_and_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
-    nbformat = pytest.importorskip("nbformat", reason="notebooks are made by nbformat: pip install nbconvert ipykernel")
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=4, size=(48, 64))
-    begin = 'import packer\npacker.convert("tree", "photos.lmdb")\ndataset = packer.open_dataset("photos.lmdb")'
-    cells = [nbformat.v4.new_code_cell(source) for source in (begin, *MISTAKES.values(), BUG)]
-    notebook = executed(nbformat.v4.new_notebook(cells=cells), tmp_path, allow_errors=True)
+    begin = 'import packer\n_ = packer.convert("tree", "photos.lmdb")\ndataset = packer.open_dataset("photos.lmdb")'
+    notebook = executed(of_cells([begin, *MISTAKES.values(), BUG]), tmp_path, "--allow-errors")
     first, *mistakes, bug = outputs(notebook)
     assert first == []
     for (name, line), (error,) in zip(MISTAKES.items(), mistakes, strict=True):
@@ -147,15 +154,37 @@ def test_a_mistake_is_one_readable_error_and_a_bug_keeps_its_traceback(tmp_path:
     assert "division by zero" in shown(bug[0])
 
 
+VIEW = """
+import urllib.request
+
+viewer = packer.view("photos.lmdb")
+with urllib.request.urlopen(viewer.url) as page:
+    print(page.headers["Content-Security-Policy"])
+"""
+
+
+def test_a_viewer_of_a_notebook_may_be_shown_within_it_and_opens_no_browser(tmp_path: Path) -> None:
+    draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(48, 64))
+    browser = tmp_path / "browser.py"
+    browser.write_text(f"open({str(tmp_path / 'seen')!r}, 'w')")
+    begin = f'import os, packer\nos.environ["BROWSER"] = "{sys.executable} {browser} %s"'
+    convert = 'packer.convert("tree", "photos.lmdb").manifest.count'
+    notebook = executed(of_cells([begin, convert, VIEW, "viewer", "viewer.close()\nviewer"]), tmp_path)
+    _, _, (policy,), (shown_one,), (closed,) = outputs(notebook)
+    assert "frame-ancestors http://127.0.0.1:* http://localhost:*" in shown(policy)
+    assert "<iframe" in joined(shown_one["data"]["text/html"])
+    assert "closed" in joined(closed["data"]["text/html"])
+    assert not (tmp_path / "seen").exists()
+
+
 def write_example() -> None:
     """Run the example and write it with its output."""
-    import nbformat
-
     with tempfile.TemporaryDirectory() as directory:
-        notebook = executed(nbformat.read(EXAMPLE, as_version=4), Path(directory))
-    notebook.metadata["language_info"] = {"name": "python"}
+        options = ("--ExecutePreprocessor.record_timing=False", "--ExecutePreprocessor.store_widget_state=False")
+        notebook = executed(json.loads(EXAMPLE.read_text("utf-8")), Path(directory), *options)
+    notebook["metadata"]["language_info"] = {"name": "python"}
     assert_shows(notebook)
-    nbformat.write(notebook, EXAMPLE)
+    EXAMPLE.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
