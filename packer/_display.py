@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import os
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -99,6 +100,13 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d} h" if hours else f"{minutes}:{seconds:02d} min"
+
+
+def in_notebook() -> bool:
+    """Tell whether the code runs in the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
 
 
 def here(path: str | os.PathLike[str]) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 import webbrowser
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from packer._display import count, element, safe
+from packer._display import count, element, in_notebook, safe
 from packer._storage.progress import shown_progress
 from packer._storage.system import require_count
 from packer._viewing.catalog import Catalog, open_catalog
@@ -132,13 +131,6 @@ def view(
         # Some browsers, and what BROWSER names, are waited for until they end.
         threading.Thread(target=webbrowser.open, args=(viewer._server.door,), daemon=True).start()
     return viewer
-
-
-def in_notebook() -> bool:
-    """Tell whether the code runs in the kernel of a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return getattr(shell, "kernel", None) is not None
 
 
 def _keep(viewer: Viewer) -> None:
