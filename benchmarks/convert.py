@@ -32,7 +32,8 @@ from packer._images.decode import decode
 from packer._images.encode import encode
 from packer._images.jpeg import read_header
 from packer._images.resize import ResizeSpec, resize
-from packer._sources import Source, imagefolder_source
+from packer._sources.base import Source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.system import available_cpus
 from packer.testing.photos import draw_imagefolder
 

@@ -23,8 +23,8 @@ from PIL import Image
 import packer
 from packer._conversion.convert import convert
 from packer._fields import Field
-from packer._sources import Source, imagefolder_source
-from packer._sources.base import BlobColumn, NumberColumn
+from packer._sources.base import BlobColumn, NumberColumn, Source
+from packer._sources.imagefolder import imagefolder_source
 
 
 def with_fields(source: Source) -> Source:

@@ -19,7 +19,7 @@ import psutil
 
 from packer import open_dataset
 from packer._conversion.convert import ConversionProgress, convert
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 
 MARKS = (0.1, 0.5, 1.0)

@@ -119,7 +119,7 @@ def _measure_rates(work: Path, source: Path | None, images: int) -> dict[str, di
     from packer._conversion.convert import convert
     from packer._conversion.recipe import Recipe
     from packer._images.resize import ResizeSpec
-    from packer._sources import imagefolder_source
+    from packer._sources.imagefolder import imagefolder_source
     from packer.testing.photos import draw_imagefolder
 
     if source is None:
@@ -425,7 +425,7 @@ def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[s
     from packer._conversion.dask import convert_on
     from packer._conversion.partition import Partition, SharedSource
     from packer._conversion.recipe import Recipe
-    from packer._sources import imagefolder_source
+    from packer._sources.imagefolder import imagefolder_source
 
     def cpu_of_all() -> float:
         return time.process_time() + sum(client.run(time.process_time).values())

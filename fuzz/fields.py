@@ -10,8 +10,7 @@ import numpy as np
 from PIL import Image
 
 from packer._fields import Field
-from packer._sources import Source
-from packer._sources.base import BlobColumn, NumberColumn
+from packer._sources.base import BlobColumn, NumberColumn, Source
 
 TEMPLATES = (
     *("../masks/{stem}.png", "{path}.png", "{dir}/{name}/x", "{class}.png", "../" * 12 + "{stem}", "/tmp/{stem}"),

@@ -94,7 +94,7 @@ class _Worker:
         from fuzz.fields import with_fields
         from fuzz.forgeries import Originals
         from packer._conversion.convert import convert
-        from packer._sources import imagefolder_source
+        from packer._sources.imagefolder import imagefolder_source
 
         self._rooms, self._seed = rooms, seed
         (rooms.given / "packs").mkdir()

@@ -27,7 +27,8 @@ from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, Reader, open_pack
 from packer._formats.parts import TABLE_FILE, join_parts
 from packer._formats.reader import MANIFEST_FILE
-from packer._sources import Source, imagefolder_source
+from packer._sources.base import Source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.files import TableBuilder
 from packer._table import COLUMNS, Sample, Table, checksum, column_checksum, value_checksum
 from packer.errors import PackerError

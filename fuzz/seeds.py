@@ -27,7 +27,7 @@ from packer._formats import open_pack
 from packer._formats.parts import join_parts
 from packer._images.encode import encode_tiled
 from packer._images.jpeg_tiles import annotate, read_tiles
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_photo
 
 _SUFFIXES = {"lmdb": ".lmdb", "hdf5": ".h5", "pth": ".pth"}

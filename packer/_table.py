@@ -291,6 +291,12 @@ class Names(Sequence[str]):
         begin = int(ends.min(initial=first if 0 <= first <= size else size, where=(ends >= 0) & (ends <= size)))
         return Names(self._blob[begin : max(begin, last)], ends - begin, self.path, first - begin)
 
+    def taken(self, rows: slice | Ints) -> Names:
+        """Return the names of some rows; one that is no name here is none in a slice, and empty among single rows."""
+        if isinstance(rows, slice):
+            return self.between(*rows.indices(len(self))[:2])
+        return Names.of(map(self.get, rows.tolist()))
+
     def encoded(self, index: int) -> bytes:
         """Return name `index` as its bytes."""
         index = range(len(self))[index]

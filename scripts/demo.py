@@ -110,7 +110,7 @@ def converting_rates(tree: Path, work: Path) -> dict[str, float]:
     from packer._conversion.convert import convert
     from packer._conversion.recipe import Recipe
     from packer._images.resize import ResizeSpec
-    from packer._sources import imagefolder_source
+    from packer._sources.imagefolder import imagefolder_source
 
     recipes = {"": Recipe(), f" --resize {SIZE}": Recipe("jpeg", ResizeSpec(SIZE))}
     source = imagefolder_source(tree).limited(MOST_CONVERTED)

@@ -15,8 +15,8 @@ from PIL import Image
 from packer._fields import Field, Stored
 from packer._formats import FORMATS
 from packer._manifest import Manifest
-from packer._sources import Source, imagefolder_source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.files import TableBuilder
 from packer._table import Sample, Table, checksum, column_checksums, column_types, encode_name, field_columns
 

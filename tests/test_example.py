@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from packer._conversion.convert import convert
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "train.py"

@@ -27,7 +27,7 @@ from packer._images.jpeg_tiles import cut_out_in_python, read_tiles
 from packer._manifest import SCHEMA
 from packer._packs.info import digest
 from packer._packs.verify import verify
-from packer._sources import pack_source
+from packer._sources.pack import pack_source
 from packer.crops import RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, UnsupportedVersionError
 from tests.golden import FIELDED, KINDS, LABELED, TILED

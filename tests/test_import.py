@@ -15,7 +15,7 @@ import pytest
 import packer
 from packer._conversion.convert import convert
 from packer._images import native
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.samples import SUFFIXES
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from packer._conversion.request import ConversionRequest
     from packer._conversion.upload import UploadedConversion
     from packer._manifest import Manifest
-    from packer._sources import Source
+    from packer._sources.base import Source
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ def convert_listed(
 @contextlib.contextmanager
 def explaining(src: Path) -> Iterator[None]:
     """Add to what ends a conversion of `src` what its person can do."""
-    from packer._sources import is_listing
+    from packer._sources.scan_list import is_listing
 
     try:
         with resumable():
@@ -432,7 +432,8 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
     """
     from packer._conversion.request import SourceRequest, is_pack
     from packer._conversion.workspace import check_destination, check_outside
-    from packer._sources import refuse_derived, write_listing
+    from packer._sources.container import refuse_derived
+    from packer._sources.scan_list import write_listing
 
     request = requested(SourceRequest, src=src, **values)
     if is_pack(src):

@@ -230,7 +230,7 @@ _NO_SPLITS = "splits such as train and val with classes in them"
 def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
     """Return the directories to convert, each with its pack."""
     from packer._containers import files_to_name, named_paths
-    from packer._sources import class_directories, split_directories
+    from packer._sources.imagefolder import class_directories, split_directories
 
     if not splits:
         return [(src, dst)]
@@ -255,8 +255,8 @@ def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, P
 
 def require_one_class_map(splits: list[Path]) -> None:
     """Raise SourceError where a split has a class that the first one, whose ids all get, lacks."""
-    from packer._sources import class_directories
     from packer._sources.base import some
+    from packer._sources.imagefolder import class_directories
 
     first, known = splits[0], set(class_directories(splits[0]))
     for split in splits[1:]:

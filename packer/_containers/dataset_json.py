@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from packer._account import Account
 from packer._fields import Field
 from packer._fields.encoding import parsed_json
 from packer.errors import SourceError, printable
@@ -28,7 +29,7 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
     data : bytes
         The file: ``{"labels": [["00000/img.png", 6], ...]}``, or with null in place of the list.
     where : str
-        What a message calls the file.
+        The name of the file in messages.
 
     Raises
     ------
@@ -36,10 +37,10 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
         If labels are none, or it is no JSON.
     """
     try:
-        said = parsed_json(data.decode("utf-8-sig"))
-        if not isinstance(said, dict) or "labels" not in said:
+        document = parsed_json(data.decode("utf-8-sig"))
+        if not isinstance(document, dict) or "labels" not in document:
             return None
-        pairs = said["labels"]
+        pairs = document["labels"]
         labels = {} if pairs is None else {name.replace("\\", "/"): label for name, label in pairs}
     except (ValueError, TypeError, AttributeError) as error:
         raise SourceError(f"{where}: it has no labels of StyleGAN: {printable(error)}") from error
@@ -49,12 +50,20 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
     return labels
 
 
-def are_parts(names: Iterable[str]) -> bool:
-    """Tell whether the images lie as ``dataset_tool.py`` writes them, whose directories are parts of equal size.
+def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Account) -> bool:
+    """Tell whether labels are those of images, and account for labels of images that are not there.
 
-    Where ``dataset.json`` has null for the labels, other directories are classes.
+    Where none is, another tool wrote ``dataset.json``. Where it has null for the labels, images in directories that are
+    called as ``dataset_tool.py`` calls its parts have none; other directories are classes.
     """
-    return all(_OF_A_PART.fullmatch(name.rpartition("/")[0].rpartition("/")[2]) for name in names if "/" in name)
+    if not labels:
+        folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)
+        return bool(names) and all(map(_OF_A_PART.fullmatch, folders))
+    if not any(name in labels for name in names):
+        return False
+    strays = sorted(labels.keys() - set(names))
+    account.left_out("label", f"{DATASET_JSON} has it for an image that is not there", strays)
+    return True
 
 
 def label_vector(label: list[Any], where: str, name: str) -> Any:

@@ -11,7 +11,7 @@ import math
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def repeat(names: Names) -> bool:
 def numbered(names: Names, notes: list[str]) -> Names:
     """Return names of which no two are equal: one that occurred before has a number behind its stem, ``a~2.jpg``.
 
-    What is said about that is added to `notes`.
+    Notes on that are added to `notes`.
     """
     hashes = np.fromiter(map(hash, names), np.int64, len(names))
     ordered = np.sort(hashes)
@@ -78,12 +78,13 @@ def _with_numbers(names: Names, suspect: Sequence[bool], ordered: Ints) -> Itera
 
 def _is_there(name: str, ordered: Ints) -> bool:
     value = hash(name)
-    place = int(np.searchsorted(ordered, value))
-    return place < len(ordered) and int(ordered[place]) == value
+    index = int(np.searchsorted(ordered, value))
+    return index < len(ordered) and int(ordered[index]) == value
 
 
 _BLOCK, _BLOCK_BYTES = 4096, 1 << 26  # samples, and bytes that they hold
 _NO_BYTES = -1
+_UNKNOWN = UNLABELED - 1  # the label of a sample whose class is none of those that are known
 _NO_SEAL = 0, -1, 0
 _SEAL = [(name, "<i8") for name in Seal._fields]
 _FEW = 1 << 20  # samples, which may be more than there are bytes
@@ -153,7 +154,7 @@ def list_samples(
     ----------
     container : Container
     classes : sequence of str, optional
-        Class names in the order of their ids, in place of the container's.
+        Class names in the order of their ids, instead of the container's.
     progress : callable, optional
         Called with how many parts of the container are listed, and how many there are.
     in_place : bool
@@ -238,15 +239,17 @@ class _Rows:
     def listing(self, classes: Sequence[str] | None) -> Listing:
         """Return all samples that were added."""
         container = self._container
-        if not self._count:
-            first = f" that can be used: {self._bad.found[0]['reason']}" if self._bad.found else " in it"
-            raise SourceError(f"{_shown(container)}: no images{first}")
+        self._require_usable(self._count)
         rows = self._rows.array(self._type)
-        labels, known, label_type, notes = self._meaning(rows["label"], classes)
+        names = Names(self._names.array(np.uint8), rows["name_end"])
+        labels, known, label_type, notes = self._meaning(rows["label"], names, classes)
+        if label_type == "class" and not (usable := labels != _UNKNOWN).all():
+            names, rows, labels = names.taken(np.flatnonzero(usable)), rows[usable], labels[usable]
+            self._require_usable(len(rows))
         numbers = {
             name: (rows[name], rows[f"{name} null"]) for name, field in self._fields.items() if not field.is_blob
         }
-        names, packed = Names(self._names.array(np.uint8), rows["name_end"]), self._packed.ranges()
+        packed = self._packed.ranges()
         return Listing(
             container,
             _distinct(container, names, packed.origins(rows["image file"]), notes),
@@ -254,7 +257,7 @@ class _Rows:
             known,
             label_type,
             _ranges(rows, "image"),
-            np.stack([rows["height"], rows["width"]], 1) if container.pixels else np.zeros((self._count, 2), np.int64),
+            np.stack([rows["height"], rows["width"]], 1) if container.pixels else np.zeros((len(rows), 2), np.int64),
             _seals(rows["seal"], container.checksum) if container.sealed else None,
             {name: _ranges(rows, name) for name, field in self._fields.items() if field.is_blob},
             numbers,
@@ -262,6 +265,11 @@ class _Rows:
             packed,
             [*container.notes, *notes],
         )
+
+    def _require_usable(self, count: int) -> None:
+        if not count:
+            first = f" that can be used: {self._bad.found[0]['reason']}" if self._bad.found else " in it"
+            raise SourceError(f"{_shown(self._container)}: no images{first}")
 
     def _usable(self, entries: Sequence[Entry], unit: int) -> tuple[list[Entry], list[int | float]]:
         """Return the samples that can be used, with their labels."""
@@ -287,7 +295,7 @@ class _Rows:
     def _require_bytes(self) -> None:
         """Refuse more samples than bytes, and far more bytes of samples than of files.
 
-        What is compressed may promise any number, and samples may share bytes: either would fill the disk.
+        Compressed ranges may announce any size, and samples may share bytes: either would fill the disk.
         """
         container = self._container
         size = sum(filled(container.root / name) for name in container.files)
@@ -364,8 +372,10 @@ class _Rows:
                 f"{where}: is compressed ({value.codec}): convert it, as an index reads bytes as they lie"
             )
 
-    def _meaning(self, labels: Labels, classes: Sequence[str] | None) -> tuple[Labels, list[str], str, list[str]]:
-        """Return labels, classes and type of the labels, and what to say about them."""
+    def _meaning(
+        self, labels: Labels, samples: Names, classes: Sequence[str] | None
+    ) -> tuple[Labels, list[str], str, list[str]]:
+        """Return labels, `_UNKNOWN` of samples to leave out, classes and type of the labels, and notes on them."""
         container, notes = self._container, list[str]()
         known = container.classes if classes is None else list(classes)
         if container.label_type != "class":
@@ -378,43 +388,63 @@ class _Rows:
                 known = sorted(set(names))
                 notes += numbered_classes(known)
             ids = {name: number for number, name in enumerate(known)}
-            if unknown := sorted(set(names) - ids.keys()):
-                raise SourceError(f"{_shown(container)}: {_unknown(unknown)}")
-            table = np.array([*(ids[name] for name in names), UNLABELED], np.int64)
+            self._leave_out_unknown(
+                labels, samples, {place: name for place, name in enumerate(names) if name not in ids}
+            )
+            table = np.array([*(ids.get(name, _UNKNOWN) for name in names), UNLABELED], np.int64)
             return table[labels], list(known), "class", notes
         most = int(labels.max(initial=UNLABELED))
         own = container.classes
         if own is None and self._names_of_ids:
-            own = self._said_names(most, notes)
+            own = self._names_of_classes(most, notes)
         if classes is not None and own is not None:
-            return self._renumbered(labels, own, classes), list(classes), "class", notes
+            return self._renumbered(labels, samples, own, classes), list(classes), "class", notes
         known = own if known is None else known
         if known is None:
             if most >= _SPREAD[0] + _SPREAD[1] * len(labels):
                 notes.append(f"labels are numbers without classes, as they reach {most:,}")
                 return labels, [], "int", notes
             known = list(map(str, range(most + 1)))
-        if most >= len(known):
-            raise SourceError(f"{_shown(container)}: a label is {most}, and there are {len(known)} classes")
-        return labels, list(known), "class", notes
+        return self._within(labels, samples, len(known)), list(known), "class", notes
 
-    def _renumbered(self, labels: Labels, own: Sequence[str], classes: Sequence[str]) -> Labels:
-        """Return labels as ids of the given classes, by the names that the container has; numbers are no names."""
-        used, where = np.unique(labels[labels >= 0]).tolist(), _shown(self._container)
+    def _renumbered(self, labels: Labels, samples: Names, own: Sequence[str], classes: Sequence[str]) -> Labels:
+        """Return labels as ids of the user's classes, by the names that the container has; numbers are no names."""
         by_number = any(list(names) == list(map(str, range(len(names)))) for names in (own, classes))
-        known = classes if by_number else own
-        if used and used[-1] >= len(known):
-            raise SourceError(f"{where}: a label is {used[-1]}, and there are {len(known)} classes")
+        labels = self._within(labels, samples, len(classes if by_number else own))
         if by_number:
             return labels
-        ids = {name: number for number, name in enumerate(classes)}
-        if unknown := sorted({own[number] for number in used} - ids.keys()):
-            raise SourceError(f"{where}: {_unknown(unknown)}")
-        moved = [own[number] for number in used if ids[own[number]] != number]
+        ids, used = {name: number for number, name in enumerate(classes)}, np.unique(labels[labels >= 0]).tolist()
+        self._leave_out_unknown(labels, samples, {number: own[number] for number in used if own[number] not in ids})
+        moved = [own[number] for number in used if ids.get(own[number], number) != number]
         self._container.account.renumbered("class", "their ids are those of the given classes", moved, chosen=True)
-        table = np.full(len(own) + 1, UNLABELED, np.int64)  # whose last is that of -1
-        table[used] = [ids[own[number]] for number in used]
+        table = np.full(len(own) + 2, UNLABELED, np.int64)  # whose last are those of `_UNKNOWN` and of -1
+        table[_UNKNOWN] = _UNKNOWN
+        table[used] = [ids.get(own[number], _UNKNOWN) for number in used]
         return table[labels]
+
+    def _within(self, labels: Labels, samples: Names, count: int) -> Labels:
+        """Return labels, `_UNKNOWN` in place of those that are no ids of so many classes: their samples are bad."""
+        beyond = {
+            int(label): f"its label is {label}, and there are {count} classes" for label in labels[labels >= count]
+        }
+        self._leave_out(labels, samples, beyond, f"a label is {max(beyond, default=0)}, and there are {count} classes")
+        return np.where(labels >= count, _UNKNOWN, labels) if beyond else labels
+
+    def _leave_out_unknown(self, labels: Labels, samples: Names, unknown: Mapping[int, str]) -> None:
+        """Leave out the samples of classes, by their labels, that the given class list lacks; or raise an error."""
+        reasons = {
+            label: f"its class {printable(name)} is none of the given classes" for label, name in unknown.items()
+        }
+        self._leave_out(labels, samples, reasons, _unknown(sorted(set(unknown.values()))))
+
+    def _leave_out(self, labels: Labels, samples: Names, reasons: Mapping[int, str], problem: str) -> None:
+        """Leave out the samples of some labels, each label for its reason; or raise an error with the whole problem."""
+        where = _shown(self._container)
+        if reasons and not self._bad.skip:
+            self._bad.add("", SourceError(f"{where}: {problem}"))
+        for row in np.flatnonzero(np.isin(labels, list(reasons))).tolist():
+            why = f"{where}: {printable(samples[row])}: {reasons[int(labels[row])]}"
+            self._bad.add(samples[row], SourceError(why))
 
     def _of_directories(self, notes: list[str]) -> list[str]:
         """Return the class that each directory of images belongs to."""
@@ -430,7 +460,7 @@ class _Rows:
         self._container.account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
         return names
 
-    def _said_names(self, most: int, notes: list[str]) -> list[str] | None:
+    def _names_of_classes(self, most: int, notes: list[str]) -> list[str] | None:
         """Return the names of the classes that samples say; the ids of those that none has are their names."""
         names = self._names_of_ids
         if self._contradictory or len(set(names.values())) < len(names) or most >= _SPREAD[0] + 2 * len(names):
@@ -508,7 +538,7 @@ _OPEN_FILES = 256
 
 
 class ForeignFiles:
-    """Files that belong to somebody else, who may change them.
+    """Files of other tools, which may change.
 
     Safe in many threads at once, and after a fork.
 
@@ -569,7 +599,7 @@ class ForeignFiles:
         return file
 
     def read(self, number: int, offset: int, size: int) -> bytes:
-        """Return a range of a file, or of what a compressed range gives.
+        """Return a range of a file, or of an unpacked range.
 
         Raises
         ------

@@ -21,8 +21,9 @@ from packer._fields import Field
 from packer._formats import FORMATS, INDEX, check_readable, open_pack
 from packer._formats.parts import append_part
 from packer._manifest import Manifest
-from packer._sources import Source, is_listing, with_given_classes
-from packer._sources.scan_list import repeats
+from packer._sources.base import Source
+from packer._sources.labels import with_given_classes
+from packer._sources.scan_list import is_listing, repeats
 from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, shown, user_path
@@ -81,8 +82,8 @@ def append(
     _require_parts(pack)
     with Workspace(pack):  # whose lock is that of all who write here
         whole = _require_parts(pack)
-        place = _place(pack, whole)
-        request = ConversionRequest(src=src, dst=place, **values)
+        part_path = _next_part(pack, whole)
+        request = ConversionRequest(src=src, dst=part_path, **values)
         source = _opened(request, pack, whole)
         made = _made_part(pack, whole, source, request)
         if made is not None:
@@ -92,7 +93,7 @@ def append(
         _require_new_names(pack, source)
         summary = _part(request, source, progress)
         made_of = {"kind": whole.source.get("kind", ""), "sha256": _digest([whole.source, summary.manifest.source])}
-        manifest = append_part(pack, whole, place.name, made_of)
+        manifest = append_part(pack, whole, part_path.name, made_of)
         check_readable(pack, manifest)
         return replace(summary, destination=pack, manifest=manifest)
 
@@ -127,7 +128,7 @@ def _require_parts(pack: Path) -> Manifest:
     return manifest
 
 
-def _place(pack: Path, whole: Manifest) -> Path:
+def _next_part(pack: Path, whole: Manifest) -> Path:
     """Return where the next part goes: its number is the first after those that there are."""
     present = {str(name) for name, *_ in whole.parts}
     number = len(present)
@@ -226,19 +227,19 @@ def _require_new_names(pack: Path, source: Source) -> None:
 
 def _part(request: ConversionRequest, source: Source, progress: Callable[[ConversionProgress], None] | None) -> Summary:
     """Make the part, unless an earlier run made it and died before the manifest said so."""
-    place = request.dst
+    path = request.dst
     if request.fresh:
-        remove(place)
-    if not os.path.lexists(place):
+        remove(path)
+    if not os.path.lexists(path):
         return request.convert(source, progress)
-    if os.path.islink(place) or not is_pack(place) or not _is_made(place, source, request):
+    if os.path.islink(path) or not is_pack(path) or not _is_made(path, source, request):
         raise DestinationError(
-            f"{printable(place)}: a part of other images, whose appending was interrupted. Append those first, or say "
+            f"{printable(path)}: a part of other images, whose appending was interrupted. Append those first, or say "
             f"{option('fresh', True)} to drop that part."
         )
-    remove(WorkspacePaths(place).directory)
-    with open_pack(place) as reader:
-        return Summary(place, reader.manifest, 0, disk_size(place), 0.0, continued=len(reader), kept=0)
+    remove(WorkspacePaths(path).directory)
+    with open_pack(path) as reader:
+        return Summary(path, reader.manifest, 0, disk_size(path), 0.0, continued=len(reader), kept=0)
 
 
 def _digest(sources: object) -> str:

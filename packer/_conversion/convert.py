@@ -39,8 +39,8 @@ from packer._fields import Field
 from packer._formats import FORMATS, Format, Writer, check_readable, format_for
 from packer._formats.contract import Contents
 from packer._manifest import Manifest, schema_for
-from packer._sources import Source, require_whole
-from packer._sources.base import listing_digest
+from packer._sources.base import Source, listing_digest
+from packer._sources.container import require_whole
 from packer._sources.index import none_readable
 from packer._sources.objects import AT_ONCE
 from packer._storage.files import disk_size

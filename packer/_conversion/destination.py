@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -49,7 +49,8 @@ from packer._formats.files import PackFiles, copy_pack
 from packer._formats.parts import TABLE_FILE, join_parts
 from packer._formats.reader import MANIFEST_FILE
 from packer._manifest import Manifest
-from packer._sources import Source, let_mend, listed_source, write_listing
+from packer._sources.base import Source
+from packer._sources.scan_list import let_mend, listed_source, write_listing
 from packer._storage.files import (
     disk_size,
     remove,
@@ -79,7 +80,8 @@ from packer.errors import (
 Job = Mapping[str, Any]
 
 
-class PartCounts(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class PartCounts:
     """The counts of a part.
 
     Attributes
@@ -102,7 +104,7 @@ class PartCounts(NamedTuple):
     @classmethod
     def of(cls, summary: Summary, note: str = "") -> PartCounts:
         """Return the counts of a conversion."""
-        return cls(summary.bytes_in, len(summary.manifest.skipped), summary.kept, note)
+        return cls(bytes_in=summary.bytes_in, skipped=len(summary.manifest.skipped), kept=summary.kept, note=note)
 
     @classmethod
     def at(cls, path: Path) -> PartCounts:

@@ -152,10 +152,10 @@ def _require_inside(what: str, points: npt.NDArray[np.float32], size: tuple[int,
     """Raise ImageError where a point, x and y, lies outside of an image; a thing has `each` of them."""
     height, width = size
     outside = ((points < -MARGIN) | (points > np.array([width, height], np.float32) + MARGIN)).any(1)
-    for place in np.flatnonzero(outside)[:1].tolist():
-        thing = points[place // each * each : place // each * each + each].ravel().tolist()
+    for row in np.flatnonzero(outside)[:1].tolist():
+        thing = points[row // each * each : row // each * each + each].ravel().tolist()
         raise ImageError(
-            f"{what} {place // each} at {', '.join(f'{number:g}' for number in thing)} lies outside of the image of "
+            f"{what} {row // each} at {', '.join(f'{number:g}' for number in thing)} lies outside of the image of "
             f"{width} x {height} pixels: mend it, or leave it out"
         )
 
@@ -184,11 +184,11 @@ def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
 
 def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) -> None:
     """Raise ImageError where run lengths are those of a mask of another size than their image's, (height, width)."""
-    for place, one in enumerate(segmentations):
+    for number, one in enumerate(segmentations):
         if isinstance(one, dict) and tuple(one["size"]) != size:
             height, width = one["size"]
             raise ImageError(
-                f"the run lengths of segmentation {place} are of {width} x {height} pixels, and its image has "
+                f"the run lengths of segmentation {number} are of {width} x {height} pixels, and its image has "
                 f"{size[1]} x {size[0]}: they belong to another image, or to this one at another size"
             )
 
@@ -236,14 +236,14 @@ def _inside_the_image(corners: Points, box: Box) -> Points:
 def _on_one_side(corners: Points, axis: int, edge: int, sign: int) -> Points:
     """Cut a polygon by a straight edge, as Sutherland and Hodgman do; the side beyond it by `sign` stays."""
     inside = sign * (corners[:, axis] - edge) >= 0
-    kept: list[Points] = []
-    for place in range(len(corners)):
-        here, before = corners[place], corners[place - 1]
-        if inside[place] != inside[place - 1]:
-            kept.append(before + (edge - before[axis]) / (here[axis] - before[axis]) * (here - before))
-        if inside[place]:
-            kept.append(here)
-    return np.array(kept, np.float64).reshape(-1, 2)
+    inner: list[Points] = []
+    for index in range(len(corners)):
+        here, before = corners[index], corners[index - 1]
+        if inside[index] != inside[index - 1]:
+            inner.append(before + (edge - before[axis]) / (here[axis] - before[axis]) * (here - before))
+        if inside[index]:
+            inner.append(here)
+    return np.array(inner, np.float64).reshape(-1, 2)
 
 
 def _moved_runs(runs: dict[str, Any], change: Change) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from packer._conversion.workspace import Workspace, check_destination
 from packer._formats import INDEX, check_readable
 from packer._formats.index import move_index
 from packer._manifest import Manifest
-from packer._sources import Source, build_index, require_whole
+from packer._sources.base import Source
+from packer._sources.container import require_whole
+from packer._sources.index import build_index
 from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, user_path

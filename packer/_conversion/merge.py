@@ -10,7 +10,7 @@ from packer._conversion.convert import ConversionProgress, Summary
 from packer._conversion.request import format_options
 from packer._conversion.workspace import check_destination
 from packer._formats import format_for
-from packer._sources import CLASS_MAPS, pack_source
+from packer._sources.pack import CLASS_MAPS, pack_source
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import user_path
 from packer._storage.safe_open import path_problem
@@ -99,5 +99,5 @@ def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
         raise OptionError(f"{option('prefixes')} is said once for each pack: {packs} packs have {len(prefixes)}")
     for prefix in prefixes:
         if prefix and (problem := path_problem(prefix)):
-            said = f"'{printable(prefix)}'"
-            raise OptionError(f"{option('prefixes', said)}: {problem}")
+            quoted = f"'{printable(prefix)}'"
+            raise OptionError(f"{option('prefixes', quoted)}: {problem}")

@@ -138,11 +138,11 @@ def values_of(
     path : callable
         Makes a `Path` of a path; where URLs are none of them, it raises for one.
     """
-    given = {name: arguments[name] for name, _ in options_of(kind) if name in arguments}
+    values = {name: arguments[name] for name, _ in options_of(kind) if name in arguments}
     for name, option in options_of(kind):
-        if option.kind in ("path", "file", "directory", "pack") and given.get(name) is not None:
-            given[name] = list(map(path, _each(given[name]))) if option.repeated else path(given[name])
-    return given
+        if option.kind in ("path", "file", "directory", "pack") and values.get(name) is not None:
+            values[name] = list(map(path, _each(values[name]))) if option.repeated else path(values[name])
+    return values
 
 
 def _each(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Iterable[str | os.PathLike[str]]:
@@ -262,7 +262,7 @@ class SourceOptions:
     classes_from: Path | None = _option(
         "pack",
         "labels",
-        "Use the class ids of another pack (for val: train's), of labels and of --column NAME:class or NAME:labels. A class that is not in it is an error.",
+        "Use the class ids of another pack (for val: train's), of labels and of --column NAME:class or NAME:labels. A class that is not in it is an error; --on-error skip leaves out its images.",
         metavar="PACK",
     )
     limit: int | None = _option("count", "source", "Take the first N images only.", metavar="N")

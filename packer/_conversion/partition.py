@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,19 +26,22 @@ from packer._conversion.convert import (
     require_parts,
     require_policy,
 )
-from packer._conversion.destination import Destination, PartTask, destination_of, gone, part_name
+from packer._conversion.destination import Destination, PartCounts, PartTask, destination_of, gone, part_name
 from packer._conversion.provenance import made_before, provenance
 from packer._conversion.recipe import Recipe
 from packer._conversion.request import ConversionRequest
 from packer._conversion.resume import compare_source, setting_differences, started_differently
 from packer._manifest import Manifest
-from packer._sources import ListedSource, Source, is_listing, listed_source, pack_source, refuse_derived
+from packer._sources.base import Source
+from packer._sources.container import refuse_derived
+from packer._sources.pack import pack_source
+from packer._sources.scan_list import ListedSource, is_listing, listed_source
 from packer._storage.remote.urls import is_url
 from packer.errors import ImageError, PackerError, SourceError, printable
 
 
-@dataclass(frozen=True)
-class Part:
+@dataclass(frozen=True, kw_only=True)
+class Part(PartCounts):
     """The result of making one part.
 
     Attributes
@@ -46,14 +49,6 @@ class Part:
     number : int
     images : int
         How many images of the source the part is made of.
-    bytes_in : int
-        Size in bytes of the images' files that were read now; 0 where the part was there already.
-    skipped : int
-        How many images were left out.
-    kept : int
-        How many samples are the very bytes of files that were read now.
-    note : str
-        A remark for the user.
     seconds : float
     host : str
         The node that made the part.
@@ -61,10 +56,6 @@ class Part:
 
     number: int
     images: int
-    bytes_in: int
-    skipped: int
-    kept: int
-    note: str
     seconds: float
     host: str
 
@@ -248,7 +239,7 @@ class Partition:
                     files.let_mend(source, rows.start + error.index)
             raise
         seconds = time.monotonic() - started
-        return Part(number, len(rows), **counts._asdict(), seconds=seconds, host=socket.gethostname())
+        return Part(number=number, images=len(rows), seconds=seconds, host=socket.gethostname(), **asdict(counts))
 
     def _piece(self, source: Source, number: int, rows: range) -> Source:
         """Return the images of a part. The first part has the account of all, so that the whole has it once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -18,9 +19,9 @@ from packer._conversion.pipeline import carries
 from packer._conversion.recipe import Recipe
 from packer._formats import Reader, open_pack
 from packer._manifest import TILED, Manifest
-from packer._sources import Source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
 from packer._storage.stamps import stamp_at
+from packer._storage.threads import in_order
 from packer._version import __version__
 from packer.errors import ImageError, NotAPackError, PackNotFoundError, SourceError, option, printable, warn
 
@@ -122,19 +123,19 @@ def _are_as_packed(reader: Reader, source: Source) -> bool:
     """Tell whether the images' files are those that the pack was made of, as far as anybody can tell.
 
     Files that were kept byte for byte have the sizes of their samples still, and those that are younger than the pack
-    have their bytes. Of images that were encoded anew nobody can tell: a warning says that some are younger. A file
-    that was replaced by an older one of its size is not noticed.
+    have their bytes. Of images that were encoded anew nobody can tell: a warning says that some are younger. The times
+    are those of the bytes and of the file's entry on the disk, as a copy may keep the time of its original.
     """
     if source.origin is not None:
         return True
     source, manifest = source.stamped(), reader.manifest
     skipped = {str(entry["name"]) for entry in manifest.skipped}
-    kept = np.array([name not in skipped for name in source.names] if skipped else [True] * len(source), bool)
+    packed = np.array([name not in skipped for name in source.names] if skipped else [True] * len(source), bool)
     sizes = source.sizes()
-    if sizes is None or source.stamps is None or not source.whole_files or int(kept.sum()) != len(reader):
+    if sizes is None or source.stamps is None or not source.whole_files or int(packed.sum()) != len(reader):
         return True
-    rows = np.flatnonzero(kept)
-    younger = np.flatnonzero(source.stamps[rows, 1] > _time_of(Path(reader.path))).tolist()
+    rows, made = np.flatnonzero(packed), _time_of(Path(reader.path))
+    younger = np.flatnonzero((source.stamps[rows, 1] > made) | (_entry_times(source)[rows] > made)).tolist()
     if manifest.codec == "keep" and not manifest.settings.get("tiles") and manifest.exif != "apply":
         return bool(np.array_equal(sizes[rows], reader.table.size)) and _have_bytes(reader, source, rows, younger)
     if younger:
@@ -150,6 +151,22 @@ def _time_of(pack: Path) -> int:
     """Return when the first file of a pack was written, in nanoseconds."""
     files = [os.path.join(directory, name) for directory, _, names in os.walk(pack) for name in names]
     return min(stamp_at(path)[1] for path in files or [str(pack)])
+
+
+def _entry_times(source: Source) -> npt.NDArray[np.int64]:
+    """Return when the entry of each file on the disk changed, which no program sets; 0 of a file that is not there."""
+
+    def times(rows: range) -> list[int]:
+        found = []
+        for row in rows:
+            try:
+                found.append(os.stat(source.path(row)).st_ctime_ns)
+            except (OSError, ValueError):  # which reading the file says
+                found.append(0)
+        return found
+
+    blocks = (range(at, min(at + _AT_ONCE, len(source))) for at in range(0, len(source), _AT_ONCE))
+    return np.fromiter(itertools.chain.from_iterable(in_order(times, blocks, _READERS)), np.int64, len(source))
 
 
 def _have_bytes(reader: Reader, source: Source, rows: npt.NDArray[np.intp], samples: Sequence[int]) -> bool:

@@ -5,6 +5,7 @@ The command line and the functions of `packer` both make requests; `packer._conv
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,37 +34,28 @@ from packer._conversion.options import (
 )
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import check_destination, check_report
-from packer._fields import Condition
+from packer._fields import PIXELS, Condition
 from packer._formats import FORMATS, Format, format_for, open_pack, recognise
 from packer._images.geometry import MAX_PIXELS
 from packer._images.resize import ResizeSpec
-from packer._sources import (
-    ColumnSpec,
-    FileField,
-    ImageRule,
-    Source,
+from packer._sources.base import Source
+from packer._sources.container import container_source
+from packer._sources.hf_metadata import metadata_of, metadata_source
+from packer._sources.imagefolder import ImageRule, imagefolder_source, refuse_splits, unlabeled_source
+from packer._sources.labels import (
     account_for_classes,
     account_for_labels,
-    container_source,
-    csv_source,
-    default_delimiter,
-    files_among,
-    imagefolder_source,
-    is_listing,
-    listed_source,
-    metadata_of,
-    metadata_source,
     notes_on_gray_files,
-    pack_source,
-    prefix_source,
-    refuse_splits,
-    stylegan_source,
-    unlabeled_source,
-    url_table_source,
-    with_files,
     with_given_classes,
     without_labels,
 )
+from packer._sources.objects import prefix_source
+from packer._sources.pack import pack_source
+from packer._sources.scan_list import is_listing, listed_source
+from packer._sources.sidecar_files import FileField, files_among, with_files
+from packer._sources.stylegan import stylegan_source
+from packer._sources.table_source import csv_source, url_table_source
+from packer._sources.tables import ColumnSpec, TableOptions, default_delimiter
 from packer._storage.place import place_of
 from packer._storage.remote.urls import is_url, parse, shown
 from packer._storage.system import require_count
@@ -79,13 +71,8 @@ from packer.errors import (
 )
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
-_OF_A_DISK = {
-    "file_fields": option("fields"),
-    "annotations": f"{option('coco')}, {option('voc')} and {option('yolo')}",
-    "any_image": option("any_image", True),
-    "container_keys": "--key",
-}
-"""What is read of files on a disk alone."""
+_OF_A_DISK = ("fields", "coco", "voc", "yolo", "any_image", "keys", "no_metadata", "allow_empty", "on_missing")
+"""The options that are for files on a disk alone."""
 
 
 def is_table(src: Path) -> bool:
@@ -106,11 +93,10 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
     at_url = is_url(request.src)
     if not at_url and (request.labels is not None or not is_table(request.src)):
         return None
-    for name, options in _OF_A_DISK.items():
-        if getattr(request, name):
-            raise OptionError(
-                f"{options} is for files on a disk, and {_shown(request.src)} is or names objects at URLs"
-            )
+    for name in request.given(_OF_A_DISK):
+        raise OptionError(
+            f"{request.mention(name)} is for files on a disk, and {_shown(request.src)} is or names objects at URLs"
+        )
     if request.in_place:
         raise OptionError(f"{_shown(request.src)}: objects at URLs are converted, and not indexed")
     if at_url and request.labels is None:
@@ -120,22 +106,16 @@ def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> 
                 "`packer convert urls.csv DST`, with a column `url`"
             )
         return prefix_source(
-            str(parse(request.src)), classes, request.rule, unlabeled=request.unlabeled or request.no_classes
+            str(parse(request.src)),
+            classes,
+            request.rule,
+            unlabeled=request.unlabeled or request.no_classes,
+            bad=request.bad_samples(),
         )
     return url_table_source(
         str(parse(request.src)) if at_url else None,
         request.src if request.labels is None else request.labels,
-        path_column=request.path_column,
-        label_column=request.label_column,
-        delimiter=request.delimiter,
-        label_type=request.label_type,
-        unlabeled=request.unlabeled,
-        classes=classes,
-        columns=request.table_columns,
-        has_labels=not request.no_classes,
-        suffix=request.suffix,
-        has_header=not request.no_header,
-        bad=request.bad_samples(),
+        request.table_options(classes),
     )
 
 
@@ -143,22 +123,36 @@ def _shown(src: Path) -> str:
     return shown(src) if is_url(src) else printable(src)
 
 
-def refuse_of_container(src: Path, said: str, error: SourceError) -> None:
-    """Raise OptionError where `src` has no images because an option that was said keeps a container from being one."""
-    found = find_container(named_paths(src)) if said else None
+def refuse_of_container(src: Path, mention: str, error: SourceError | None = None) -> None:
+    """Raise OptionError where an option is given that is for directories, and `src` is a container.
+
+    `error` says why no image is found where the option makes a directory of the container.
+    """
+    found = find_container(named_paths(src)) if mention else None
     if found is not None:
-        what = f"{said} is for a directory of images, and {printable(src)} is {found[0].kind}"
-        raise OptionError(f"{what}: leave it out, or say with --key what its samples have. {error}") from error
+        what = f"{mention} is for a directory of images, and {printable(src)} is {found[0].kind}"
+        more = "" if error is None else f" {error}"
+        raise OptionError(f"{what}: leave it out, or say with --key what its samples have.{more}") from error
 
 
 _READING = ("path_column", "label_column", "delimiter", "label_type", "suffix")
 """The options that tell how a file of labels is read."""
 
-_OF_A_DIRECTORY = {"labels": "labels", "extensions": "images"}
-_OF_A_DIRECTORY |= {"any_image": "images", "fields": "fields", "columns": "fields"}
-_OF_A_DIRECTORY |= {"coco": "fields", "voc": "fields", "yolo": "fields"}
-_OF_A_DIRECTORY |= {"skip_hidden": "images", "allow_empty": "classes"}
-"""What is for directories alone, with what a listing or a pack says by itself instead."""
+_OF_A_DIRECTORY = {
+    **{"labels": "labels", "allow_empty": "classes"},
+    **dict.fromkeys(("extensions", "any_image", "skip_hidden"), "images"),
+    **dict.fromkeys(("fields", "columns", "coco", "voc", "yolo"), "fields"),
+}
+"""The options that are for directories alone, and what a list or a pack has by itself instead."""
+
+_OF_FILES = {
+    **_OF_A_DIRECTORY,
+    **dict.fromkeys(("no_classes", "unlabeled"), "labels"),
+    **dict.fromkeys(("keys", "no_metadata", "on_missing"), "fields"),
+}
+"""The options that are for neither lists nor packs, and what these have by themselves instead."""
+
+_NO_FIELDS = f"{option('on_missing')} is for fields: say which with {option('fields')} or {option('columns')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,22 +176,33 @@ class SourceRequest(SourceOptions):
             raise OptionError(
                 f"{option('limit')} takes the first images, {option('sample')} images from everywhere: say one of them"
             )
-        said = [name for name in _READING if getattr(self, name) is not None]
-        how = [*said, *(["no_header"] if self.no_header else [])]
-        if self.labels is None and how and not is_table(self.src):
-            raise OptionError(
-                f"{self._mention(how[0])} says how to read a file of labels: say which with {option('labels')}"
-            )
-        for name in said:
-            if not isinstance(getattr(self, name), str):
+        for name in self.given((*_READING, "no_header")):
+            if not self._names_table:
+                raise OptionError(
+                    f"{self.mention(name)} says how to read a file of labels: say which with {option('labels')}"
+                )
+            if name != "no_header" and not isinstance(getattr(self, name), str):
                 raise OptionTypeError(f"{name} is text, not {getattr(self, name)!r}")
         require_choices(self, SourceOptions)
-        self._refuse_contradictions()
-        self._refuse_annotations()
+        for problem in (*self._contradictions(), *self._annotation_problems()):
+            raise OptionError(problem)
         if self.where is not None:
             Condition(self.where)  # which refuses what is none
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
             raise OptionError(f"delimiter is one character, not {self.delimiter!r}")
+
+    def given(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield those of some options that are given with another value than what happens without them."""
+        for name in names:
+            value = getattr(self, name)
+            if name in _READING:
+                value = value is not None
+            if value and (name, value) != ("on_missing", "error"):
+                yield name
+
+    def mention(self, name: str) -> str:
+        """Return a mention of an option for a message: of a flag with its value."""
+        return option(name, True if getattr(self, name) is True else None)
 
     @cached_property
     def rule(self) -> ImageRule:
@@ -219,14 +224,31 @@ class SourceRequest(SourceOptions):
         """The fields that are columns of `labels`; OptionError where one is none."""
         return tuple(map(ColumnSpec.of, texts_of("columns", self.columns)))
 
+    def table_options(self, classes: Sequence[str] | None) -> TableOptions:
+        """Return how the rows of `labels`, or of a table of URLs, are read."""
+        return TableOptions(
+            path_column=self.path_column,
+            label_column=self.label_column,
+            delimiter=self.delimiter,
+            label_type=self.label_type,
+            unlabeled=self.unlabeled,
+            classes=classes,
+            columns=self.table_columns,
+            has_labels=not self.no_classes,
+            suffix=self.suffix or "",
+            has_header=not self.no_header,
+            bad=self.bad_samples(),
+        )
+
     @property
     def annotations(self) -> str | None:
         """The name of the option that names annotations; None where there is none."""
         return next((name for name in ("coco", "voc", "yolo") if getattr(self, name)), None)
 
-    @property
-    def _has_class_columns(self) -> bool:
-        return any(spec.kind in ("class", "labels") for spec in self.table_columns)
+    @cached_property
+    def _names_table(self) -> bool:
+        """Whether a table names the images."""
+        return self.labels is not None or is_table(self.src)
 
     def classes(self) -> list[str] | None:
         """Return the classes of the pack `classes_from`; None without one, and where labels are no classes."""
@@ -240,64 +262,51 @@ class SourceRequest(SourceOptions):
                 )
             return reader.manifest.classes
 
-    def _refuse_contradictions(self) -> None:
-        """Raise OptionError where what is said of labels or files contradicts itself, or decides nothing."""
-        rule = self.rule  # refuses what is no suffix
+    def _contradictions(self) -> Iterator[str]:
+        """Yield how options of labels or files contradict each other, or decide nothing."""
+        rule, kinds = self.rule, {spec.kind for spec in self.table_columns}
         numbers = option("label_type", self.label_type) if self.label_type in ("int", "float") else None
         if numbers and self.unlabeled:
-            raise OptionError(
-                f"{option('unlabeled', True)} is for class ids: no number of {numbers} means that there is no label"
-            )
+            yield f"{option('unlabeled', True)} is for class ids: no number of {numbers} means that there is no label"
         none = numbers or (option("no_classes", True) if self.no_classes else None)
         none = none or (option("unlabeled", True) if self.unlabeled and self.labels is None else None)
-        if self.classes_from is not None and none and not self._has_class_columns:
-            raise OptionError(f"{option('classes_from')} is for class ids: with {none} there are no classes")
+        if self.classes_from is not None and none and not kinds & {"class", "labels"}:
+            yield f"{option('classes_from')} is for class ids: with {none} there are no classes"
         if self.no_classes and (self.label_type or self.label_column):
-            raise OptionError(
-                f"{option('no_classes', True)} leaves no labels: leave out {option('label_type')} and "
-                f"{option('label_column')}"
-            )
-        if self.table_columns and self.labels is None and not is_table(self.src):
-            raise OptionError(
-                f"{option('columns')} says what a column of a table becomes: say which file with {option('labels')}"
-            )
-        may_lack = self.file_fields or self.table_columns or not (self.no_metadata or self.labels)
-        if self.on_missing in ("null", "skip") and not may_lack:
-            raise OptionError(
-                f"{option('on_missing')} is for fields: say which with {option('fields')} or {option('columns')}"
-            )
+            others = f"{option('label_type')} and {option('label_column')}"
+            yield f"{option('no_classes', True)} leaves no labels: leave out {others}"
+        if kinds and not self._names_table:
+            yield f"{option('columns')} says what a column of a table becomes: say which file with {option('labels')}"
+        if not self.annotations and not self.file_fields and any(self.given(["on_missing"])):
+            if self._names_table and not kinds & set(PIXELS):
+                yield _NO_FIELDS
+            if not self._names_table and self.no_metadata:
+                yield _NO_FIELDS
         if self.allow_empty and (self.labels or self.unlabeled or self.no_classes or self.annotations):
-            raise OptionError(
-                f"{option('allow_empty', True)} is for directories that are classes, which these options leave out"
-            )
-        if self.labels is not None and rule != ImageRule():
-            own = next(name for name in ("any_image", "extensions", "skip_hidden") if getattr(self, name))
-            raise OptionError(
-                f"{self._mention(own)} is for directories: the file of {option('labels')} names the images"
-            )
+            yield f"{option('allow_empty', True)} is for directories that are classes, which these options leave out"
+        if rule != ImageRule() and self._names_table:
+            own = next(self.given(("any_image", "extensions", "skip_hidden")))
+            yield f"{self.mention(own)} is for directories: the file of {option('labels')} names the images"
 
-    def _mention(self, name: str) -> str:
-        """Return a mention of an option for a message: of a flag with its value."""
-        return option(name, True if getattr(self, name) is True else None)
-
-    def _refuse_annotations(self) -> None:
-        """Raise OptionError where the options of annotations contradict each other, or decide nothing."""
-        named = self.annotations
+    def _annotation_problems(self) -> Iterator[str]:
+        """Yield how the options of annotations contradict each other, or decide nothing."""
+        coco, voc, yolo, split = map(option, ("coco", "voc", "yolo", "split"))
         if sum(map(bool, (self.coco, self.voc, self.yolo))) > 1:
-            raise OptionError(
-                f"{option('coco')}, {option('voc')} and {option('yolo')} each say all annotations: say one of them"
-            )
+            yield f"{coco}, {voc} and {yolo} each say all annotations: say one of them"
         if self.masks and not self.coco:
-            raise OptionError(
-                f"{option('masks', True)} draws the annotations of {option('coco')}: say which with {option('coco')}"
-            )
+            yield f"{option('masks', True)} draws the annotations of {coco}: say which with {coco}"
         if self.split is not None and not (self.voc or self.yolo):
-            raise OptionError(f"{option('split')} names a split of {option('voc')} or {option('yolo')}")
-        others = [name for name in ("labels", "classes_from") if getattr(self, name)]  # unlabeled they are in any case
-        if named and others:
-            raise OptionError(
-                f"{option(others[0])} says labels, and images with {option(named)} have fields instead: leave out one"
-            )
+            yield f"{split} names a split of {voc} or {yolo}"
+        others = list(self.given(("labels", "classes_from")))  # unlabeled they are in any case
+        if self.annotations and others:
+            named = option(self.annotations)
+            yield f"{option(others[0])} says labels, and images with {named} have fields instead: leave out one"
+        if self.annotations and not self.file_fields:
+            if self.on_missing == "null":
+                yield _NO_FIELDS
+            if self.on_missing == "skip" and not (self.coco or self.split):
+                skip = option("on_missing", "skip")
+                yield f"{skip} leaves out images that {split} names and that are not there: say which split"
 
     @property
     def allows_empty(self) -> bool:
@@ -335,8 +344,7 @@ class SourceRequest(SourceOptions):
             source = with_given_classes(source, fields, self.classes_from, self.labels, remedy=remedy)
         if self.file_fields:
             source = with_files(source, self.file_fields, self.on_missing or "error", skip=self.bad_samples().skip)
-            gray = notes_on_gray_files(source, texts_of("fields", self.fields))
-            source = replace(source, notes=[*source.notes, *gray])
+            source = source.noting(*notes_on_gray_files(source, texts_of("fields", self.fields)))
         if source.origin is None:  # else the packs have an account of their own
             account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
             if classes is not None:
@@ -378,14 +386,11 @@ class SourceRequest(SourceOptions):
 
     def _opened(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
-        own = [name for name in _OF_A_DIRECTORY if getattr(self, name)]
-        own_of_all = [*own, *(["no_classes"] if self.no_classes else [])]
-        if own_of_all and (listed or is_pack(self.src)):
-            what = _OF_A_DIRECTORY.get(own_of_all[0], "labels")
-            raise OptionError(
-                f"{self._mention(own_of_all[0])} is for a directory of images: {printable(self.src)} says its "
-                f"own {what}"
-            )
+        if listed or is_pack(self.src):
+            for name in self.given(_OF_FILES):
+                kind = "containers of other tools" if name == "keys" else "a directory of images"
+                own = f"{printable(self.src)} says its own {_OF_FILES[name]}"
+                raise OptionError(f"{self.mention(name)} is for {kind}: {own}")
         if self.where is not None and (listed or not is_pack(self.src)):
             raise OptionError(
                 f"{option('where')} chooses samples of a pack, and {printable(self.src)} is none: convert it, "
@@ -400,30 +405,25 @@ class SourceRequest(SourceOptions):
             return source if self.where is None else source.where(self.where)
         if (objects := source_of_objects(self, classes)) is not None:
             return objects
-        if (container := self._of_container(own, classes)) is not None:
+        of_directories = "".join(map(self.mention, itertools.islice(self.given(_OF_A_DIRECTORY), 1)))
+        if (container := self._of_container(of_directories, classes)) is not None:
             return container
         if self.annotations:
             return self._of_annotations()
         try:
             return self._of_directory(destination, classes, is_split)
         except SourceError as error:
-            refuse_of_container(self.src, self._mention(own[0]) if own else "", error)
+            refuse_of_container(self.src, of_directories, error)
             raise
 
-    def _of_container(self, said: Sequence[str], classes: list[str] | None) -> Source | None:
-        """List the samples of a container; None where `src` is none, or options say what is a directory's."""
-        paths, keys = named_paths(self.src), self.container_keys
-        if not paths or said:
-            source = None
-        else:
-            source = container_source(
-                paths,
-                keys,
-                classes,
-                in_place=self.in_place,
-                unlabeled=self.unlabeled or self.no_classes,
-                bad=self.bad_samples(),
-            )
+    def _of_container(self, of_directories: str, classes: list[str] | None) -> Source | None:
+        """List the samples of a container; None where `src` is none, or there are options `of_directories`."""
+        paths, keys, source = named_paths(self.src), self.container_keys, None
+        if paths and not of_directories:
+            for name in self.given(("no_metadata", "on_missing")):
+                refuse_of_container(self.src, self.mention(name))
+            unlabeled, bad = self.unlabeled or self.no_classes, self.bad_samples()
+            source = container_source(paths, keys, classes, in_place=self.in_place, unlabeled=unlabeled, bad=bad)
         if source is None and keys and not paths:
             raise SourceError(f"{printable(self.src)}: no such file or directory")
         if source is None and keys:
@@ -451,20 +451,8 @@ class SourceRequest(SourceOptions):
     def _of_directory(self, destination: Path, classes: list[str] | None, is_split: bool) -> Source:
         files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None
         if self.labels is not None:
-            said = {name: value for name in _READING if (value := getattr(self, name)) is not None}
-            return csv_source(
-                self.src,
-                self.labels,
-                **said,
-                unlabeled=self.unlabeled,
-                classes=classes,
-                columns=self.table_columns,
-                has_labels=not self.no_classes,
-                on_missing=self.on_missing or "error",
-                files_of=files_of,
-                has_header=not self.no_header,
-                bad=self.bad_samples(),
-            )
+            options = self.table_options(classes)
+            return csv_source(self.src, self.labels, options, on_missing=self.on_missing or "error", files_of=files_of)
         no_classes = self.unlabeled or self.no_classes
         table = None if self.no_metadata else metadata_of(self.src, self.bad_samples())
         if table is not None:
@@ -478,6 +466,8 @@ class SourceRequest(SourceOptions):
                 files_of=files_of,
                 allow_empty=self.allow_empty or self.allows_empty,
             )
+        if any(self.given(["on_missing"])) and not self.file_fields:
+            raise OptionError(_NO_FIELDS)
         if no_classes:
             return unlabeled_source(self.src, self.rule)
         made = None if self.no_metadata else stylegan_source(self.src, classes, self.rule)
@@ -486,7 +476,12 @@ class SourceRequest(SourceOptions):
         if not is_split:
             refuse_splits(self.src, destination)
         return imagefolder_source(
-            self.src, classes, self.rule, files_of, allow_empty=self.allow_empty or self.allows_empty
+            self.src,
+            classes,
+            self.rule,
+            files_of,
+            allow_empty=self.allow_empty or self.allows_empty,
+            bad=self.bad_samples(),
         )
 
     def described(self) -> dict[str, Any]:
@@ -526,13 +521,13 @@ _SIGNS = {"fields": "=", "columns": ":", "keys": "="}
 """The sign between name and value of options that are mappings, where they are written as one text."""
 
 
-def texts_of(name: str, given: Sequence[str] | Mapping[str, str]) -> Iterator[str]:
+def texts_of(name: str, values: Sequence[str] | Mapping[str, str]) -> Iterator[str]:
     """Yield fields, columns or keys as the command line spells them; TypeError where they are none."""
-    if isinstance(given, Mapping):
-        given = [f"{key}{_SIGNS[name]}{value}" for key, value in given.items()]
-    if isinstance(given, str) or not all(isinstance(text, str) for text in given):
-        raise OptionTypeError(f"{name} are texts, or texts by names, not {given!r}")
-    yield from given
+    if isinstance(values, Mapping):
+        values = [f"{key}{_SIGNS[name]}{value}" for key, value in values.items()]
+    if isinstance(values, str) or not all(isinstance(text, str) for text in values):
+        raise OptionTypeError(f"{name} are texts, or texts by names, not {values!r}")
+    yield from values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -638,11 +633,8 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         why = kept if recipe.codec == "keep" else f"{option('codec', recipe.codec)} has none"
         if self.quality is not None and recipe.codec not in LOSSY:
             raise OptionError(f"{option('quality')} is for {' and '.join(LOSSY)}: {why}")
-        resizing = [name for name in ("interpolation", "resize_mode", "upscale") if getattr(self, name)]
-        if recipe.resize is None and resizing:
-            raise OptionError(
-                f"{self._mention(resizing[0])} says how to resize: say to which size with {option('resize')}"
-            )
+        for name in self.given(("interpolation", "resize_mode", "upscale")) if recipe.resize is None else ():
+            raise OptionError(f"{self.mention(name)} says how to resize: say to which size with {option('resize')}")
 
 
 def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from packer._conversion.options import ImageOptions, SourceOptions, options_of, recorded_as
-from packer._sources import ListedSource, Source, listed_source
+from packer._sources.base import Source
+from packer._sources.scan_list import ListedSource, listed_source
 from packer._storage.stamps import Stamp, Stamps, same_stamp, stamp_in
 from packer.errors import ResumeError, SourceError, option, printable
 

@@ -31,8 +31,7 @@ from packer._fields import KINDS, OF_SCALARS, PIXELS, Field, Stored
 from packer._fields.encoding import short
 from packer._images.encode import encode_png
 from packer._images.probe import inspect
-from packer._sources import Source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
 from packer._sources.labels import class_ids
 from packer._storage.safe_open import cause_of, name_problem
 from packer._storage.stamps import ABOUT_THE_FILE
@@ -108,13 +107,11 @@ def _declared_fields(fields: Mapping[str, str | Field] | None) -> Iterator[Field
 class StreamSource(Source):
     """The source of a stream of samples: their classes, fields and type of labels, known before the first of them."""
 
+    is_listed = False
+
     def describe(self) -> dict[str, str]:
         """Return the kind, and no digest: that is one of the table, when the table is complete."""
         return {"kind": self.kind, "sha256": ""}
-
-    @property
-    def is_listed(self) -> bool:
-        return False
 
     def stamped(self) -> Source:
         """Return the source: there are no files."""

@@ -120,8 +120,8 @@ class UploadedConversion:
         """
         started = time.monotonic()
         files = PackFiles.of(self.request.dst)
-        places = [(name, self.request.dst / name if name else self.request.dst) for name in files.sizes]
-        self.notes += self._upload.run(places, progress)
+        uploads = [(name, self.request.dst / name if name else self.request.dst) for name in files.sizes]
+        self.notes += self._upload.run(uploads, progress)
         self._log.close()
         with writing_to(self.room):
             os.rename(self.room, self._done)  # in one step: the rest of a room is none to go on with

@@ -37,7 +37,8 @@ import google_crc32c
 from packer._conversion.resume import compare_source, setting_differences, started_differently
 from packer._formats import Writer, recognise
 from packer._manifest import TILED
-from packer._sources import Source, let_mend, write_listing
+from packer._sources.base import Source
+from packer._sources.scan_list import let_mend, write_listing
 from packer._storage.files import (
     Spool,
     TableBuilder,

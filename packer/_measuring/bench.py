@@ -32,8 +32,7 @@ from packer._measuring.harness import (
     rounds,
 )
 from packer._measuring.machine import processor, version_of
-from packer._sources import class_directories, imagefolder_source
-from packer._sources.imagefolder import ImageRule, Walk
+from packer._sources.imagefolder import ImageRule, Walk, class_directories, imagefolder_source
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import chosen, is_url, name as last_part, shown
 from packer._storage.system import available_cpus, require_count, require_seconds
@@ -367,7 +366,7 @@ def named(paths: list[str]) -> dict[str, str]:
 
 
 def ways(by_name: dict[str, str], recipe: str | None) -> Iterator[Way]:
-    """Yield the ways of reading some packs and trees, given as paths by name."""
+    """Yield the ways of reading some packs and trees, whose paths `by_name` has."""
     if recipe is not None and (url := next(filter(is_url, by_name.values()), None)):
         raise OptionError(f"{shown(url)}: a recipe is measured on a disk: `packer stage` brings the pack there")
     kinds = {path: _kind(path) for path in by_name.values()}  # raises errors before torch is imported

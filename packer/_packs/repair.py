@@ -22,9 +22,8 @@ from packer._display import Block, counted, html, text
 from packer._fields import Field
 from packer._formats import Reader, open_pack
 from packer._packs.verify import Damage, listed, verify
-from packer._sources import Source, pack_source
-from packer._sources.base import FileColumn, ReadBuffer
-from packer._sources.pack import PackSource
+from packer._sources.base import FileColumn, ReadBuffer, Source
+from packer._sources.pack import PackSource, pack_source
 from packer._sources.sidecar_files import FileField
 from packer._storage.files import PatchFile
 from packer._storage.remote.urls import local_path

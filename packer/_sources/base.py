@@ -12,11 +12,11 @@ import io
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -93,10 +93,10 @@ class OtherFiles:
         names = None if self.names is None else [other for other in self.names if other != name]
         return OtherFiles({suffix: number for suffix, number in counts.items() if number > 0}, names)
 
-    def note(self) -> str:
+    def notes(self) -> list[str]:
         """Say how many there are with which suffixes, and how images among them are taken; nothing where none are."""
         if not self.counts:
-            return ""
+            return []
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
         listed = ", ".join(f"{printable(suffix)} {number:,}" for suffix, number in ordered[:_SHOWN])
         more = f", … ({len(ordered)} suffixes)" if len(ordered) > _SHOWN else ""
@@ -105,7 +105,7 @@ class OtherFiles:
             f". {option('any_image', True)} takes the images among them; {option('extensions')} says "
             "which suffixes count"
         )
-        return f"{files} not looked at: {listed}{more}{advice if self._may_be_images() else ''}"
+        return [f"{files} not looked at: {listed}{more}{advice if self._may_be_images() else ''}"]
 
     def report(self) -> Iterator[Mapping[str, Any]]:
         """Yield what a report says: each file, or the counts where the files are too many."""
@@ -500,6 +500,15 @@ class Source:
         The field whose values have height and width of the image in pixels, as annotations say; empty without one.
     """
 
+    is_listed: ClassVar[bool] = True
+    """Whether it is known which images there are before the first of them is read."""
+
+    is_local: ClassVar[bool] = True
+    """Whether the images lie in files, so that who has the list of them can read them."""
+
+    _by_row: ClassVar[tuple[str, ...]] = ("names", "labels", "stamps", "columns", "lines")
+    """The members that have a row for each image."""
+
     kind: str
     root: Path
     names: Names
@@ -531,23 +540,20 @@ class Source:
 
     def between(self, start: int, stop: int) -> Source:
         """Return a source of images `start` to `stop` - 1; the classes stay."""
-        names, labels = self.names.between(start, stop), self.labels[start:stop]
-        stamps = None if self.stamps is None else self.stamps[start:stop]
-        columns = tuple(column.taken(slice(start, stop)) for column in self.columns)
-        lines = None if self.lines is None else self.lines[start:stop]
-        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, lines=lines)
+        return self.taken(slice(start, stop))
 
-    def taken(self, indices: Ints) -> Source:
-        """Return a source of the images of some indices; the classes stay."""
-        names, stamps = Names.of(self.names[index] for index in indices.tolist()), self.stamps
-        return replace(
-            self,
-            names=names,
-            labels=self.labels[indices],
-            stamps=None if stamps is None else stamps[indices],
-            columns=tuple(column.taken(indices) for column in self.columns),
-            lines=None if self.lines is None else self.lines[indices],
-        )
+    def taken(self, rows: Rows) -> Source:
+        """Return a source of some images; the classes stay."""
+        return replace(self, **{name: _rows_of(getattr(self, name), rows) for name in self._by_row})
+
+    def without(self, names: Container[str]) -> Source:
+        """Return a source without the images of some names."""
+        remaining = np.array([name not in names for name in self.names], bool)
+        return self if remaining.all() else self.taken(np.flatnonzero(remaining))
+
+    def noting(self, *notes: str) -> Source:
+        """Return a source with more notes."""
+        return replace(self, notes=[*self.notes, *notes])
 
     def having(self, *columns: Column) -> Source:
         """Return a source whose images have these fields too; SourceError where a name is there already."""
@@ -631,16 +637,6 @@ class Source:
         return stamps
 
     @property
-    def is_listed(self) -> bool:
-        """Whether it is known which images there are before the first of them is read."""
-        return True
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the images lie in files, so that who has the list of them can read them."""
-        return True
-
-    @property
     def whole_files(self) -> bool:
         """Whether the stamp of each image is that of a file of its name below `root`, all of which is the image."""
         return self.stamps is not None and not any(isinstance(column, FileColumn) for column in self.columns)
@@ -713,8 +709,8 @@ class Source:
             return None
         (column,) = (column for column in self.columns if column.field.name == self.size_field)
         assert isinstance(column, BlobColumn)
-        said = column.field.decode(column.get(index))
-        height, width = said.get("height"), said.get("width")
+        info = column.field.decode(column.get(index))
+        height, width = info.get("height"), info.get("width")
         return None if None in (height, width) else (height, width)
 
     def stamp(self, index: int) -> Stamp:
@@ -788,6 +784,15 @@ class Source:
         if (known := vars(self).get("_sha256")) is not None:
             vars(other)["_sha256"] = known
         return other
+
+
+def _rows_of(values: Any, rows: Rows) -> Any:
+    """Return some rows of a member of a source: of an array, of names, of ranges, or of several columns."""
+    if isinstance(values, tuple):
+        return tuple(_rows_of(column, rows) for column in values)
+    if values is None or isinstance(values, np.ndarray):
+        return None if values is None else values[rows]
+    return values.taken(rows)
 
 
 def spread(count: int, length: int) -> Ints:

@@ -19,17 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
-from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.coco import boxes_of, drawn, keypoints_of, segmentation_problem
 from packer._fields.encoding import is_text
 from packer._sources.base import SIZE_FIELDS, BlobColumn, Column, ComputedFields, NumberColumn, ReadBuffer, Source, some
-from packer._sources.imagefolder import ImageRule, Walk
+from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
 from packer._sources.table_source import called_otherwise
 from packer._sources.tables import file_text
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, stamp_at
-from packer._table import Names
 from packer.errors import ImageError, SourceError, option, printable
 
 Id = int | str
@@ -96,7 +94,7 @@ class Joined:
     @property
     def category_numbers(self) -> dict[Id, int]:
         """The number of each category: its id; from 1 on where ids are texts, as 0 is the background."""
-        return {id: place if isinstance(id, str) else id for place, id in enumerate(self.categories, 1)}
+        return {id: position if isinstance(id, str) else id for position, id in enumerate(self.categories, 1)}
 
 
 class _Unsound(str):
@@ -191,16 +189,16 @@ class _File:
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise self._refused(f'"{name}" is no list of objects')
         seen = set()
-        for place, entry in enumerate(entries):
+        for position, entry in enumerate(entries):
             id = entry["id"] = _id(entry.get("id"))
             if id is None:
-                raise self._refused(f"entry {place} of {name}, counted from 0, has no id: a whole number or a text")
+                raise self._refused(f"entry {position} of {name}, counted from 0, has no id: a whole number or a text")
             if isinstance(id, int) and abs(id) > _LARGEST:
-                raise self._refused(f"entry {place} of {name}, counted from 0, has an id beyond 64 bits")
+                raise self._refused(f"entry {position} of {name}, counted from 0, has an id beyond 64 bits")
             if self._joined.kinds.setdefault(name, type(id)) is not type(id):
                 raise self._refused(
-                    f"the ids of {name} are numbers and texts, and entry {place}, counted from 0, has the id {id!r}. "
-                    "Write all of them as numbers, or all as texts."
+                    f"the ids of {name} are numbers and texts, and entry {position}, counted from 0, has the id "
+                    f"{id!r}. Write all of them as numbers, or all as texts."
                 )
             if id in seen:
                 raise self._refused(f"the id {id} stands twice in {name}. Ids tell one from the other.")
@@ -297,13 +295,13 @@ class _File:
 
 def _shortened(members: dict[str, Any]) -> dict[str, Any]:
     """Put the text of a segmentation in its place, while a file is parsed; or what is wrong with it."""
-    given = members.get("segmentation")
-    if given is not None:
-        if problem := segmentation_problem(given):
+    value = members.get("segmentation")
+    if value is not None:
+        if problem := segmentation_problem(value):
             members["segmentation"] = _Unsound(problem)
         else:
-            size = tuple(given["size"]) if isinstance(given, dict) else None
-            members["segmentation"] = Segmentation(json.dumps(given, separators=(",", ":")).encode(), size)
+            size = tuple(value["size"]) if isinstance(value, dict) else None
+            members["segmentation"] = Segmentation(json.dumps(value, separators=(",", ":")).encode(), size)
     return members
 
 
@@ -413,8 +411,8 @@ def _of_objects(entries: Annotations, joined: Joined) -> list[tuple[Field, Value
         (Field("iscrowd", "array", "uint8", 1), lambda own: np.array(_all(own, "iscrowd", 0), np.uint8)),
     ]
     if not all("iscrowd" in entry for entry in entries):
-        given = Field("iscrowd_given", "array", "uint8", 1)
-        fields.append((given, lambda own: np.array(["iscrowd" in entry for entry in own], np.uint8)))
+        field = Field("iscrowd_given", "array", "uint8", 1)
+        fields.append((field, lambda own: np.array(["iscrowd" in entry for entry in own], np.uint8)))
     if _any_has(entries, "area"):
         fields.append((Field("area", "array", "float64", 1), lambda own: _floats(own, "area")))
     if _any_has(entries, "segmentation"):
@@ -471,7 +469,7 @@ def _column(
 
 def _numbers(entries: Annotations) -> dict[Id, int]:
     """Return the numbers of annotations whose ids are texts."""
-    return {id: place for place, entry in enumerate(entries, 1) if isinstance(id := entry["id"], str)}
+    return {id: number for number, entry in enumerate(entries, 1) if isinstance(id := entry["id"], str)}
 
 
 def _numbered(own: Annotations, numbers: Mapping[Id, int]) -> Any:
@@ -566,7 +564,7 @@ def coco_source(
     names = _names(joined, shown, bad)
     walk = Walk(root, rule or ImageRule())
     there = _present(root, walk, names, shown, on_missing)
-    notes = walk.said()
+    notes = walk.notes()
     ids = [id for id in sorted(joined.images) if id in there and id not in joined.unusable]
     ids = _with_all_boxes(ids, joined, names, shown, bad)
     if not ids:
@@ -586,25 +584,19 @@ def coco_source(
     for row, error in sorted(unusable.items()):
         bad.add(names[ids[row]], error)
     derived = _masks(joined, images, shown) if masks else ()
-    source = Source(
+    source = images_without_labels(
         "coco",
         root,
-        Names.of(names[id] for id in ids),
-        np.full(len(ids), UNLABELED, np.int64),
-        [],
+        (names[id] for id in ids),
+        walk,
         notes,
-        others=walk.others,
-        account=walk.account,
-        fields=(*derived, *(column.field for column in columns)),
-        columns=tuple(columns),
+        columns=columns,
         computed=ComputedFields(derived, _drawn_mask) if derived else None,
         size_field=SIZE_FIELDS["coco"],
         about=tuple(joined.about),
         doubts=tuple(bad.found),
     )
-    if not unusable:
-        return source
-    return source.taken(np.array([row for row in range(len(ids)) if row not in unusable], np.int64))
+    return source.without({names[ids[row]] for row in unusable})
 
 
 def _with_all_boxes(
@@ -653,18 +645,18 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
     names: dict[Id, str] = {}
     first: dict[str, Id] = {}
     for id, image in joined.images.items():
-        given = image.members.pop("file_name")
-        name = str(PurePosixPath(given.replace(os.sep, "/")))
+        file_name = image.members.pop("file_name")
+        name = str(PurePosixPath(file_name.replace(os.sep, "/")))
         if problem := name_problem(name):
-            bad.add(f"image {id}", SourceError(f"{shown}: image {id}: file_name {printable(given)}: {problem}"))
+            bad.add(f"image {id}", SourceError(f"{shown}: image {id}: file_name {printable(file_name)}: {problem}"))
             continue
         if first.setdefault(name, id) != id:
-            one = f"{shown}: the images {first[name]} and {id} have one file_name, {printable(given)}"
+            one = f"{shown}: the images {first[name]} and {id} have one file_name, {printable(file_name)}"
             bad.add(f"image {id}", SourceError(one))
             continue
         names[id] = name
-        if name != given:
-            image.members["file_name"] = given
+        if name != file_name:
+            image.members["file_name"] = file_name
     return names
 
 

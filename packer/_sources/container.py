@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -53,23 +53,14 @@ class ContainerSource(Source):
         The checksums that the files have.
     """
 
+    _by_row: ClassVar[tuple[str, ...]] = (*Source._by_row, "images", "shapes", "seals")
+
     files: ForeignFiles
     images: Ranges
     shapes: Ints
     pixels: PixelLayout | None
     copied: npt.NDArray[np.uint8]
     seals: Seals | None
-
-    def between(self, start: int, stop: int) -> ContainerSource:
-        return self._of_rows(super().between(start, stop), slice(start, stop))
-
-    def taken(self, indices: Ints) -> ContainerSource:
-        return self._of_rows(super().taken(indices), indices)
-
-    def _of_rows(self, part: Source, rows: slice | Ints) -> ContainerSource:
-        assert isinstance(part, ContainerSource)
-        seals = None if self.seals is None else self.seals.taken(rows)
-        return replace(part, images=self.images.taken(rows), shapes=self.shapes[rows], seals=seals)
 
     @property
     def place(self) -> Path:
@@ -141,16 +132,16 @@ class ContainerSource(Source):
             return
         part = slice(rows.start, rows.stop)
         seals, files = self.seals.taken(part), self.files.packed.origins(self.images.file[part])
-        for file, begin, size, places in seals.runs(files):
+        for file, begin, size, positions in seals.runs(files):
             try:
                 data = self.files.read(file, begin, size)
             except PackError:
-                yield from (rows[place] for place in places)
+                yield from (rows[position] for position in positions)
                 continue
-            for place in places:
-                first = int(seals.offset[place]) - begin
-                if seals.of(data[first : first + int(seals.size[place])]) != seals.checksum[place]:
-                    yield rows[place]
+            for position in positions:
+                first = int(seals.offset[position]) - begin
+                if seals.of(data[first : first + int(seals.size[position])]) != seals.checksum[position]:
+                    yield rows[position]
 
     def _bytes(self, index: int) -> Buffer:
         sealed = self.seals is not None and self.seals.size[index] >= 0

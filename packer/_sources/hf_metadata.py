@@ -7,6 +7,7 @@ other column is a field, whose kind follows from its cells.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -25,10 +26,18 @@ from packer._fields import MOST_FIELDS, Field
 from packer._fields.encoding import parsed_json
 from packer._sources.base import Column, FileColumn, Source, joined
 from packer._sources.imagefolder import FilesOf, ImageRule, imagefolder_source, unlabeled_source
-from packer._sources.labels import meaning_of, unusable_labels
 from packer._sources.sidecar_files import Missing, looked_up, paths_inside
 from packer._sources.table_source import TableRows, TreeImages
-from packer._sources.tables import Cells, Chunk, ColumnSpec, LabelTable, kinds_of, open_table, some_columns
+from packer._sources.tables import (
+    Cells,
+    Chunk,
+    ColumnSpec,
+    LabelTable,
+    TableOptions,
+    kinds_of,
+    open_table,
+    some_columns,
+)
 from packer._table import Ints
 from packer.errors import MissingDependencyError, SourceError, option, printable, recorded
 
@@ -65,7 +74,8 @@ def metadata_of(root: Path, bad: BadSamples | None = None) -> LabelTable | None:
         raise SourceError(
             f"{printable(root)}: {names} are there. Remove all but one, or say {option('no_metadata', True)}."
         )
-    table = _Metadata(open_table(found[0], bad=bad))
+    options = TableOptions(unlabeled=True, bad=bad or BadSamples())
+    table = _Metadata(open_table(found[0], options), options)
     try:
         return table if _NAME in table.header() else None
     except (SourceError, MissingDependencyError) as error:
@@ -126,8 +136,8 @@ def metadata_source(
             f"{printable(table.path)}: {len(specs)} columns would be fields, and a pack has {MOST_FIELDS} at most. "
             f"Remove columns, or say {option('no_metadata', True)}."
         )
-    rows = TableRows(root, table, unlabeled=True)
-    rows.read(header, _NAME, label, specs)
+    rows = TableRows(root, table, TableOptions(unlabeled=True, classes=classes, columns=specs))
+    rows.read(header, _NAME, label)
     rows.settle()
     rows.require_sound()
     columns = rows.columns(root)
@@ -137,34 +147,31 @@ def metadata_source(
     flat = not has_classes or any("/" not in name.replace("\\", "/") for name in rows.names)
     own = _files(rows, columns)
     if flat:
-        listed = _without_files(unlabeled_source(root, rule), own)
+        listed = unlabeled_source(root, rule).without(own)
     else:
         of = (lambda names: own) if files_of is None else (lambda names: {**own, **files_of(names)})
         listed = imagefolder_source(
-            root, None if label else classes, rule, of, allow_empty=allow_empty or label is not None
+            root, None if label else classes, rule, of, allow_empty=allow_empty or label is not None, bad=table.bad
         )
     listed = _without_table(listed, table.path.name)
     rows.match(TreeImages(root, listed.names))
     rows.settle()
-    if label is not None and table.bad.skip:
-        for row, error in unusable_labels(rows.labels, None, classes, rows.refused_label):
-            table.leave_out(rows.lines[row], error)
-        rows.settle()
+    rows.leave_out_unusable()
     rows.require_sound()
     columns = rows.columns(root)
-    source, places = _joined(_without_bad(listed, rows), rows, on_missing)
+    source, image_rows = _joined(listed.without({one["name"] for one in table.left.values()}), rows, on_missing)
     if label is None and flat and has_classes:
         _tell_of_labels(source, table, kinds)
     if label is not None:
-        source = _labelled(source, rows, places, classes)
-    said = ", ".join(column.field.name for column in columns) or "none"
-    notes = [f"{printable(table.path.name)}: fields {said}"]
+        source = _labelled(source, rows, image_rows)
+    field_names = ", ".join(column.field.name for column in columns) or "none"
+    notes = [f"{printable(table.path.name)}: fields {field_names}"]
     if isinstance(table, _Metadata) and (nans := {name: count for name, count in table.nans.items() if count}):
         counted = some_columns([f"{printable(name)} ({count:,})" for name, count in nans.items()])
         notes.append(f"NaN is taken for a missing value, null, in these columns: {counted}")
     _account_for_columns(source, rows, unnamed)
     source = replace(source, notes=[*source.notes, *rows.notes, *notes], doubts=tuple(table.bad.found))
-    found = [joined(column, places) for column in columns]
+    found = [joined(column, image_rows) for column in columns]
     source = source.having(*(column for column in found if not isinstance(column, FileColumn)))
     files = [column for column in found if isinstance(column, FileColumn)]
     return looked_up(source, files, on_missing, skip=table.bad.skip) if files else source
@@ -177,12 +184,12 @@ def _leave_out_strangers(rows: TableRows, columns: Iterable[Column]) -> bool:
             continue
         for row, path in enumerate(column.names()):
             if os.path.isabs(path) or posixpath.normpath(path.replace(os.sep, "/")).split("/")[0] == "..":
-                said = f"{column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}"
+                column_option = f"{column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}"
                 rows.leave_out(
                     row,
                     f"column '{column.field.name}{_OF_FILES}': {printable(path)} lies outside of SRC. Correct "
                     f"the path, or say that it is meant: {option('labels', printable(rows.table.path))} "
-                    f"{option('path_column', _NAME)} {option('columns', said)}",
+                    f"{option('path_column', _NAME)} {option('columns', column_option)}",
                 )
     return rows.settle()
 
@@ -205,17 +212,10 @@ def _tell_of_labels(source: Source, table: LabelTable, kinds: Mapping[str, str])
             source.account.looks_like_labels("column", name, f"{table_of} {option('label_column', printable(name))}")
 
 
-def _without_bad(source: Source, rows: TableRows) -> Source:
-    """Return a source without the images whose rows were left out."""
-    bad = {one["name"] for one in rows.table.left.values()}
-    kept = np.array([name not in bad for name in source.names], bool)
-    return source if kept.all() else source.taken(np.flatnonzero(kept))
-
-
 def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
     """Return the images that are kept, and the row of each, -1 where it has none."""
     row_of = {name: row for row, name in enumerate(rows.names)}
-    places = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
+    image_rows = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
     table = rows.table.path.name
     if row_of:
         first = next(iter(row_of.values()))
@@ -230,18 +230,18 @@ def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, I
         if source.account is not None:
             source.account.left_out("row", "it names no image; --on-missing", row_of, chosen=True)
     missing = Missing(source, on_missing)
-    lacking = np.flatnonzero(places < 0)
+    lacking = np.flatnonzero(image_rows < 0)
     if len(lacking):
         shown = ", ".join(printable(source.names[at]) for at in lacking[:_SHOWN].tolist())
         missing.lack(lacking, f"a row in {table}", shown + (", …" if len(lacking) > _SHOWN else ""))
-    kept = places[places >= 0] if on_missing == "skip" else places
-    return missing.settled(source), kept
+    remaining = image_rows[image_rows >= 0] if on_missing == "skip" else image_rows
+    return missing.settled(source), remaining
 
 
-def _labelled(source: Source, rows: TableRows, places: Ints, classes: Sequence[str] | None) -> Source:
+def _labelled(source: Source, rows: TableRows, image_rows: Ints) -> Source:
     """Return the source with the labels of the table in place of the directories'."""
-    meaning = meaning_of(rows.labels, None, classes, rows.refused_label, rows.table.bad)
-    labels = np.where(places < 0, UNLABELED, meaning.labels[places])
+    meaning = rows.meaning(())
+    labels = np.where(image_rows < 0, UNLABELED, meaning.labels[image_rows])
     notes = [note for note in source.notes if "every label is -1" not in note]
     return replace(source, labels=labels, classes=meaning.classes, notes=[*notes, *meaning.notes])
 
@@ -249,9 +249,9 @@ def _labelled(source: Source, rows: TableRows, places: Ints, classes: Sequence[s
 def _without_table(source: Source, name: str) -> Source:
     """Return a source that does not count its table among the files that were not looked at."""
     others = source.others.without(name)
-    before, after = recorded(source.others.note()), others.note()
-    notes = [after if note == before else note for note in source.notes]
-    return replace(source, others=others, notes=[note for note in notes if note])
+    before = list(map(recorded, source.others.notes()))
+    notes = (others.notes() if note in before else [note] for note in source.notes)
+    return replace(source, others=others, notes=list(itertools.chain.from_iterable(notes)))
 
 
 def _files(rows: TableRows, columns: Iterable[Column]) -> dict[str, str]:
@@ -263,12 +263,6 @@ def _files(rows: TableRows, columns: Iterable[Column]) -> dict[str, str]:
         for name, path in zip(rows.names, paths_inside(rows.root, column.names()), strict=True)
         if path
     }
-
-
-def _without_files(source: Source, own: Mapping[str, str]) -> Source:
-    """Return a source without those of its images that are files of a field."""
-    kept = np.array([name not in own for name in source.names], bool)
-    return source if kept.all() else source.taken(np.flatnonzero(kept))
 
 
 def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -> tuple[list[ColumnSpec], list[str]]:
@@ -298,8 +292,8 @@ def _specs(header: Sequence[str], kinds: dict[str, str], own: set[str | None]) -
 class _Metadata(LabelTable):
     """A table whose `objects` are columns of their own: boxes, as x y x y; their categories; and what else is there."""
 
-    def __init__(self, table: LabelTable) -> None:
-        super().__init__(table.path, table.bad)
+    def __init__(self, table: LabelTable, options: TableOptions) -> None:
+        super().__init__(table.path, options)
         self._table = table
         self.left = table.left
         self.unit, self.of_texts = table.unit, table.of_texts
@@ -355,8 +349,8 @@ class _Metadata(LabelTable):
                 f"column '{_OBJECTS}': {len(boxes)} bbox and {len(categories)} categories. Each box has one category.",
             )
         row = {_OBJECTS: more or None, "objects.bbox": boxes, "objects.categories": categories}
-        said = {column: value for column, value in row.items() if value is not None}
-        return {column: json.dumps(value) for column, value in said.items()} if self.of_texts else said
+        cells = {column: value for column, value in row.items() if value is not None}
+        return {column: json.dumps(value) for column, value in cells.items()} if self.of_texts else cells
 
 
 def _corners(box: Any) -> Any:

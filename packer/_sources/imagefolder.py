@@ -16,16 +16,17 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from packer._account import Account
+from packer._account import Account, BadSamples
 from packer._codecs import IMAGE_SUFFIXES, UNLABELED
 from packer._containers import files_to_name, numbered_classes
 from packer._containers.discovery import SPLITS
 from packer._images.signatures import is_image
-from packer._sources.base import OtherFiles, Source, some
-from packer._sources.labels import class_ids, unknown_classes
+from packer._sources.base import Column, ComputedFields, OtherFiles, Source, some
+from packer._sources.labels import class_ids, in_known_classes
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, MACOSX, is_system_file
 from packer._storage.safe_open import PointerError, StrangeFileError, open_regular
 from packer._table import Names
@@ -72,10 +73,10 @@ class ImageRule:
         """
         if extensions is None:
             return cls(any_image=any_image, skip_hidden=skip_hidden)
-        said = extensions.split(",") if isinstance(extensions, str) else list(extensions)
-        if not all(isinstance(suffix, str) for suffix in said):
+        listed = extensions.split(",") if isinstance(extensions, str) else list(extensions)
+        if not all(isinstance(suffix, str) for suffix in listed):
             raise TypeError(f"extensions are texts such as '.gif', not {extensions!r}")
-        suffixes = [suffix.strip().lower() for suffix in said]
+        suffixes = [suffix.strip().lower() for suffix in listed]
         if not suffixes or any(suffix in ("", ".") or "/" in suffix for suffix in suffixes):
             raise ValueError(f"extensions are suffixes such as '.jpg,.gif', not {extensions!r}")
         dotted = tuple(suffix if suffix.startswith(".") else f".{suffix}" for suffix in suffixes)
@@ -193,9 +194,9 @@ class Walk:
         """Tell whether a directory that was gone through has nothing but what macOS leaves beside other files."""
         return folder in self._left
 
-    def said(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Return what a person should know about the directories and files that were passed over."""
-        return [*self._notes, *([self.others.note()] if self.others.counts else [])]
+        return [*self._notes, *self.others.notes()]
 
     def _takes(self, entry: os.DirEntry[str], name: str, *, hidden: bool) -> bool:
         takes = self._rule.takes(entry)
@@ -282,6 +283,7 @@ def imagefolder_source(
     files_of: FilesOf | None = None,
     *,
     allow_empty: bool = True,
+    bad: BadSamples | None = None,
 ) -> Source:
     """List the images below `root`.
 
@@ -298,6 +300,8 @@ def imagefolder_source(
     allow_empty : bool
         Whether a class may have no image, as it may where `classes` are given. ImageFolder has the same argument, and
         raises by default, as the requests of conversions do.
+    bad : BadSamples, optional
+        Takes the images of classes that are not in `classes`; by default such a class is an error.
 
     Raises
     ------
@@ -317,15 +321,13 @@ def imagefolder_source(
     outside = walk.images_in()
     listed = {folder: walk.images_below(folder) for folder in folders}
     account = _without_left(listed, walk)
-    folders = list(listed)
-    notes = walk.said()
+    notes = walk.notes()
     if files_of is not None:
         listed = _without_files(root, listed, files_of, notes)
-        folders = list(listed)
+    bad = bad or BadSamples()
     if classes is not None:
-        unknown = [folder for folder in folders if folder not in set(classes)]
-        if unknown:
-            raise SourceError(f"{printable(root)}: {unknown_classes([*map(printable, unknown)])}")
+        listed = in_known_classes(printable(root), listed, classes, bad)
+    folders = list(listed)
     found = [Names.of(names) for names in listed.values()]
     if not any(map(len, found)):
         others = "".join(f". {note}" for note in notes)
@@ -345,7 +347,15 @@ def imagefolder_source(
         notes += numbered_classes(folders)
     labels = np.repeat(np.array([ids[folder] for folder in folders], np.int64), [len(names) for names in found])
     return Source(
-        "imagefolder", root, Names.joined(found), labels, list(ids), notes, others=walk.others, account=account
+        "imagefolder",
+        root,
+        Names.joined(found),
+        labels,
+        list(ids),
+        notes,
+        others=walk.others,
+        account=account,
+        doubts=tuple(bad.found),
     )
 
 
@@ -362,7 +372,7 @@ def _account_for_training(root: Path, folders: Sequence[str], account: Account) 
     if not lacking or not set(theirs).intersection(folders):
         return
     ids = class_ids(theirs)
-    same = all(ids.get(folder, place) == place for place, folder in enumerate(folders))
+    same = all(ids.get(folder, number) == number for number, folder in enumerate(folders))
     others = (
         ""
         if same
@@ -406,27 +416,27 @@ def _without_files(
     root: Path, listed: Mapping[str, list[str]], files_of: FilesOf, notes: list[str]
 ) -> dict[str, list[str]]:
     """Return the images of each class without files of fields, and without directories of such files alone."""
-    of = files_of(name for names in listed.values() for name in names)
-    kept = {folder: [name for name in names if name not in of] for folder, names in listed.items()}
-    if any(listed.values()) and not any(kept.values()):
+    owners = files_of(name for names in listed.values() for name in names)
+    images = {folder: [name for name in names if name not in owners] for folder, names in listed.items()}
+    if any(listed.values()) and not any(images.values()):
         raise SourceError(f"{printable(root)}: every image is a file of a field of another one")
-    if count := sum(map(len, listed.values())) - sum(map(len, kept.values())):
+    if count := sum(map(len, listed.values())) - sum(map(len, images.values())):
         notes.append(f"{count:,} files of fields lie among the images, and are no images of their own")
-    led: dict[str, list[str]] = {}  # from images elsewhere
-    for path, name in of.items():
+    paths_of: dict[str, list[str]] = {}  # of fields of images elsewhere, by folders
+    for path, name in owners.items():
         folder = path.partition("/")[0]
-        if folder in kept and folder != name.partition("/")[0]:
-            led.setdefault(folder, []).append(path)
-    led = {folder: paths for folder, paths in led.items() if any(os.path.isfile(root / path) for path in paths)}
-    if beside := [folder for folder in led if not kept[folder]]:
-        notes.append(f"directories of files of fields alone, which are no classes: {some(beside)}")
-    if mixed := [folder for folder in led if kept[folder]]:
-        first = printable(kept[mixed[0]][0])
+        if folder in images and folder != name.partition("/")[0]:
+            paths_of.setdefault(folder, []).append(path)
+    folders = [folder for folder, paths in paths_of.items() if any(os.path.isfile(root / path) for path in paths)]
+    if alone := [folder for folder in folders if not images[folder]]:
+        notes.append(f"directories of files of fields alone, which are no classes: {some(alone)}")
+    if mixed := [folder for folder in folders if images[folder]]:
+        first = printable(images[mixed[0]][0])
         notes.append(
             f"directories with files of fields that are classes, as they have other images, such as {first}: "
             f"{some(mixed)}"
         )
-    return {folder: names for folder, names in kept.items() if folder not in beside}
+    return {folder: names for folder, names in images.items() if folder not in alone}
 
 
 def class_directories(root: Path) -> list[str]:
@@ -484,9 +494,30 @@ def unlabeled_source(root: Path, rule: ImageRule | None = None) -> Source:
     rule = rule or ImageRule()
     walk = Walk(root, rule)
     names = walk.all_images()
-    notes = walk.said()
+    notes = walk.notes()
     if not names:
         raise SourceError(f"{printable(root)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}")
     notes.insert(0, "the images are unlabeled: every label is -1, and there are no classes")
-    labels = np.full(len(names), UNLABELED, np.int64)
-    return Source("files", root, Names.of(sorted(names)), labels, [], notes, others=walk.others, account=walk.account)
+    return images_without_labels("files", root, sorted(names), walk, notes)
+
+
+def images_without_labels(
+    kind: str,
+    root: Path,
+    names: Iterable[str],
+    walk: Walk,
+    notes: Sequence[str],
+    *,
+    columns: Sequence[Column] = (),
+    computed: ComputedFields | None = None,
+    **members: Any,
+) -> Source:
+    """Return a source of images that a walk found, each with the label -1.
+
+    Its fields are those that are computed, and then those of columns; `members` are further members of the source.
+    """
+    listed = Names.of(names)
+    members |= {"columns": tuple(columns), "computed": computed, "others": walk.others, "account": walk.account}
+    fields = (*(() if computed is None else computed.fields), *(column.field for column in columns))
+    labels = np.full(len(listed), UNLABELED, np.int64)
+    return Source(kind, root, listed, labels, [], list(notes), fields=fields, **members)

@@ -37,7 +37,7 @@ from packer.errors import ImageError, OptionError, PackError, SourceError, print
 
 
 @dataclass(frozen=True, eq=False)
-class IndexPlaces:
+class IndexLocations:
     """Where the images and the values of fields lie.
 
     Attributes
@@ -60,8 +60,8 @@ class IndexPlaces:
     shapes: Ints
 
     @classmethod
-    def of(cls, source: Source) -> IndexPlaces:
-        """Find the places; SourceError where the disk fails."""
+    def of(cls, source: Source) -> IndexLocations:
+        """Find them; SourceError where the disk fails."""
         if isinstance(source, ContainerSource):
             if source.pixels is not None and not source.shapes.any(axis=1).all():
                 raise SourceError(
@@ -166,13 +166,13 @@ class Surveyed:
         self.skipped = []
 
 
-def survey(source: Source, places: IndexPlaces, rows: range, exif: str, *, checksums: bool) -> Surveyed:
+def survey(source: Source, locations: IndexLocations, rows: range, exif: str, *, checksums: bool) -> Surveyed:
     """Look at images of a source. Safe in many threads at once.
 
     Parameters
     ----------
     source : Source
-    places : IndexPlaces
+    locations : IndexLocations
         Where its images lie.
     rows : range
     exif : {"ignore", "apply"}
@@ -185,7 +185,7 @@ def survey(source: Source, places: IndexPlaces, rows: range, exif: str, *, check
     SourceError
         If the disk fails.
     """
-    records = _records(source, places, rows, exif, checksums)
+    records = _records(source, locations, rows, exif, checksums)
     found = Surveyed(rows, records["height"], records["width"], records["crc32c"], np.ones(len(rows), np.bool_))
     for bit, words in FINDINGS.items():
         if count := int(np.count_nonzero(records["findings"] & bit)):
@@ -195,18 +195,20 @@ def survey(source: Source, places: IndexPlaces, rows: range, exif: str, *, check
         seen[[index - rows.start for index in source.broken(rows)]] = False  # so that Python says what is wrong
     if source.fields or not seen.all():
         blobs = [number for number, field in enumerate(source.fields) if field.is_blob]
-        copied = [number for number in blobs if source.fields[number].name not in places.ranges]
+        copied = [number for number in blobs if source.fields[number].name not in locations.ranges]
         _Looking(source, exif, checksums, copied).at_all(found, seen)
     return found
 
 
-def _records(source: Source, places: IndexPlaces, rows: range, exif: str, checksums: bool) -> npt.NDArray[np.void]:
+def _records(
+    source: Source, locations: IndexLocations, rows: range, exif: str, checksums: bool
+) -> npt.NDArray[np.void]:
     """Return what C found of images: nothing where it was not compiled, or where they are pixels."""
     records = np.zeros(len(rows), SURVEY)
-    if not CAN_SURVEY or places.pixels is not None or os.name == "nt":
+    if not CAN_SURVEY or locations.pixels is not None or os.name == "nt":
         return records
     part = slice(rows.start, rows.stop)
-    images = places.images.taken(part)
+    images = locations.images.taken(part)
     names, sizes = source.names.between(rows.start, rows.stop), np.empty(len(rows), np.int64)
     ends = names.ends
     starts = np.concatenate([[0], ends[:-1]])
@@ -217,24 +219,24 @@ def _records(source: Source, places: IndexPlaces, rows: range, exif: str, checks
     records["size"], records["checked"], records["turned"] = images.size, checksums, exif == "apply"
     records["label"] = np.ascontiguousarray(source.labels[part]).view(np.int64)  # of a float, its eight bytes
     records["name"], records["name_size"] = blob.ctypes.data + starts, sizes
-    records["file"], records["position"], held = _located(source, places, rows)
+    records["file"], records["position"], held = _located(source, locations, rows)
     survey_in_c(records)
     del held, blob
     return records
 
 
-def _located(source: Source, places: IndexPlaces, rows: range) -> tuple[Ints, Ints, object]:
+def _located(source: Source, locations: IndexLocations, rows: range) -> tuple[Ints, Ints, object]:
     """Return where images lie, for C, and what is to be kept until they were read."""
-    images, files = places.images.taken(slice(rows.start, rows.stop)), places.files
+    images, files = locations.images.taken(slice(rows.start, rows.stop)), locations.files
     if not isinstance(source, ContainerSource):
         numbers = images.file.tolist()
         paths = [encode_name(files.names[number]) for number in numbers]
-        position, listed = by_path(places.directory.number, paths, files.stamps[images.file])
-        return np.full(len(rows), BY_PATH), position, (listed, places.directory)
+        position, listed = by_path(locations.directory.number, paths, files.stamps[images.file])
+        return np.full(len(rows), BY_PATH), position, (listed, locations.directory)
     file, position, held = np.full(len(rows), NOWHERE), images.offset.copy(), []
     copied = (images.file < 0) & (images.size >= 0)
     file[copied] = MEMORY
-    position[copied] += places.copied.ctypes.data
+    position[copied] += locations.copied.ctypes.data
     for number in np.unique(images.file[~copied]).tolist():
         chosen = images.file == number
         try:
@@ -258,28 +260,28 @@ class _Looking:
     def at_all(self, found: Surveyed, seen: npt.NDArray[np.bool_]) -> None:
         """Look at the images that C did not see, and at the values of all."""
         source, buffer = self.source, ReadBuffer()
-        for place, index in enumerate(found.rows):
+        for row, index in enumerate(found.rows):
             buffer.reset()
             name = encode_name(source.names[index])
             try:
-                if not seen[place]:
-                    self._at_image(found, place, name, buffer)
+                if not seen[row]:
+                    self._at_image(found, row, name, buffer)
                 values = source.values(index, buffer) if source.fields else ()
             except ImageError as error:
-                found.kept[place] = False
+                found.kept[row] = False
                 found.skipped.append((index, recorded(error.args[0])))
                 values = (None,) * len(source.fields)
             if source.fields:
                 found.more.append(field_columns(source.fields, values, name))
                 found.values.append(tuple(_owned(values[number]) for number in self.copied))
 
-    def _at_image(self, found: Surveyed, place: int, name: bytes, buffer: ReadBuffer) -> None:
-        source, index = self.source, found.rows[place]
+    def _at_image(self, found: Surveyed, row: int, name: bytes, buffer: ReadBuffer) -> None:
+        source, index = self.source, found.rows[row]
         data: Buffer
         if isinstance(source, ContainerSource) and source.pixels is not None:
             if not self.checksums:
                 source.require_pixels(index)
-                found.height[place], found.width[place] = source.shapes[index]
+                found.height[row], found.width[row] = source.shapes[index]
                 return
             pixels = source.read_pixels(index)
             data, (height, width) = pixels.tobytes(), pixels.shape[:2]
@@ -288,9 +290,9 @@ class _Looking:
             info = inspect(data)
             height, width = info.size_shown(self.exif)
             found.findings.update(info.findings)
-        found.height[place], found.width[place] = height, width
+        found.height[row], found.width[row] = height, width
         if self.checksums:
-            found.crc32c[place] = checksum(data, source.labels[index].item(), height, width, name)
+            found.crc32c[row] = checksum(data, source.labels[index].item(), height, width, name)
 
 
 def _owned(stored: Stored) -> Stored:
@@ -347,16 +349,16 @@ def build_index(
     """
     if isinstance(source, PackSource):
         raise OptionError(f"{printable(source.root)}: is a pack already, which needs no index")
-    places = IndexPlaces.of(source)
+    locations = IndexLocations.of(source)
     own = Spool()
-    for start in range(0, len(places.copied), _PIECE):
-        own.append(places.copied[start : start + _PIECE].tobytes())
+    for start in range(0, len(locations.copied), _PIECE):
+        own.append(locations.copied[start : start + _PIECE].tobytes())
     types = column_types(source.label_type, source.fields, apart=True)
     builder = TableBuilder(types=types)
-    rows = _Rows(source, places, builder, own)
-    size = _BLOCK if places.holds_all(source.fields) else _SMALL_BLOCK
+    rows = _Rows(source, locations, builder, own)
+    size = _BLOCK if locations.holds_all(source.fields) else _SMALL_BLOCK
     blocks = (range(start, min(start + size, len(source))) for start in range(0, len(source), size))
-    for found in in_order(lambda block: survey(source, places, block, exif, checksums=checksums), blocks):
+    for found in in_order(lambda block: survey(source, locations, block, exif, checksums=checksums), blocks):
         if found.skipped and on_error == "fail":
             index, reason = found.skipped[0]
             error = ImageError(reason, source.names[index])
@@ -370,7 +372,7 @@ def build_index(
     if not len(builder):
         raise none_readable(source.root, len(source), rows.skipped)
     table = builder.build()
-    _require_apart(table, places)
+    _require_apart(table, locations)
     account = source.complete_account()
     manifest = Manifest(
         "index",
@@ -378,7 +380,7 @@ def build_index(
         source.classes,
         source.label_type,
         source.fields,
-        "keep" if places.pixels is None else "raw",
+        "keep" if locations.pixels is None else "raw",
         {"codec": "keep", "exif": exif, **({"keys": dict(keys)} if keys else {})},
         list(map(dict, source.about)),
         source.describe(),
@@ -392,21 +394,21 @@ def build_index(
         directory,
         manifest,
         table,
-        places.files,
-        base=base_from(places.files.root, destination),
+        locations.files,
+        base=base_from(locations.files.root, destination),
         checksums=checksums,
-        pixels=places.pixels,
+        pixels=locations.pixels,
         data=_pieces(own.array(np.uint8)),
     )
 
 
-def _require_apart(table: Table, places: IndexPlaces) -> None:
+def _require_apart(table: Table, locations: IndexLocations) -> None:
     """Refuse samples that share bytes, which a dictionary or a forged list may have: in a pack they are damage."""
-    for index in as_stored(table, places.pixels).overlapping():
+    for index in as_stored(table, locations.pixels).overlapping():
         name = printable(decode_name(table.row(index).name or b""))
         raise SourceError(
-            f"{printable(places.files.root)}: the bytes of {name} are another sample's, too, and an index lists none "
-            "twice. Convert it, which writes them for each"
+            f"{printable(locations.files.root)}: the bytes of {name} are another sample's, too, and an index lists "
+            "none twice. Convert it, which writes them for each"
         )
 
 
@@ -419,32 +421,32 @@ def none_readable(root: Path, count: int, skipped: Sequence[Mapping[str, str]]) 
 class _Rows:
     """Makes rows of the table of what was found."""
 
-    def __init__(self, source: Source, places: IndexPlaces, builder: TableBuilder, own: Spool) -> None:
-        self._source, self._places, self._builder, self._own = source, places, builder, own
-        self._end = len(places.copied)
+    def __init__(self, source: Source, locations: IndexLocations, builder: TableBuilder, own: Spool) -> None:
+        self._source, self._locations, self._builder, self._own = source, locations, builder, own
+        self._end = len(locations.copied)
         self.skipped: list[dict[str, str]] = []
         self.findings: Counter[str] = Counter()
 
     def add(self, found: Surveyed) -> None:
         """Add the rows of a block of images."""
-        source, places, kept = self._source, self._places, found.kept
+        source, locations, usable = self._source, self._locations, found.kept
         part = slice(found.rows.start, found.rows.stop)
         self.skipped += [{"name": source.names[index], "reason": reason} for index, reason in found.skipped]
         self.findings.update(found.findings)
-        pixels = places.pixels is not None
+        pixels = locations.pixels is not None
         columns = {
             "label": source.labels[part],
             "height": found.height,
             "width": found.width,
-            "offset": places.offsets(places.images, part),
-            "size": found.height * found.width * 3 if pixels else places.images.size[part],
+            "offset": locations.offsets(locations.images, part),
+            "size": found.height * found.width * 3 if pixels else locations.images.size[part],
             "crc32c": found.crc32c,
             **self._of_fields(found, part),
         }
         names = source.names.between(part.start, part.stop)
-        if not kept.all():
-            columns = {name: column[kept] for name, column in columns.items()}
-            names = Names.of(names[place] for place in np.flatnonzero(kept).tolist())
+        if not usable.all():
+            columns = {name: column[usable] for name, column in columns.items()}
+            names = names.taken(np.flatnonzero(usable))
         self._builder.extend(columns, names)
 
     def _of_fields(self, found: Surveyed, part: slice) -> dict[str, npt.NDArray[Any]]:
@@ -454,16 +456,18 @@ class _Rows:
         for field in self._source.fields:
             columns |= {name: np.array(next(rows), dtype) for name, dtype in field.columns().items()}
             if field.is_blob:
-                ranges = self._places.ranges.get(field.name)
+                ranges = self._locations.ranges.get(field.name)
                 offsets = (
-                    np.array([*map(self._copy, next(copied))]) if ranges is None else self._places.offsets(ranges, part)
+                    np.array([*map(self._copy, next(copied))])
+                    if ranges is None
+                    else self._locations.offsets(ranges, part)
                 )
                 columns[f"field.{field.name}.offset"] = offsets
         return columns
 
     def _copy(self, stored: Stored) -> int:
         """Add a value to the index's own data; return where it begins."""
-        begin = int(self._places.starts[-1]) + self._end
+        begin = int(self._locations.starts[-1]) + self._end
         if stored is not None:
             assert not isinstance(stored, (int, float))
             self._own.append(bytes(stored))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +37,26 @@ def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
         f"{len(unknown)} of its {what} {are} unknown to the given class list: {shown}. "
         f"Correct them, or leave out {option('classes_from')}"
     )
+
+
+def in_known_classes(
+    where: str, listed: Mapping[str, Sequence[str]], classes: Sequence[str], bad: BadSamples
+) -> dict[str, list[str]]:
+    """Return those of images listed by their classes whose class is a given one; the others are bad samples.
+
+    SourceError where bad samples are an error, or all are bad.
+    """
+    unknown = [name for name in listed if name not in set(classes)]
+    if unknown and not bad.skip:
+        bad.add("", SourceError(f"{where}: {unknown_classes([*map(printable, unknown)])}"))
+    for name in unknown:
+        why = f"its class {printable(name)} is none of the given classes"
+        for image in listed[name]:
+            bad.add(image, SourceError(f"{where}: {printable(image)}: {why}"))
+    known = {name: list(images) for name, images in listed.items() if name not in unknown}
+    if unknown and bad.found and not any(known.values()):
+        raise SourceError(f"{where}: no image can be used: {bad.found[0]['reason']}")
+    return known
 
 
 def class_ids(classes: Sequence[str]) -> dict[str, int]:
@@ -403,12 +423,12 @@ def with_given_classes(
     columns = {}
     for column in source.columns:
         own = column.field
-        given = known.get((own.name, own.kind))
-        if given is not None and (own.classes, own.ids) != (given.classes, given.ids):
-            columns[own.name] = _classed(column, given, source, pack, table, remedy)
+        pack_field = known.get((own.name, own.kind))
+        if pack_field is not None and (own.classes, own.ids) != (pack_field.classes, pack_field.ids):
+            columns[own.name] = _classed(column, pack_field, source, pack, table, remedy)
     for own in source.fields:
-        given = known.get((own.name, own.kind), own)
-        if own.name not in columns and (own.classes, own.ids) != (given.classes, given.ids):
+        pack_field = known.get((own.name, own.kind), own)
+        if own.name not in columns and (own.classes, own.ids) != (pack_field.classes, pack_field.ids):
             raise SourceError(
                 f"{printable(source.root)}: field {own.name!r} has other classes than {printable(pack)} gives it, and "
                 f"the ids of a pack's fields stay. {remedy}"
@@ -423,34 +443,34 @@ def with_given_classes(
 
 
 def _classed(  # noqa: PLR0917
-    column: Column, given: Field, source: Source, pack: Path, table: Path | None, remedy: str
+    column: Column, pack_field: Field, source: Source, pack: Path, table: Path | None, remedy: str
 ) -> Column:
-    """Return a column with the ids of `given`; SourceError where it has a class that `given` has not."""
+    """Return a column with the ids of `pack_field`; SourceError where it has a class that `pack_field` has not."""
     assert isinstance(column, (NumberColumn, BlobColumn))
     ids, rows = _column_ids(column)
-    used, places = np.unique(ids, return_inverse=True)
+    used, inverse = np.unique(ids, return_inverse=True)
     own = column.field
     names = [_name(own, number) for number in used.tolist()]
-    known = dict(zip(given.classes, given.ids or range(len(given.classes)), strict=False))
+    known = dict(zip(pack_field.classes, pack_field.ids or range(len(pack_field.classes)), strict=False))
     if own.classes or known.keys() >= set(names):  # whole numbers are names where the pack has these names
         new = np.array([known.get(name, _UNKNOWN) for name in names], np.int64)
     else:
-        new = np.where(given.knows(used), used, _UNKNOWN)
+        new = np.where(pack_field.knows(used), used, _UNKNOWN)
     if len(lacking := np.flatnonzero(new == _UNKNOWN)):
-        first = int(np.flatnonzero(new[places] == _UNKNOWN)[0])
+        first = int(np.flatnonzero(new[inverse] == _UNKNOWN)[0])
         row = int(rows[first])
         by_line = table is not None and source.lines is not None
         where = f"{table}, line {source.lines[row]}" if by_line else source.names[row]  # type: ignore[index]
         raise SourceError(
-            f"{printable(where)}: field {own.name!r}: {printable(names[places[first]])} is no class that "
-            f"{printable(pack)} knows; unknown are {some([names[place] for place in lacking.tolist()])}. {remedy}"
+            f"{printable(where)}: field {own.name!r}: {printable(names[inverse[first]])} is no class that "
+            f"{printable(pack)} knows; unknown are {some([names[number] for number in lacking.tolist()])}. {remedy}"
         )
-    field = replace(given, file=own.file)
+    field = replace(pack_field, file=own.file)
     if isinstance(column, NumberColumn):
         values = np.zeros(len(column), np.int64)
-        values[rows] = new[places]
+        values[rows] = new[inverse]
         return NumberColumn(field, values, column.null)
-    blob = np.frombuffer(new[places].astype("<i8").tobytes(), np.uint8)
+    blob = np.frombuffer(new[inverse].astype("<i8").tobytes(), np.uint8)
     return BlobColumn.packed(field, blob, column.sizes)
 
 
@@ -476,10 +496,10 @@ _GRAY, _PALETTE = 0, 3
 """What byte 25 of a PNG says of its pixels."""
 
 
-def notes_on_gray_files(source: Source, said: Iterable[str]) -> Iterator[str]:
+def notes_on_gray_files(source: Source, texts: Iterable[str]) -> Iterator[str]:
     """Yield a note on each field of ``NAME=TEMPLATE`` that became an image, and whose first file may be a mask."""
     columns = {column.field.name: column for column in source.columns}
-    for text in said:
+    for text in texts:
         name, _, template = text.partition("=")
         column = columns.get(name)
         if isinstance(column, FileColumn) and column.field.kind == "image" and _is_gray(column):

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import ClassVar
 
 import numpy as np
 
-from packer._account import Account
+from packer._account import Account, BadSamples
 from packer._codecs import UNLABELED
 from packer._containers.discovery import SPLITS
 from packer._fields import Stored
 from packer._sources.base import OtherFiles, ReadBuffer, Source
 from packer._sources.imagefolder import HIDDEN_CLASS, HIDDEN_IMAGES, ImageRule, is_hidden
-from packer._sources.labels import class_ids, unknown_classes
+from packer._sources.labels import class_ids, in_known_classes
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file, may_be_system_file
 from packer._storage.packfile import LARGEST_READ
 from packer._storage.remote.client import Version, get, head
@@ -29,7 +30,7 @@ from packer._storage.remote.folders import list_in_parallel
 from packer._storage.remote.urls import join, shown, user_path
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, Stamp, Stamps, stamp_in
-from packer._table import Ints, Names
+from packer._table import Names
 from packer.errors import ImageError, RemoteError, SourceError, option, printable
 
 AT_ONCE = 32
@@ -53,30 +54,17 @@ class ObjectSource(Source):
         Where each object lies, where that is not `base` and its name.
     """
 
+    is_local: ClassVar[bool] = False
+    _by_row: ClassVar[tuple[str, ...]] = (*Source._by_row, "etags", "urls")
+
     base: str
     etags: Names
     urls: Names | None = None
-
-    def between(self, start: int, stop: int) -> ObjectSource:
-        return self._of(super().between(start, stop), range(start, stop))
-
-    def taken(self, indices: Ints) -> ObjectSource:
-        return self._of(super().taken(indices), indices.tolist())
-
-    def _of(self, some_of: Source, indices: Iterable[int]) -> ObjectSource:
-        assert isinstance(some_of, ObjectSource)
-        chosen = list(indices)
-        urls = None if self.urls is None else Names.of(self.urls[index] for index in chosen)
-        return replace(some_of, etags=Names.of(self.etags[index] for index in chosen), urls=urls)
 
     def present_stamps(self) -> Stamps:
         """Return the stamps that the objects had when they were listed, which was a moment ago."""
         assert self.stamps is not None
         return self.stamps
-
-    @property
-    def is_local(self) -> bool:
-        return False
 
     @property
     def whole_files(self) -> bool:
@@ -136,8 +124,8 @@ def stamp_of_version(version: Version | None) -> Stamp:
     """Return the stamp of an object: its size, and a number made of its ETag; of its time where it has none."""
     if version is None:
         return NO_STAMP
-    told = version.etag or str(version.modified)
-    return version.size, int.from_bytes(hashlib.sha256(told.encode()).digest()[:8], "big") >> 2
+    identity = version.etag or str(version.modified)
+    return version.size, int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big") >> 2
 
 
 def versions_of(urls: Sequence[str]) -> list[Version | None]:
@@ -158,7 +146,12 @@ def versions_of(urls: Sequence[str]) -> list[Version | None]:
 
 
 def prefix_source(
-    base: str, classes: Sequence[str] | None = None, rule: ImageRule | None = None, *, unlabeled: bool = False
+    base: str,
+    classes: Sequence[str] | None = None,
+    rule: ImageRule | None = None,
+    *,
+    unlabeled: bool = False,
+    bad: BadSamples | None = None,
 ) -> ObjectSource:
     """List the images below a URL, in ImageFolder's order.
 
@@ -171,6 +164,8 @@ def prefix_source(
         Which names count as images; by default those that ImageFolder takes.
     unlabeled : bool
         Whether all images are taken without classes, each with the label -1, in the order of their names.
+    bad : BadSamples, optional
+        As for `imagefolder_source`.
 
     Raises
     ------
@@ -191,24 +186,27 @@ def prefix_source(
             versions[name] = version
         else:
             outside.append(name)
-    notes = [others.note()] if others.counts else []
+    notes = others.notes()
     if not versions:
         raise SourceError(
             f"{shown(base)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}. Images are expected "
             f"as {shown(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say {option('unlabeled', True)}."
         )
-    names = sorted(versions) if unlabeled else sorted(versions, key=_place)
+    names, bad = sorted(versions) if unlabeled else sorted(versions, key=_in_tree), bad or BadSamples()
     _tell_of_hidden(names, account, unlabeled=unlabeled)
     account.left_out("image", "it lies outside of any class, as ImageFolder has it", sorted(outside))
     labels, found = np.full(len(names), UNLABELED, np.int64), list[str]()
     if unlabeled:
         notes.insert(0, "the images are unlabeled: every label is -1, and there are no classes")
     else:
-        found = sorted({name.partition("/")[0] for name in names})
-        _refuse_splits(base, found, names)
-        if classes is not None and (unknown := [folder for folder in found if folder not in set(classes)]):
-            raise SourceError(f"{shown(base)}: {unknown_classes([*map(printable, unknown)])}")
-        ids = class_ids(found if classes is None else classes)
+        by_class: dict[str, list[str]] = {}
+        for name in names:
+            by_class.setdefault(name.partition("/")[0], []).append(name)
+        _refuse_splits(base, sorted(by_class), names)
+        if classes is not None:
+            by_class = in_known_classes(shown(base), by_class, classes, bad)
+            names = [name for some in by_class.values() for name in some]
+        ids = class_ids(sorted(by_class) if classes is None else classes)
         labels, found = np.array([ids[name.partition("/")[0]] for name in names], np.int64), list(ids)
     return ObjectSource(
         "files" if unlabeled else "imagefolder",
@@ -219,6 +217,7 @@ def prefix_source(
         notes,
         stamps=np.array([stamp_of_version(versions[name]) for name in names], np.int64),
         others=others,
+        doubts=tuple(bad.found),
         account=account,
         base=base,
         etags=Names.of(versions[name].etag for name in names),
@@ -267,7 +266,7 @@ def _listed(base: str) -> Iterator[tuple[str, Version]]:
         yield name, version
 
 
-def _place(name: str) -> tuple[str, str, str]:
+def _in_tree(name: str) -> tuple[str, str, str]:
     """Return what a name is ordered by: class, folder, and the name in it, as ImageFolder goes through directories."""
     folder, _, own = name.rpartition("/")
     return name.partition("/")[0], folder, own

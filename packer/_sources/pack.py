@@ -16,7 +16,7 @@ from packer._fields import Condition, Field, Stored
 from packer._formats import Reader, open_pack
 from packer._formats.reader import PackColumns
 from packer._manifest import Manifest
-from packer._sources.base import ReadBuffer, Source, StoredSample
+from packer._sources.base import ReadBuffer, Rows, Source, StoredSample
 from packer._sources.labels import class_ids, unknown_classes
 from packer._sources.scan_list import repeats
 from packer._storage.remote.urls import user_path
@@ -58,25 +58,27 @@ class PackSource(Source):
     chosen: npt.NDArray[np.int64] | None = None
     condition: str = ""
 
-    def between(self, start: int, stop: int) -> PackSource:
-        """Return a source of samples `start` to `stop` - 1; the classes stay."""
-        part = replace(
-            self,
-            names=self.names.between(start, stop),
-            labels=self.labels[start:stop],
-            first=self.first + start,
-            chosen=None if self.chosen is None else self.chosen[start:stop],
-        )
-        united = replace(self.united, source=part.describe())
-        if part.first:  # else the parts of a pack would repeat them
-            united = replace(united, skipped=[], findings={}, account=None if united.account is None else [])
+    def taken(self, rows: Rows) -> PackSource:
+        """Return a source of some samples, in their order; the classes stay."""
+        part = super().taken(rows)
+        assert isinstance(part, PackSource)
+        if isinstance(rows, slice):
+            first = self.first + rows.indices(len(self))[0]
+            part = replace(part, first=first, chosen=None if self.chosen is None else self.chosen[rows])
+            united = replace(self.united, source=part.describe())
+            if first:  # else the parts of a pack would repeat them
+                united = replace(united, skipped=[], findings={}, account=None if united.account is None else [])
+        else:
+            part = replace(part, first=0, chosen=self._all_samples()[rows])
+            # What was counted and left out was of all samples.
+            united = replace(self.united, source=part.describe(), skipped=[], findings={})
         return replace(part, united=united)
 
     def limited(self, count: int) -> PackSource:
         """Return a source of the first `count` samples; the classes stay."""
         if count >= len(self):
             return self
-        part = self.between(0, count)  # what was counted and left out was of all samples
+        part = self.taken(slice(0, count))
         return replace(part, united=replace(part.united, skipped=[], findings={}))
 
     def where(self, condition: str) -> PackSource:
@@ -93,20 +95,12 @@ class PackSource(Source):
         """
         meets = Condition(condition).chosen
         met = np.concatenate([meets(PackColumns(reader)) for reader in self.readers])
-        places = np.flatnonzero(met[self._all_samples()])
-        if not len(places):
+        rows = np.flatnonzero(met[self._all_samples()])
+        if not len(rows):
             raise OptionError(f"{option('where')} chooses none of the {len(self):,} samples of {printable(self.root)}")
         account = Account()
-        account.left_out("sample", "--where does not choose them", count=len(self) - len(places), chosen=True)
-        return replace(self, condition=condition, account=account).taken(places)
-
-    def taken(self, indices: Ints) -> PackSource:
-        """Return a source of the samples of some indices, in their order; the classes stay."""
-        names, labels = Names.of(self.names.get(index) for index in indices.tolist()), self.labels[indices]
-        united = replace(self.united, skipped=[], findings={})  # what was counted and left out was of all samples
-        chosen = self._all_samples()[indices]
-        part = replace(self, names=names, labels=labels, chosen=chosen, first=0, united=united)
-        return replace(part, united=replace(united, source=part.describe()))
+        account.left_out("sample", "--where does not choose them", count=len(self) - len(rows), chosen=True)
+        return replace(self, condition=condition, account=account).taken(rows)
 
     def _all_samples(self) -> Ints:
         """Return which of all samples those of this source are."""
@@ -133,28 +127,28 @@ class PackSource(Source):
 
     def path(self, index: int) -> str:
         """Return the pack that sample `index` lies in."""
-        return self._place(index)[0].path
+        return self._located(index)[0].path
 
     def ahead(self, indices: range) -> None:
-        places: dict[int, list[int]] = {}
+        by_reader: dict[int, list[int]] = {}
         for index in indices if any(reader.remote for reader in self.readers) else ():
             whole = self._whole(index)
-            places.setdefault(int(np.searchsorted(self.starts, whole, side="right")) - 1, []).append(whole)
-        for number, some in places.items():
+            by_reader.setdefault(int(np.searchsorted(self.starts, whole, side="right")) - 1, []).append(whole)
+        for number, some in by_reader.items():
             self.readers[number].ahead_whole([whole - int(self.starts[number]) for whole in some])
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
         """Read sample `index`; ImageError where it or its row is damaged, SourceError where the disk fails."""
-        reader, place = self._place(index)
+        reader, number = self._located(index)
         try:
-            data = reader.read(place)
-            self._require_row(index, reader, place)
+            data = reader.read(number)
+            self._require_row(index, reader, number)
         except CorruptPackError as error:
-            where = f"{printable(reader.path)}, sample {place}"
+            where = f"{printable(reader.path)}, sample {number}"
             raise ImageError(f"{where}: {error.reason}", self.names.get(index)) from error
         except PackError as error:
             raise SourceError(str(error)) from error
-        return memoryview(data), (len(data), int(reader.table.crc32c[place]))
+        return memoryview(data), (len(data), int(reader.table.crc32c[number]))
 
     def values(self, index: int, buffer: ReadBuffer) -> tuple[Stored, ...]:
         """Return the values of sample `index`; errors as for `read`, which name the field."""
@@ -162,32 +156,32 @@ class PackSource(Source):
 
     def value(self, index: int, name: str) -> Stored:
         """Return the value of one field of sample `index`; errors as for `values`."""
-        reader, place = self._place(index)
+        reader, number = self._located(index)
         try:
-            stored = reader.value(place, name)
+            stored = reader.value(number, name)
             if reason := reader.fields[name].misfit(stored):
-                raise CorruptPackError(f"field {name!r}: {reason}", reader.path, place, self.names.get(index))
+                raise CorruptPackError(f"field {name!r}: {reason}", reader.path, number, self.names.get(index))
             return stored
         except CorruptPackError as error:
-            where = f"{printable(reader.path)}, sample {place}"
+            where = f"{printable(reader.path)}, sample {number}"
             raise ImageError(f"{where}: {error.reason}", self.names.get(index)) from error
         except PackError as error:
             raise SourceError(str(error)) from error
 
     def stamp(self, index: int) -> Stamp:
         """Return the size and the checksum of sample `index`."""
-        reader, place = self._place(index)
-        return int(reader.table.size[place]), int(reader.table.crc32c[place])
+        reader, number = self._located(index)
+        return int(reader.table.size[number]), int(reader.table.crc32c[number])
 
     def sample_of(self, index: int) -> StoredSample:
         """Return what the pack knows of sample `index`."""
-        reader, place = self._place(index)
-        height, width = int(reader.table.height[place]), int(reader.table.width[place])
+        reader, number = self._located(index)
+        height, width = int(reader.table.height[number]), int(reader.table.width[number])
         return StoredSample(reader.manifest.codec, height, width, reader.manifest.exif)
 
-    def _require_row(self, index: int, reader: Reader, place: int) -> None:
+    def _require_row(self, index: int, reader: Reader, number: int) -> None:
         """Raise CorruptPackError where no sample has such a label, size or name, whatever its checksum says."""
-        row, name = reader.table.row(place), self.names.get(index)
+        row, name = reader.table.row(number), self.names.get(index)
         reason = ""
         if not reader.manifest.fits(row.label):
             reason = reader.manifest.misfit(row.label)
@@ -200,9 +194,9 @@ class PackSource(Source):
         else:
             reason = name_problem(name) or ""
         if reason:
-            raise CorruptPackError(reason, reader.path, place, name)
+            raise CorruptPackError(reason, reader.path, number, name)
 
-    def _place(self, index: int) -> tuple[Reader, int]:
+    def _located(self, index: int) -> tuple[Reader, int]:
         whole = self._whole(index)
         number = int(np.searchsorted(self.starts, whole, side="right")) - 1
         return self.readers[number], whole - int(self.starts[number])
@@ -228,10 +222,10 @@ def same_fields(readers: Sequence[Reader]) -> tuple[Field, ...]:
     fields = list(readers[0].manifest.fields)
     for reader in readers[1:]:
         _require_same_names(readers[0], reader)
-        for place, one in enumerate(fields):
+        for position, one in enumerate(fields):
             other = reader.fields[one.name]
             if one != other:
-                fields[place] = replace(one, file="")
+                fields[position] = replace(one, file="")
                 _require_same_kind(readers[0], one, reader, other)
     return tuple(fields)
 
@@ -431,8 +425,8 @@ def _require_unique(names: Names, readers: Sequence[Reader], prefixes: Sequence[
         deque(reader.names, maxlen=0)  # raises where a sample has none
     for index, _ in repeats(names):
         which = ", ".join(printable(reader.path) for reader in readers)
-        said = option("prefixes", [printable(name) for name in _distinct_stems(readers)])
-        advice = "" if prefixes else f". Put a name before those of each pack, in their order: {said}"
+        example = option("prefixes", [printable(name) for name in _distinct_stems(readers)])
+        advice = "" if prefixes else f". Put a name before those of each pack, in their order: {example}"
         raise SourceError(f"{printable(names[index])}: two samples of {which} have this name{advice}")
 
 

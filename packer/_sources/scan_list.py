@@ -53,6 +53,7 @@ from packer._sources.base import (
     NumberColumn,
     OtherFiles,
     RangeColumn,
+    Rows,
     Source,
     listing_digest,
 )
@@ -61,7 +62,7 @@ from packer._storage.packfile import PackFile
 from packer._storage.place import place_of
 from packer._storage.remote.urls import is_url
 from packer._storage.stamps import MENDABLE, Stamps, same_stamp, stamp_in
-from packer._table import Ints, Labels, Names, encode_name, spans
+from packer._table import Labels, Names, encode_name, spans
 from packer.errors import PackError, SourceError, option, printable
 
 KIND = b"packer scan "
@@ -165,7 +166,7 @@ def stored_columns(columns: Sequence[Column]) -> Iterator[npt.NDArray[Any]]:
 
 
 def listed_columns(
-    file: PackFile, start: int, count: int, said: Sequence[Mapping[str, Any]], root: Path
+    file: PackFile, start: int, count: int, described: Sequence[Mapping[str, Any]], root: Path
 ) -> tuple[tuple[Column, ...], int]:
     """Return the fields of a list whose columns begin at `start`, and where they end.
 
@@ -185,7 +186,7 @@ def listed_columns(
         start += values.nbytes
         return values
 
-    for one in said:
+    for one in described:
         field, size = Field.from_json(one["field"]), one["bytes"]
         if type(size) is not int or size < 0 or type(one["files"]) is not bool:
             raise ValueError(f"what the list says of the field {field.name!r} is of the wrong type")
@@ -261,22 +262,19 @@ class ListedSource(Source):
     listing: ScanList
     first: int = 0
 
-    def between(self, start: int, stop: int) -> ListedSource:
-        self.listing.require_undamaged(self.first + start, self.first + stop)
-        names, labels = self.names.between(start, stop), self.labels[start:stop]
-        stamps = None if self.stamps is None else self.stamps[start:stop]
-        columns = tuple(column.taken(slice(start, stop)) for column in self.columns)
-        return replace(self, names=names, labels=labels, stamps=stamps, columns=columns, first=self.first + start)
-
-    def taken(self, indices: Ints) -> Source:
+    def taken(self, rows: Rows) -> Source:
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(len(self))
+            self.listing.require_undamaged(self.first + start, self.first + stop)
+            return replace(super().taken(rows), first=self.first + start)  # type: ignore[call-arg]
         self.require_undamaged()
-        return Source(**{own.name: getattr(self, own.name) for own in fields(Source)}).taken(indices)
+        return Source(**_members(self)).taken(rows)
 
     def require_undamaged(self) -> None:
         self.listing.require_undamaged(self.first, self.first + len(self))
 
     def describe(self) -> dict[str, str]:
-        whole = len(self) == len(self.listing.labels)
+        whole = len(self) == len(self.listing.whole)
         return {"kind": self.kind, "sha256": self.listing.sha256} if whole else super().describe()
 
 
@@ -289,32 +287,24 @@ class ScanList:
     path : str
     file : PackFile
         The list, open; of very large lists the columns are mapped.
-    classes : list of str
-    names : Names
-    labels : (N,) int64 or float64 array
-    label_type : str
+    whole : Source
+        All images.
     stamps : (N, 3) int64 array, or (N, 2) in lists of version 2, optional
         Size, time and CRC-32C.
     checksums : (B,) uint32 array, optional
         CRC-32C of every block of images; None in lists of version 2.
     sha256 : str
         The digest of classes, names, labels and fields, taken when they were listed.
-    columns : tuple of Column
-        The values of fields.
     of_columns : (B,) uint32 array, optional
         CRC-32C of the values of every block of images; None where there are no fields.
     """
 
     path: str
     file: PackFile
-    classes: list[str]
-    names: Names
-    labels: Labels
-    label_type: str
+    whole: Source
     stamps: npt.NDArray[np.int64] | None
     checksums: npt.NDArray[np.uint32] | None
     sha256: str
-    columns: tuple[Column, ...] = ()
     of_columns: npt.NDArray[np.uint32] | None = None
 
     def require_undamaged(self, start: int, stop: int) -> None:
@@ -323,15 +313,16 @@ class ScanList:
             self.file.require_whole()
         except PackError as error:
             raise SourceError(f"{printable(error)}. {advice(self.path)}") from error
+        whole = self.whole
         if self.checksums is None:
-            fits = listing_digest(self.classes, self.names, self.labels, self.label_type) == self.sha256
+            fits = listing_digest(whole.classes, whole.names, whole.labels, whole.label_type) == self.sha256
         else:
             blocks = range(start // _BLOCK, -(-stop // _BLOCK))
-            fits = all(_block_checksum(self.names, self.labels, block) == self.checksums[block] for block in blocks)
+            fits = all(_block_checksum(whole.names, whole.labels, block) == self.checksums[block] for block in blocks)
             fits = fits and (self.stamps is None or _fit(self.stamps[start:stop]))
             if self.of_columns is not None:
                 sums = self.of_columns[blocks.start : blocks.stop]
-                fits = fits and np.array_equal([_checksum_of_fields(self.columns, block) for block in blocks], sums)
+                fits = fits and np.array_equal([_checksum_of_fields(whole.columns, block) for block in blocks], sums)
         if not fits:
             raise SourceError(f"{printable(self.path)}: the list is damaged. {advice(self.path)}")
 
@@ -421,29 +412,15 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         of_columns = file.array(start, _blocks(count), "<u4") if columns else None
     except (PackError, ValueError, KeyError, TypeError) as error:
         raise SourceError(f"{printable(error)}. {advice(path)}") from error
-    classes, label_type = header["classes"], header["label_type"]
-    listing = ScanList(
-        os.fspath(path),
-        file,
-        classes,
-        names,
-        labels,
-        label_type,
-        stamps,
-        checksums,
-        header["sha256"],
-        columns,
-        of_columns,
-    )
-    return ListedSource(
+    whole = Source(
         header["kind"],
         Path(header["root"]),
         names,
         labels,
-        classes,
+        header["classes"],
         header["notes"],
         None if stamps is None else stamps[:, :2],
-        label_type,
+        header["label_type"],
         OtherFiles(header["others"]["counts"], header["others"]["names"]),
         tuple(column.field for column in columns),
         columns,
@@ -451,8 +428,13 @@ def listed_source(path: str | os.PathLike[str]) -> ListedSource:
         doubts=tuple(header.get("doubts", ())),
         account=Account.from_json(header["account"]) if "account" in header else None,
         size_field=SIZE_FIELDS.get(header["kind"], ""),
-        listing=listing,
     )
+    listing = ScanList(os.fspath(path), file, whole, stamps, checksums, header["sha256"], of_columns)
+    return ListedSource(**_members(whole), listing=listing)
+
+
+def _members(source: Source) -> dict[str, Any]:
+    return {member.name: getattr(source, member.name) for member in fields(Source)}
 
 
 def let_mend(path: Path, source: Source, index: int) -> None:
@@ -553,8 +535,8 @@ def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
     for part in spans(len(order), overlap=1):
         indices = order[part]
         ordered = hashes[indices]
-        for place in np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
-            earlier, index = int(indices[place]), int(indices[place + 1])
+        for position in np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
+            earlier, index = int(indices[position]), int(indices[position + 1])
             if earlier != before:  # else it is of the same group, whose texts nearly always are all one
                 first = {texts[earlier]: earlier}
             found = first.setdefault(texts[index], index)

@@ -44,11 +44,11 @@ class FileField:
     template: str
 
     @classmethod
-    def of(cls, said: str) -> FileField:
+    def of(cls, text: str) -> FileField:
         """Return the field that ``NAME[:KIND]=TEMPLATE`` says; OptionError where that says none."""
-        head, sign, template = said.partition("=")
+        head, sign, template = text.partition("=")
         name, _, kind = head.partition(":")
-        mention = option("fields", repr(printable(said)))
+        mention = option("fields", repr(printable(text)))
         if not sign or not template:
             raise OptionError(f"{mention} is no field: say NAME=TEMPLATE, such as 'mask=../masks/{{stem}}.png'")
         kind = kind or _kind_of_file(name, template)
@@ -75,7 +75,9 @@ class FileField:
         return ["".join([text + part(name) for text, part in pieces]) for name in names]
 
 
-def with_files(source: Source, wanted: Sequence[FileField], on_missing: str = "error", *, skip: bool = False) -> Source:
+def with_files(
+    source: Source, file_fields: Sequence[FileField], on_missing: str = "error", *, skip: bool = False
+) -> Source:
     """Return a source whose images have fields of files beside them.
 
     Which files there are is looked up now, each directory once. Images that are files of a field themselves, such as
@@ -84,7 +86,7 @@ def with_files(source: Source, wanted: Sequence[FileField], on_missing: str = "e
     Parameters
     ----------
     source : Source
-    wanted : sequence of FileField
+    file_fields : sequence of FileField
     on_missing : {"error", "null", "skip"}
         What becomes of an image without one of the files.
     skip : bool
@@ -95,14 +97,14 @@ def with_files(source: Source, wanted: Sequence[FileField], on_missing: str = "e
     SourceError
         If files are missing, all or some, or the first one is no value of its kind, or a name is taken.
     """
-    source = _without_own_files(source, wanted)
+    source = _without_own_files(source, file_fields)
     columns = [
         FileColumn.of(
             Field(field.name, field.kind, "float32" if field.kind == "array" else "", file=field.template),
             source.root,
             field.paths(source.names),
         )
-        for field in wanted
+        for field in file_fields
     ]
     return looked_up(source, columns, on_missing, skip=skip)
 
@@ -114,9 +116,9 @@ def looked_up(source: Source, columns: Sequence[FileColumn], on_missing: str, *,
         field, paths = column.field, [column.get(index) for index in range(len(column))]
         there = present.among(paths)
         if field.file and not there.any():
-            said = f"'{field.name}={printable(field.file)}'"
+            declared = f"'{field.name}={printable(field.file)}'"
             raise SourceError(
-                f"{option('fields', said)} leads to no file of the {len(source)} images. "
+                f"{option('fields', declared)} leads to no file of the {len(source)} images. "
                 f"The first image is {printable(source.names[0])}, and {_shown(source.root, paths[0])} was looked for. "
                 f"The template is relative to {printable(source.root)}: correct it."
             )
@@ -234,7 +236,7 @@ class Missing:
             )
         if source.account is not None:
             source.account.update(self._account)
-        source = replace(source, notes=[*source.notes, *self._notes])
+        source = source.noting(*self._notes)
         return source if self._kept.all() else source.taken(np.flatnonzero(self._kept))
 
 
@@ -269,23 +271,24 @@ def _as_in(field: Field, path: str) -> Field:
     except OSError as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
     except ValueError as error:
-        said = f"'{field.name}:bytes={printable(field.file)}'"
-        raise SourceError(f"{printable(path)}: {printable(error)}. {option('fields', said)} keeps any file.") from error
+        template = f"'{field.name}:bytes={printable(field.file)}'"
+        raise SourceError(
+            f"{printable(path)}: {printable(error)}. {option('fields', template)} keeps any file."
+        ) from error
 
 
-def _without_own_files(source: Source, wanted: Sequence[FileField]) -> Source:
+def _without_own_files(source: Source, file_fields: Sequence[FileField]) -> Source:
     """Return a source without those of its images that are files of a field of others."""
     if source.kind not in ("imagefolder", "files"):  # a table names what is an image
         return source
-    own = files_among(source.root, wanted, source.names).keys() & set(source.names)
+    own = files_among(source.root, file_fields, source.names).keys() & set(source.names)
     if not own:
         return source
-    kept = np.array([name not in own for name in source.names], bool)
-    if not kept.any():
+    if len(own) == len(source):
         raise SourceError(f"{printable(source.root)}: every image is a file of a field of another one")
-    note = f"{len(own):,} files of fields lie among the images, and are no images of their own"
-    source = source.taken(np.flatnonzero(kept))
-    return replace(source, notes=[*source.notes, note])
+    return source.without(own).noting(
+        f"{len(own):,} files of fields lie among the images, and are no images of their own"
+    )
 
 
 def _shown(root: Path, path: str | None) -> str:

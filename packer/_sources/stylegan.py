@@ -14,7 +14,7 @@ import numpy as np
 
 from packer._account import Account
 from packer._codecs import UNLABELED
-from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_parts, dataset_labels, label_vector
+from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
 from packer._sources.base import BlobColumn, Source
 from packer._sources.imagefolder import ImageRule, Walk
 from packer._sources.labels import unknown_classes
@@ -44,31 +44,36 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
         If the file has a label that is none, or of no class in `classes`; or the directory cannot be listed.
     """
     path = root / DATASET_JSON
-    said = _labels(path)
-    if said is None:
+    labels = _labels(path)
+    if labels is None:
         return None
-    walk = Walk(root, rule or ImageRule())
+    walk, account = Walk(root, rule or ImageRule()), Account()
     names = sorted(walk.all_images())
-    if not (any(name in said for name in names) if said else names and are_parts(names)):
-        return None
-    account = Account()
-    labels_there = "the labels" if said else "it says that there are no labels"
-    why = f"{labels_there}, and directories are no classes; --no-metadata leaves it alone"
+    has_labels = "the labels" if labels else "it says that there are no labels"
+    why = f"{has_labels}, and directories are no classes; --no-metadata leaves it alone"
     account.taken("file", why, [DATASET_JSON])
     account.update(walk.account)
-    account.left_out("label", f"{DATASET_JSON} has it for an image that is not there", sorted(said.keys() - set(names)))
-    vectors = [label if isinstance(label, list) else None for label in map(said.get, names)]
+    if not are_of_images(labels, names, account):
+        return None
+    vectors = [label if isinstance(label, list) else None for label in map(labels.get, names)]
     columns = []
     if any(vector is not None for vector in vectors):
         where = printable(path)
         stored = (None if v is None else label_vector(v, where, n) for v, n in zip(vectors, names, strict=True))
         columns.append(BlobColumn.of(VECTOR, stored))
-    ids = [label if type(label) is int else UNLABELED for label in map(said.get, names)]
-    known = [] if (columns or not said) and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path)
-    labels = np.array(ids, np.int64)
+    ids = [label if type(label) is int else UNLABELED for label in map(labels.get, names)]
+    known = [] if (columns or not labels) and max(ids) == min(ids) == UNLABELED else _classes(ids, classes, path)
     others = walk.others.without(DATASET_JSON)
-    note = [others.note()] if others.counts else []
-    source = Source("stylegan", root, Names.of(names), labels, known, note, others=others, account=account)
+    source = Source(
+        "stylegan",
+        root,
+        Names.of(names),
+        np.array(ids, np.int64),
+        known,
+        others.notes(),
+        others=others,
+        account=account,
+    )
     return source.having(*columns)
 
 

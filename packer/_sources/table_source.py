@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import Account, BadSamples
+from packer._account import Account
 from packer._codecs import IMAGE_SUFFIXES, UNLABELED
 from packer._containers.roles import has_label_name
 from packer._sources.base import Column, FileColumn, Source
@@ -32,9 +32,9 @@ from packer._sources.objects import ObjectSource, stamp_of_version, versions_of
 from packer._sources.sidecar_files import looked_up, paths_inside
 from packer._sources.tables import (
     Cells,
-    ColumnSpec,
     LabelTable,
     TableImageColumn,
+    TableOptions,
     TableReading,
     open_table,
     reading_of,
@@ -114,11 +114,11 @@ class FileColumns:
 
     def _match(self, how: str, of_name: Form, of_file: Form | None = None) -> None:
         """Match names with files whose forms are equal, and forget the names that are matched."""
-        wanted = {of_name(name) for name in self._names.values()}
+        keys = {of_name(name) for name in self._names.values()}
         fitting: dict[str, list[str]] = {}
         for file, form in self._files.items():
             key = (of_file or of_name)(form)
-            if key in wanted:
+            if key in keys:
                 fitting.setdefault(key, []).append(file)
         for row, name in list(self._names.items()):
             files = fitting.get(of_name(name), [])
@@ -185,9 +185,9 @@ def _stem(name: str) -> str:
 NO_COLUMN = "no --column takes it"
 """What an account says of a column that is not read."""
 
+_UNNAMED = "the table does not name it"
 _SHOWN = 20  # columns in a message
 _PLAIN = re.compile(r"[^/\0:\\]+(/[^/\0:\\]+)*")
-_PATH, _LABEL = "path", "label"
 _PATHS = re.compile(r".*(path|file|name|image|img|id)s?", re.IGNORECASE)
 _WORDS = re.compile(r"[,;\t| ]")
 
@@ -195,22 +195,15 @@ _WORDS = re.compile(r"[,;\t| ]")
 def csv_source(
     root: Path,
     table: Path,
+    options: TableOptions | None = None,
     *,
-    path_column: str | None = None,
-    label_column: str | None = None,
-    delimiter: str | None = None,
-    label_type: str | None = None,
-    unlabeled: bool = False,
-    classes: Sequence[str] | None = None,
-    columns: Sequence[ColumnSpec] = (),
-    has_labels: bool = True,
     on_missing: str = "error",
     files_of: FilesOf | None = None,
-    suffix: str | None = None,
-    has_header: bool = True,
-    bad: BadSamples | None = None,
 ) -> Source:
     """List the images that a table names, in its order.
+
+    Where fields are columns, there is no column of labels and nobody named one, the directories are the classes, as for
+    ImageFolder.
 
     Parameters
     ----------
@@ -218,90 +211,45 @@ def csv_source(
         The paths are relative to `root`, or absolute and below it.
     table : Path
         A CSV file in UTF-8, with a header line; or ``.jsonl``, or ``.parquet``.
-    path_column, label_column : str, optional
-        What the two columns are called; by default ``"path"`` and ``"label"``, and ``"1"`` and ``"2"`` without a
-        header. Where `columns` are wanted and there is
-        no column of labels, and nobody said its name, the directories are the classes, as for ImageFolder.
-    delimiter : str, optional
-        The character that separates columns; by default a tab in a ``.tsv`` file, and a comma in others.
-    label_type : {"class", "int", "float"}, optional
-        See `packer._sources.labels.meaning_of`.
-    unlabeled : bool
-        Whether rows without a label are kept, with the label -1.
-    classes : sequence of str, optional
-        Class names in the order of their ids. By default whole numbers are ids, and the ids of names follow the sorted
-        names.
-    columns : sequence of ColumnSpec
-        The columns that become fields.
-    has_labels : bool
-        Whether labels are wanted; else all images have the label -1, and there are no classes.
+    options : TableOptions, optional
     on_missing : {"error", "null", "skip"}
         What becomes of images without a file that a column names.
     files_of : callable, optional
         Which files belong to other fields, as for `imagefolder_source`.
-    suffix : str, optional
-        What the paths lack at their end.
-    has_header : bool
-        Whether the first line names the columns.
-    bad : BadSamples, optional
-        Takes the rows that cannot be used; by default the first of them is an error.
 
     Raises
     ------
     SourceError
         If the file or a column is missing, a row has no label, names a path twice or one outside of `root`,
-        has a label that is not in `classes`, or a cell is no value of its field; or if it cannot be known what the
+        has a label that is not in the classes, or a cell is no value of its field; or if it cannot be known what the
         labels mean.
     MissingDependencyError
         If the file is Parquet, and pyarrow is not installed.
     """
     if not os.path.isdir(root):
         raise SourceError(f"{printable(root)}: no such directory")
-    rows = TableRows(root, open_table(table, delimiter, bad, has_header=has_header), unlabeled, suffix or "")
-    present = TreeImages(root)
-    path, own_label = (_PATH, _LABEL) if has_header else ("1", "2")
-    rows.table.images = TableImageColumn(path_column or path, lambda name: present.has(name + (suffix or "")))
+    options = options or TableOptions()
+    rows, present = TableRows(root, open_table(table, options), options), TreeImages(root)
+    rows.table.images = TableImageColumn(options.path, lambda name: present.has(name + options.suffix))
     header = rows.table.header()
-    said, labels = label_column is not None, label_column or own_label
-    by_directory = has_labels and bool(columns) and not said and labels not in header
-    _require_header(rows.table, header, path_column or path, present)
-    rows.read(header, path_column or path, labels if has_labels and not by_directory else None, columns)
+    by_directory = options.has_labels and bool(options.columns) and options.label_column is None
+    by_directory = by_directory and options.label not in header
+    _require_header(rows.table, header, options.path, present)
+    rows.read(header, options.path, options.label if options.has_labels and not by_directory else None)
     rows.match(present)
     rows.settle()
     rows.require_sound()
-    if has_labels and not by_directory and rows.table.bad.skip:
-        for row, error in unusable_labels(rows.labels, label_type, classes, rows.refused_label):
-            rows.table.leave_out(rows.lines[row], error)
-        rows.settle()
-        rows.require_sound()
-    made = rows.columns(root)
-    files = [column for column in made if isinstance(column, FileColumn)]
+    rows.leave_out_unusable()
+    columns = rows.columns(root)
+    files = [column for column in columns if isinstance(column, FileColumn)]
     own = [path for column in files for path in paths_inside(root, column.names())]
     own += files_of(rows.names) if files_of is not None else ()
-    if by_directory:
-        meaning = _by_directory(rows, classes, own)
-    elif has_labels:
-        rows.require_labels(header, labels)
-        meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label, rows.table.bad)
-    else:
-        meaning = Meaning(np.full(len(rows.names), UNLABELED, np.int64))
+    meaning = _by_directory(rows, own) if by_directory else rows.meaning(header)
     account = Account()
     unnamed = sorted(present.images.difference(rows.names, own, (one["name"] for one in rows.table.left.values())))
-    account.left_out("image", "the table does not name it", unnamed)
-    account.not_looked_at("column", NO_COLUMN, rows.unused)
-    source = Source(
-        "csv",
-        root,
-        Names.of(rows.names),
-        meaning.labels,
-        meaning.classes,
-        [*present.notes, *rows.notes, *meaning.notes],
-        label_type=meaning.label_type,
-        lines=np.array(rows.lines, np.int64),
-        doubts=tuple(rows.table.bad.found),
-        account=account,
-    )
-    source = source.having(*(column for column in made if not isinstance(column, FileColumn)))
+    account.left_out("image", _UNNAMED, unnamed)
+    source = Source(**rows.members(meaning, account, present.notes))
+    source = source.having(*(column for column in columns if not isinstance(column, FileColumn)))
     return looked_up(source, files, on_missing, skip=rows.table.bad.skip) if files else source
 
 
@@ -347,16 +295,17 @@ class TreeImages:
         return bool(cell) and any(name.rpartition("/")[2].startswith(f"{cell}.") for name in self.images)
 
 
-def _by_directory(rows: TableRows, classes: Sequence[str] | None, files: Iterable[str]) -> Meaning:
+def _by_directory(rows: TableRows, files: Iterable[str]) -> Meaning:
     """Return the classes and labels that ImageFolder gives images in such directories, without those of files alone."""
     folder_of = [name.partition("/")[0] if "/" in name else "" for name in rows.names]
     beside = {path.partition("/")[0] for path in files}.difference(folder_of)
     folders = [folder for folder in class_directories(rows.root) if folder not in beside]
+    classes = rows.options.classes
     ids = class_ids(folders if classes is None else classes)
     if unknown := [at for at, folder in enumerate(folder_of) if folder not in ids]:
         raise rows.refused(
             unknown[0],
-            f"{printable(rows.names[unknown[0]])} lies in no directory of a class, and there is no column {_LABEL!r}. "
+            f"{printable(rows.names[unknown[0]])} lies in no directory of a class, and there is no column 'label'. "
             f"Say which column has labels with {option('label_column')}, or {option('no_classes', True)}.",
         )
     return Meaning(np.array([ids[folder] for folder in folder_of], np.int64), classes=list(ids))
@@ -369,10 +318,7 @@ class TableRows:
     ----------
     root : Path
     table : LabelTable
-    unlabeled : bool
-        Whether rows may lack a label.
-    suffix : str
-        What the paths lack at their end.
+    options : TableOptions
 
     Attributes
     ----------
@@ -384,12 +330,12 @@ class TableRows:
         The columns that are not read.
     """
 
-    def __init__(self, root: Path, table: LabelTable, unlabeled: bool, suffix: str = "") -> None:
+    def __init__(self, root: Path, table: LabelTable, options: TableOptions) -> None:
         self.root = root
         self.table = table
+        self.options = options
+        self._label_column: str | None = None
         self._tops = os.path.abspath(root), os.path.realpath(root)
-        self._unlabeled = unlabeled
-        self._suffix = suffix
         self._outside: set[int] = set()  # rows whose paths are none inside the root
         self._kept: list[int] | None = None  # rows of the table, where not all of them are kept
         self.lines = array("q")
@@ -399,16 +345,15 @@ class TableRows:
         self.notes: list[str] = []
         self.unused: list[str] = []
 
-    def read(
-        self, header: Sequence[str], path_column: str, label_column: str | None, columns: Sequence[ColumnSpec] = ()
-    ) -> None:
+    def read(self, header: Sequence[str], path_column: str, label_column: str | None) -> None:
         """Read all rows; the labels where `label_column` is a column."""
+        columns, self._label_column = self.options.columns, label_column
         own = [path_column, *([] if label_column is None else [label_column])]
-        wanted = [*own, *(spec.column for spec in columns)]
+        needed = [*own, *(spec.column for spec in columns)]
         _require_columns(self.table, header, own, [spec.column for spec in columns])
-        self.unused = [name for name in header if name not in wanted]
+        self.unused = [name for name in header if name not in needed]
         self.readings = [reading_of(spec, self.table) for spec in columns]
-        for chunk in self.table.chunks(wanted):
+        for chunk in self.table.chunks(needed):
             self.lines.extend(chunk.lines)
             self._add_names(chunk.columns[path_column], chunk.lines)
             if label_column is not None:
@@ -446,15 +391,15 @@ class TableRows:
         """Forget the rows that were left out; tell whether there were any."""
         if not self.table.left:
             return False
-        kept = [row for row, line in enumerate(self.lines) if line not in self.table.left]
+        remaining = [row for row, line in enumerate(self.lines) if line not in self.table.left]
         for line, name in zip(self.lines, self.names, strict=False):
             if name and line in self.table.left:
                 self.table.left[line]["name"] = name
-        if len(kept) == len(self.lines):
+        if len(remaining) == len(self.lines):
             return False
-        self._keep(kept)
-        self._kept = kept if self._kept is None else [self._kept[row] for row in kept]
-        self.lines = array("q", (self.lines[row] for row in kept))
+        self._keep(remaining)
+        self._kept = remaining if self._kept is None else [self._kept[row] for row in remaining]
+        self.lines = array("q", (self.lines[row] for row in remaining))
         return True
 
     def columns(self, root: Path) -> list[Column]:
@@ -476,10 +421,42 @@ class TableRows:
                 self._repeated(row, first_row)
         self.settle()
 
-    def require_labels(self, header: Sequence[str], label_column: str) -> None:
-        """Raise SourceError where no row has a label, and another column looks like labels."""
-        if any(self.labels):
-            return
+    def leave_out_unusable(self) -> None:
+        """Leave out the rows whose labels alone make them unusable, where rows may be left out."""
+        if self._label_column is not None and self.table.bad.skip:
+            options = self.options
+            for row, error in unusable_labels(self.labels, options.label_type, options.classes, self.refused_label):
+                self.table.leave_out(self.lines[row], error)
+            self.settle()
+            self.require_sound()
+
+    def meaning(self, header: Sequence[str]) -> Meaning:
+        """Return what the labels mean; without a column of labels, images are unlabeled. Errors as `meaning_of`."""
+        if self._label_column is None:
+            return Meaning(np.full(len(self.names), UNLABELED, np.int64))
+        if not any(self.labels):
+            self._require_labels(header, self._label_column)
+        options = self.options
+        return meaning_of(self.labels, options.label_type, options.classes, self.refused_label, self.table.bad)
+
+    def members(self, meaning: Meaning, account: Account, notes: Iterable[str]) -> dict[str, Any]:
+        """Return the members of a source of these rows, but its fields."""
+        account.not_looked_at("column", NO_COLUMN, self.unused)
+        return {
+            "kind": "csv",
+            "root": self.root,
+            "names": Names.of(self.names),
+            "labels": meaning.labels,
+            "classes": meaning.classes,
+            "notes": [*notes, *self.notes, *meaning.notes],
+            "label_type": meaning.label_type,
+            "lines": np.array(self.lines, np.int64),
+            "doubts": tuple(self.table.bad.found),
+            "account": account,
+        }
+
+    def _require_labels(self, header: Sequence[str], label_column: str) -> None:
+        """Raise SourceError where another column looks like the labels, which no row has."""
         for name in header:
             if name != label_column and has_label_name(name):
                 raise SourceError(
@@ -537,8 +514,8 @@ class TableRows:
             if not name:
                 missing = "the path is missing" if cell is None or cell == "" else f"{printable(cell)} is no path"
                 self.table.leave_out(line, self.table.refused(line, missing))
-            if self._suffix and name and not name.endswith(self._suffix):
-                name += self._suffix
+            if name and not name.endswith(self.options.suffix):
+                name += self.options.suffix
             plain = name.isascii() and "/." not in f"/{name}" and _PLAIN.fullmatch(name)
             if name and not plain:
                 name = self._relative(name)
@@ -573,7 +550,7 @@ class TableRows:
                 self.table.leave_out(line, self.table.refused(line, problem))
             if not label.strip():
                 label = ""
-                if not self._unlabeled:
+                if not self.options.unlabeled:
                     problem = (
                         f"the label is missing. Say {option('unlabeled', True)} to keep such rows, with the label -1."
                     )
@@ -591,10 +568,12 @@ def _is_text(label: str) -> bool:
 
 def _outside(name: str) -> str:
     """Say what is wrong with a path that is none inside the source."""
-    said = f"{printable(name)} is not a path inside SRC"
+    problem = f"{printable(name)} is not a path inside SRC"
     if os.path.isabs(name) or PureWindowsPath(name).drive:
-        said += ". It is absolute, as on the machine that wrote the table: paths are relative to SRC, or lie below it"
-    return said
+        problem += (
+            ". It is absolute, as on the machine that wrote the table: paths are relative to SRC, or lie below it"
+        )
+    return problem
 
 
 def _require_header(table: LabelTable, header: Sequence[str], path_column: str, present: TreeImages) -> None:
@@ -664,22 +643,7 @@ _URL_COLUMNS = "url", "path"
 """The columns of URLs where nobody says one: the first that is there."""
 
 
-def url_table_source(
-    base: str | None,
-    table: Path,
-    *,
-    path_column: str | None = None,
-    label_column: str | None = None,
-    delimiter: str | None = None,
-    label_type: str | None = None,
-    unlabeled: bool = False,
-    classes: Sequence[str] | None = None,
-    columns: Sequence[ColumnSpec] = (),
-    has_labels: bool = True,
-    suffix: str | None = None,
-    has_header: bool = True,
-    bad: BadSamples | None = None,
-) -> Source:
+def url_table_source(base: str | None, table: Path, options: TableOptions) -> Source:
     """List the images that a table names, in its order, and look at each: its size, and its ETag.
 
     An image that is not there is listed all the same: reading it says so, and names it.
@@ -689,59 +653,41 @@ def url_table_source(
     base : str, optional
         The URL that paths count from; by default, what all URLs begin with.
     table : Path
-        A file, as for `csv_source`, which explains the other parameters.
+        A file, as for `csv_source`.
+    options : TableOptions
 
     Raises
     ------
     SourceError
         As for `csv_source`; if a cell is no URL, or a store cannot be reached.
     """
-    rows = _UrlRows(base, open_table(table, delimiter, bad, has_header=has_header), unlabeled, suffix or "")
+    rows = _UrlRows(base, open_table(table, options), options)
     header = rows.table.header()
     _require_url_header(rows.table, header)
-    paths, labels = (_URL_COLUMNS, "label") if has_header else (("1",), "2")
-    named = path_column or next((name for name in paths if name in header), paths[0])
-    rows.read(header, named, label_column or labels if has_labels else None, columns)
+    paths = _URL_COLUMNS if options.has_header else ("1",)
+    path_column = options.path_column or next((name for name in paths if name in header), paths[0])
+    rows.read(header, path_column, options.label if options.has_labels else None)
     rows.settle()
     rows.name_all()
     rows.settle()
     rows.require_sound()
-    if has_labels and rows.table.bad.skip:
-        for row, error in unusable_labels(rows.labels, label_type, classes, rows.refused_label):
-            rows.table.leave_out(rows.lines[row], error)
-        rows.settle()
-        rows.require_sound()
-    meaning = Meaning(np.full(len(rows.names), UNLABELED, np.int64))
-    if has_labels:
-        rows.require_labels(header, label_column or labels)
-        meaning = meaning_of(rows.labels, label_type, classes, rows.refused_label, rows.table.bad)
-    made = rows.columns(rows.root)
-    if files := [column.field.name for column in made if isinstance(column, FileColumn)]:
+    rows.leave_out_unusable()
+    meaning, columns = rows.meaning(header), rows.columns(rows.root)
+    if files := [column.field.name for column in columns if isinstance(column, FileColumn)]:
         raise OptionError(
             f"{option('columns', files[0])} would be files beside the images, which are read of a disk alone: "
-            "copy them, or "
-            "leave the column out"
+            "copy them, or leave the column out"
         )
     account, notes = _unnamed(base, rows)
-    account.not_looked_at("column", NO_COLUMN, rows.unused)
     versions = versions_of(rows.urls)
     source = ObjectSource(
-        "csv",
-        rows.root,
-        Names.of(rows.names),
-        meaning.labels,
-        meaning.classes,
-        [*notes, *rows.notes, *meaning.notes],
+        **rows.members(meaning, account, notes),
         stamps=np.array([stamp_of_version(version) for version in versions], np.int64),
-        label_type=meaning.label_type,
-        lines=np.array(rows.lines, np.int64),
-        doubts=tuple(rows.table.bad.found),
-        account=account,
         base=rows.base,
         etags=Names.of("" if version is None else version.etag for version in versions),
         urls=Names.of(rows.urls),
     )
-    return source.having(*made)
+    return source.having(*columns)
 
 
 def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
@@ -754,7 +700,7 @@ def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
     except RemoteError as error:
         return account, [f"which images the table does not name is not known: {error}"]
     known = {*rows.names, *(one["name"] for one in rows.table.left.values())}
-    account.left_out("image", "the table does not name it", sorted(below - known))
+    account.left_out("image", _UNNAMED, sorted(below - known))
     return account, []
 
 
@@ -779,8 +725,8 @@ class _UrlRows(TableRows):
     urls : list of str
     """
 
-    def __init__(self, base: str | None, table: LabelTable, unlabeled: bool, suffix: str) -> None:
-        super().__init__(Path(), table, unlabeled, suffix)
+    def __init__(self, base: str | None, table: LabelTable, options: TableOptions) -> None:
+        super().__init__(Path(), table, options)
         self._given = base
         self.base = ""
         self.urls: list[str] = []
@@ -789,19 +735,19 @@ class _UrlRows(TableRows):
         """Give the images names: what their URLs have after the base, without queries, which may be secret."""
         if not self.urls:
             return
-        places = [parse(url) for url in self.urls]
-        first = places[0]
-        same = all((place.scheme, place.host) == (first.scheme, first.host) for place in places)
-        folders = [posixpath.dirname(place.key) for place in places]
+        parsed = [parse(url) for url in self.urls]
+        first = parsed[0]
+        same = all((target.scheme, target.host) == (first.scheme, first.host) for target in parsed)
+        folders = [posixpath.dirname(target.key) for target in parsed]
         above = posixpath.commonpath(folders) if same and all(folders) else ""
         self.base = self._given or (str(Url(first.scheme, first.host, above)) if same else f"{first.scheme}://")
         self.root = user_path(self.base)
         start = parse(self._given).key.strip("/") if self._given is not None else above
-        for row, place in enumerate(places):
-            name = place.key[len(start) :].lstrip("/") if same else f"{place.host}/{place.key}"
-            name = urllib.parse.unquote(name) if place.scheme in ("http", "https") else name
+        for row, target in enumerate(parsed):
+            name = target.key[len(start) :].lstrip("/") if same else f"{target.host}/{target.key}"
+            name = urllib.parse.unquote(name) if target.scheme in ("http", "https") else name
             if problem := name_problem(name):
-                self.leave_out(row, f"{place.shown()} names no image: {problem}")
+                self.leave_out(row, f"{target.shown()} names no image: {problem}")
             self.names.append(name)
 
     def _keep(self, rows: Sequence[int]) -> None:
@@ -821,7 +767,7 @@ class _UrlRows(TableRows):
         """Return the URL that a cell says; ValueError or RemoteError where it says none."""
         if not isinstance(cell, str) or not cell:
             raise ValueError("the URL is missing" if cell is None or cell == "" else "is no URL")
-        cell += self._suffix if not cell.endswith(self._suffix) else ""
+        cell += self.options.suffix if not cell.endswith(self.options.suffix) else ""
         if is_url(cell):
             url = str(parse(cell))
         elif self._given is not None and not name_problem(cell):

@@ -17,11 +17,11 @@ import sys
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -68,9 +68,9 @@ def file_text(path: Path) -> str:
 
 def what_else(data: bytes) -> str | None:
     """Say what a file is that begins with these bytes, and how it becomes text; None where it may be text."""
-    for magic, said in _NO_TEXT.items():
+    for magic, problem in _NO_TEXT.items():
         if data.startswith(magic):
-            return said
+            return problem
     head = data[:_HEAD]
     if b"\0" in head and encoding_of(head) == "utf-8-sig":
         return "it has NUL bytes: it may be UTF-16 without a byte order mark. Save it as UTF-8"
@@ -80,6 +80,7 @@ def what_else(data: bytes) -> str | None:
 Cells = Sequence[Any] | npt.NDArray[Any]
 """The cells of a column: texts of a CSV file; else what Python has for them, or an array without missing values."""
 
+_Row = TypeVar("_Row")
 _CHUNK = 16384  # rows
 _SHOWN = 20  # columns in a message
 _MOST_OF_A_CELL = 1 << 26  # characters
@@ -110,6 +111,58 @@ class Chunk:
     columns: Mapping[str, Cells]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """What the columns of a table are, and which of its rows can be used.
+
+    Attributes
+    ----------
+    path_column, label_column : str, optional
+        The names of the two columns; by default ``"path"`` and ``"label"``, and ``"1"`` and ``"2"`` without a header.
+    delimiter : str, optional
+        The character that separates columns; by default a tab in a ``.tsv`` file, and a comma in others.
+    label_type : {"class", "int", "float"}, optional
+        See `packer._sources.labels.meaning_of`.
+    unlabeled : bool
+        Whether rows without a label are kept, with the label -1.
+    classes : sequence of str, optional
+        Class names in the order of their ids. By default whole numbers are ids, and the ids of names follow the sorted
+        names.
+    columns : sequence of ColumnSpec
+        The columns that become fields.
+    has_labels : bool
+        Whether labels are wanted; else all images have the label -1, and there are no classes.
+    suffix : str
+        The end that the paths lack.
+    has_header : bool
+        Whether the first line names the columns.
+    bad : BadSamples
+        Takes the rows that cannot be used; by default the first of them is an error.
+    """
+
+    path_column: str | None = None
+    label_column: str | None = None
+    delimiter: str | None = None
+    label_type: str | None = None
+    unlabeled: bool = False
+    classes: Sequence[str] | None = None
+    columns: Sequence[ColumnSpec] = ()
+    has_labels: bool = True
+    suffix: str = ""
+    has_header: bool = True
+    bad: BadSamples = field(default_factory=BadSamples)
+
+    @property
+    def path(self) -> str:
+        """The name of the column of paths."""
+        return self.path_column or ("path" if self.has_header else "1")
+
+    @property
+    def label(self) -> str:
+        """The name of the column of labels."""
+        return self.label_column or ("label" if self.has_header else "2")
+
+
 class LabelTable(ABC):
     """A table in a file, which is read anew each time.
 
@@ -136,9 +189,9 @@ class LabelTable(ABC):
     of_texts = False
     has_header = True
 
-    def __init__(self, path: Path, bad: BadSamples | None = None) -> None:
+    def __init__(self, path: Path, options: TableOptions) -> None:
         self.path = path
-        self.bad = bad or BadSamples()
+        self.bad = options.bad
         self.left: dict[int, dict[str, str]] = {}
         self.images: TableImageColumn | None = None
         self.joined: list[str] = []
@@ -160,6 +213,12 @@ class LabelTable(ABC):
         """Return the error on a row."""
         return SourceError(f"{printable(self.path)}, {self.unit} {line}: {problem}")
 
+    def encoding(self, head: bytes) -> str:
+        """Return the encoding of the text that begins so; SourceError where the file is none."""
+        if problem := what_else(head):
+            raise SourceError(f"{printable(self.path)}: {problem}.")
+        return encoding_of(head)
+
     def unreadable(self, reason: object) -> SourceError:
         """Return the error on the file."""
         return SourceError(f"{printable(self.path)}: cannot be read: {printable(reason)}")
@@ -168,23 +227,15 @@ class LabelTable(ABC):
 class CsvTable(LabelTable):
     """A CSV file in UTF-8, whose bytes that are no UTF-8 become surrogates; or in UTF-16 with a byte order mark.
 
-    Parameters
-    ----------
-    path : Path
-    delimiter : str, optional
-    bad : BadSamples, optional
-    has_header : bool
-        Whether the first line names the columns; else these are called ``"1"``, ``"2"`` and so on.
+    Columns without a header are called ``"1"``, ``"2"`` and so on.
     """
 
     of_texts = True
 
-    def __init__(
-        self, path: Path, delimiter: str | None = None, bad: BadSamples | None = None, *, has_header: bool = True
-    ) -> None:
-        super().__init__(path, bad)
-        self._delimiter = delimiter or default_delimiter(path)
-        self.has_header = has_header
+    def __init__(self, path: Path, options: TableOptions) -> None:
+        super().__init__(path, options)
+        self._delimiter = options.delimiter or default_delimiter(path)
+        self.has_header = options.has_header
 
     def header(self) -> list[str]:
         for header, _, _ in self._rows():
@@ -192,29 +243,18 @@ class CsvTable(LabelTable):
         raise SourceError(f"{printable(self.path)}: the file is empty. Its first line names the columns.")
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
-        rows: list[list[str]] = []
-        lines = array("q")
-        places: list[int] = []
-        for header, row, line in self._rows():
-            if row is None:
-                places = [header.index(column) for column in columns]
-                continue
-            rows.append(row)
-            lines.append(line)
-            if len(rows) == _CHUNK:
-                yield _chunk(columns, places, rows, lines)
-                rows, lines = [], array("q")
-        if rows:
-            yield _chunk(columns, places, rows, lines)
+        rows = self._rows()
+        header, _, _ = next(rows, ([], None, 0))
+        positions = [header.index(column) for column in columns] if header else []
+        for some, lines in _by_chunks((row, line) for _, row, line in rows if row is not None):
+            cells = list(zip(*some, strict=True))
+            yield Chunk(lines, {column: cells[position] for column, position in zip(columns, positions, strict=True)})
 
     def _rows(self) -> Iterator[tuple[list[str], list[str] | None, int]]:
         """Yield the header alone; then with each row that is not blank, as long as the header, and its line."""
         try:
             with open(open_regular(self.path), "rb") as file:
-                head = file.peek(64)
-                if said := what_else(head):
-                    raise SourceError(f"{printable(self.path)}: {said}.")
-                encoding = encoding_of(head)
+                encoding = self.encoding(file.peek(64))
                 errors = "surrogateescape" if encoding == "utf-8-sig" else "strict"
                 text = io.TextIOWrapper(file, encoding, errors, newline="")
                 yield from self._rows_in(_rows_of(csv.reader(text, delimiter=self._delimiter)))
@@ -250,16 +290,18 @@ class CsvTable(LabelTable):
             return row
         column, has = self.images
         try:
-            place = int(column) - 1 if header is None else header.index(column)
+            position = int(column) - 1 if header is None else header.index(column)
         except ValueError:
             return row
-        ends = range(place + 1, len(row) + 1) if header is None else [place + 1 + len(row) - len(header)]
-        paths = {end: path for end in ends if 0 <= place < end and has(path := self._delimiter.join(row[place:end]))}
+        ends = range(position + 1, len(row) + 1) if header is None else [position + 1 + len(row) - len(header)]
+        paths = {
+            end: path for end in ends if 0 <= position < end and has(path := self._delimiter.join(row[position:end]))
+        }
         if len(paths) != 1:
             return row
         ((end, path),) = paths.items()
-        self.joined += [path] if end > place + 1 else []
-        return [*row[:place], path, *row[end:]]
+        self.joined += [path] if end > position + 1 else []
+        return [*row[:position], path, *row[end:]]
 
     def _too_long(self, header: list[str], row: list[str], line: int) -> SourceError:
         names = f"the header names {len(header)} columns" if self.has_header else f"the first row has {len(header)}"
@@ -278,25 +320,14 @@ class JsonLines(LabelTable):
         return list(names)
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
-        rows: list[dict[str, Any]] = []
-        lines = array("q")
-        for row, line in self._rows():
-            rows.append(row)
-            lines.append(line)
-            if len(rows) == _CHUNK:
-                yield Chunk(lines, {column: [row.get(column) for row in rows] for column in columns})
-                rows, lines = [], array("q")
-        if rows:
+        for rows, lines in _by_chunks(self._rows()):
             yield Chunk(lines, {column: [row.get(column) for row in rows] for column in columns})
 
     def _rows(self) -> Iterator[tuple[dict[str, Any], int]]:
         try:
             with open(open_regular(self.path), "rb") as file:
-                head = file.peek(64)
-                if said := what_else(head):
-                    raise SourceError(f"{printable(self.path)}: {said}.")
                 lines: Iterable[bytes] = file
-                if (encoding := encoding_of(head)) != "utf-8-sig":
+                if (encoding := self.encoding(file.peek(64))) != "utf-8-sig":
                     lines = map(str.encode, io.TextIOWrapper(file, encoding))
                 for number, text in enumerate(lines, 1):
                     if text.strip():
@@ -363,19 +394,19 @@ class ParquetTable(LabelTable):
             raise self.unreadable(getattr(error, "strerror", None) or error) from error
 
 
-def open_table(
-    path: Path, delimiter: str | None = None, bad: BadSamples | None = None, *, has_header: bool = True
-) -> LabelTable:
+def open_table(path: Path, options: TableOptions) -> LabelTable:
     """Return the table in a file, of the kind that the suffix says: ``.jsonl``, ``.parquet``; else CSV.
 
-    OptionError where one that always has a header is said to have none.
+    OptionError where an option of CSV is given for another kind.
     """
     suffix = path.suffix.lower()
     if suffix not in (".jsonl", ".ndjson", ".parquet"):
-        return CsvTable(path, delimiter, bad, has_header=has_header)
-    if not has_header:
+        return CsvTable(path, options)
+    if not options.has_header:
         raise OptionError(f"{option('no_header', True)} is for CSV: {printable(path)} names its columns")
-    return ParquetTable(path, bad) if suffix == ".parquet" else JsonLines(path, bad)
+    if options.delimiter is not None:
+        raise OptionError(f"{option('delimiter')} is for CSV: {printable(path)} separates its columns by itself")
+    return ParquetTable(path, options) if suffix == ".parquet" else JsonLines(path, options)
 
 
 def default_delimiter(table: Path | None) -> str:
@@ -402,9 +433,10 @@ def _rows_of(reader: Any) -> Iterator[tuple[list[str], int]]:
         yield from some
 
 
-def _chunk(columns: Sequence[str], places: Sequence[int], rows: Sequence[list[str]], lines: Sequence[int]) -> Chunk:
-    transposed = list(zip(*rows, strict=True))
-    return Chunk(lines, {column: transposed[place] for column, place in zip(columns, places, strict=True)})
+def _by_chunks(rows: Iterator[tuple[_Row, int]]) -> Iterator[tuple[list[_Row], Sequence[int]]]:
+    """Yield some thousand rows at a time, and their lines."""
+    while some := list(islice(rows, _CHUNK)):
+        yield [row for row, _ in some], array("q", (line for _, line in some))
 
 
 def _arrow_cells(column: Any) -> Cells:
@@ -453,11 +485,11 @@ class ColumnSpec:
     rank: int | None = None
 
     @classmethod
-    def of(cls, said: str) -> ColumnSpec:
+    def of(cls, declared: str) -> ColumnSpec:
         """Return what ``NAME:KIND[:DTYPE[:AXES]]``, or with ``NAME=COLUMN``, says; OptionError where that says none."""
-        mention = option("columns", repr(printable(said)))
-        name, sign, rest = said.partition("=")
-        parts = (rest if sign else said).split(":")
+        mention = option("columns", repr(printable(declared)))
+        name, sign, rest = declared.partition("=")
+        parts = (rest if sign else declared).split(":")
         has_rank = len(parts) > 3 and parts[-3] == "array" and parts[-2] in DTYPES and parts[-1].isdecimal()
         rank = int(parts.pop()) if has_rank else None
         dtype = parts.pop() if len(parts) > 2 and parts[-1] in DTYPES and parts[-2] in ("scalar", "array") else ""
@@ -501,12 +533,12 @@ class TableReading(abc.ABC):
         """Return the field's values; the paths of files are relative to `root`."""
 
     def _refused(self, line: int, problem: object) -> SourceError:
-        said = str(problem)
+        reason = str(problem)
         where = f"column {printable(self.spec.column)!r}"
-        if "UTF-8" in said:
+        if "UTF-8" in reason:
             return self._table.refused(line, f"{where}: the text is no UTF-8. Save the file as UTF-8.")
-        stop = "" if said.endswith(".") else "."
-        return self._table.refused(line, f"{where}: {printable(said)}{stop} {_REMEDY}")
+        stop = "" if reason.endswith(".") else "."
+        return self._table.refused(line, f"{where}: {printable(reason)}{stop} {_REMEDY}")
 
     def _values(self, cells: Cells, lines: Sequence[int], value_of: Callable[[Any], Any]) -> Iterable[Any]:
         """Yield what `value_of` makes of each cell; None where it is missing."""

@@ -21,14 +21,12 @@ from xml.parsers import expat
 import numpy as np
 
 from packer._account import BadSamples
-from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field
 from packer._sources.base import BlobColumn, Column, FileColumn, Source
-from packer._sources.imagefolder import ImageRule, Walk
+from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
 from packer._sources.table_source import called_otherwise
 from packer._sources.tables import encoding_of, file_text
 from packer._storage.safe_open import open_regular
-from packer._table import Names
 from packer.errors import SourceError, option, printable
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
@@ -53,18 +51,18 @@ class Annotation:
         The classes of the objects.
     boxes : list of list of float
         Their boxes xmin ymin xmax ymax, as the file has them.
-    said : list of dict of str to int
+    switches : list of dict of str to int
         Their members that are 0 or 1, such as ``difficult``.
     """
 
     text: bytes
     names: list[str]
     boxes: list[list[float]]
-    said: list[dict[str, int]]
+    switches: list[dict[str, int]]
 
     def flags(self, name: str) -> list[int | None]:
         """Return what each object says of a flag; None where it says nothing."""
-        return [one.get(name) for one in self.said]
+        return [one.get(name) for one in self.switches]
 
 
 class _ProblemError(ValueError):
@@ -93,10 +91,10 @@ def read_annotation(path: Path) -> Annotation:
 
 def _in_utf_8(data: bytes) -> bytes:
     """Return XML in UTF-8, whatever encoding it says that it has: expat knows four, and of others bytes alone."""
-    said = encoding_of(data)
+    marked = encoding_of(data)
     declared = _DECLARED.match(data)
-    if said != "utf-8-sig" or data.startswith(codecs.BOM_UTF8) or data[:4] in _UTF_16:
-        encoding = _UTF_16.get(data[:4], said)
+    if marked != "utf-8-sig" or data.startswith(codecs.BOM_UTF8) or data[:4] in _UTF_16:
+        encoding = _UTF_16.get(data[:4], marked)
     else:
         encoding = "utf-8" if declared is None else declared[1].decode("ascii")
         if encoding.lower().startswith(("utf-16", "utf-32", "ucs-")):  # which the declaration itself is not in
@@ -154,9 +152,11 @@ def _annotation(root: ElementTree.Element) -> Annotation:
             raise _ProblemError(f"object {number} has no name")
         names.append(name)
         boxes.append(_box(one, f"object {number} ({name})", size))
-    said = [{member.tag: _FLAG_VALUES[member.text] for member in one if member.text in _FLAG_VALUES} for one in objects]
+    flags = [
+        {member.tag: _FLAG_VALUES[member.text] for member in one if member.text in _FLAG_VALUES} for one in objects
+    ]
     text = json.dumps({"annotation": _members(root)}, ensure_ascii=False, separators=(",", ":"))
-    return Annotation(text.encode("utf-8"), names, boxes, said)
+    return Annotation(text.encode("utf-8"), names, boxes, flags)
 
 
 def _members(element: ElementTree.Element) -> Any:
@@ -255,7 +255,7 @@ def voc_source(
         raise SourceError(f"{printable(root)}: no such directory")
     walk = Walk(root / folder, rule or ImageRule())
     images = _by_stem(walk.images_in(), root / folder)
-    stems, notes = list(images), walk.said()
+    stems, notes = list(images), walk.notes()
     if split is not None:
         stems, missing = _chosen(directory, split, images)
         walk.account.left_out("image", f"--split {split}", count=len(images) - len(stems), chosen=True)
@@ -282,23 +282,10 @@ def voc_source(
     walk.account.unlabeled("they have no file in Annotations, and their fields are null", without, chosen=unlabeled)
     if any(one and one.boxes for one in read):
         notes.append("boxes are as the files have them: VOC counts pixels from 1, and xmax, ymax are the last inside")
-    columns = [
-        *_of_objects(read, annotations, present, skip=bad.skip),
-        *_of_masks(directory, stems, inside=bool(folder)),
-    ]
-    return Source(
-        "voc",
-        root,
-        Names.of(names[stem] for stem in stems),
-        np.full(len(stems), UNLABELED, np.int64),
-        [],
-        notes,
-        others=walk.others,
-        account=walk.account,
-        fields=tuple(column.field for column in columns),
-        columns=tuple(columns),
-        doubts=tuple(bad.found),
-    )
+    columns = _of_objects(read, annotations, present, skip=bad.skip)
+    columns += _of_masks(directory, stems, inside=bool(folder))
+    usable = (names[stem] for stem in stems)
+    return images_without_labels("voc", root, usable, walk, notes, columns=columns, doubts=tuple(bad.found))
 
 
 def _read(
@@ -364,7 +351,7 @@ def _of_objects(
         _column(category, read, lambda one: one.names),
     ]
     for flag in _FLAGS:
-        if any(said is not None for one in read if one for said in one.flags(flag)):
+        if any(value is not None for one in read if one for value in one.flags(flag)):
             field = Field(flag, "array", "int8", 1)
             columns.append(
                 _column(field, read, lambda one, flag=flag: [_NOT_SAID if v is None else v for v in one.flags(flag)])

@@ -20,16 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
-from packer._codecs import UNLABELED
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.encoding import is_text, short
 from packer._images.probe import inspect
 from packer._sources.base import BlobColumn, ComputedFields, ReadBuffer, Source
-from packer._sources.imagefolder import ImageRule, Walk
+from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
 from packer._sources.table_source import called_otherwise
 from packer._sources.tables import file_text, text_of
 from packer._storage.safe_open import open_regular
-from packer._table import Names
 from packer.errors import ImageError, MissingDependencyError, SourceError, option, pip_install, printable
 
 Points = npt.NDArray[np.float64]
@@ -109,18 +107,18 @@ def read_label(text: str, keypoints: tuple[int, int] | None = None) -> Label:
         rest.append(numbers[5:] if keypoints else [])
     points, each = keypoints or (0, 2)
     table = np.array(rest, np.float64).reshape(len(rest), points, each)
-    places = table[:, :, :2]
-    visible = table[:, :, 2] if each == 3 else np.where((places < 0).any(2), 0.0, 2.0)
-    return Label(lines, classes, np.array(boxes, np.float64).reshape(-1, 2, 2), polygons, places, visible)
+    positions = table[:, :, :2]
+    visible = table[:, :, 2] if each == 3 else np.where((positions < 0).any(2), 0.0, 2.0)
+    return Label(lines, classes, np.array(boxes, np.float64).reshape(-1, 2, 2), polygons, positions, visible)
 
 
 def require_inside(label: Label, height: int, width: int) -> None:
     """Raise ValueError where a box lies outside of its image, which has a size when it is upright."""
     beside = MARGIN / np.array([width, height])
     outside = ((label.boxes < -beside) | (label.boxes > 1 + beside)).any((1, 2))
-    for place in np.flatnonzero(outside)[:1].tolist():
+    for row in np.flatnonzero(outside)[:1].tolist():
         raise ValueError(
-            f"line {label.lines[place]}: it lies outside of its image of {width} x {height} pixels: positions are "
+            f"line {label.lines[row]}: it lies outside of its image of {width} x {height} pixels: positions are "
             "shares of width and height, 0 to 1"
         )
 
@@ -211,19 +209,21 @@ def yolo_source(
     described = _Description(data, split)
     walk = Walk(root, rule)
     names = walk.all_images()
-    notes = walk.said()
+    notes = walk.notes()
     stray = _stray_labels(root, names)
     if split is not None:
         below, count = names, len(names)
         names, missing = described.chosen(root, names)
         walk.account.left_out("image", f"--split {split}", count=count - len(names), chosen=True)
         if missing:
-            said = f"{len(missing):,} images of split {printable(split)} are not there, such as {printable(missing[0])}"
+            problem = (
+                f"{len(missing):,} images of split {printable(split)} are not there, such as {printable(missing[0])}"
+            )
             if on_missing != "skip":
                 files = {posixpath.basename(name) for name in set(below).difference(names)}
                 otherwise = called_otherwise(files, [posixpath.basename(name.replace("\\", "/")) for name in missing])
                 raise SourceError(
-                    f"{printable(data)}: {said}.{otherwise} {option('on_missing', 'skip')} leaves them out."
+                    f"{printable(data)}: {problem}.{otherwise} {option('on_missing', 'skip')} leaves them out."
                 )
             walk.account.left_out(
                 "image", "the split names it, and it is not there; --on-missing", missing, chosen=True
@@ -244,19 +244,10 @@ def yolo_source(
     polygons = any(any(one is not None for one in described.read(text).polygons) for text in texts if text is not None)
     derived = described.fields(polygons=polygons)
     column = BlobColumn.of(Field(_TEXT, "text"), (None if text is None else text.encode("utf-8") for text in texts))
-    return Source(
-        "yolo",
-        root,
-        Names.of(names),
-        np.full(len(names), UNLABELED, np.int64),
-        [],
-        [*described.notes, *notes],
-        others=walk.others,
-        account=walk.account,
-        fields=(*derived, column.field),
-        columns=(column,),
-        computed=ComputedFields(derived, functools.partial(_values_in_pixels, derived, described.keypoints)),
-        doubts=tuple(bad.found),
+    computed = ComputedFields(derived, functools.partial(_values_in_pixels, derived, described.keypoints))
+    notes = [*described.notes, *notes]
+    return images_without_labels(
+        "yolo", root, names, walk, notes, columns=[column], computed=computed, doubts=tuple(bad.found)
     )
 
 
@@ -302,12 +293,12 @@ def _labels_of(
 
 def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:
     """Return the files of labels, in directories of labels, of which there is no image."""
-    wanted: dict[str, set[str]] = {}
+    expected: dict[str, set[str]] = {}
     for name in names:
         folder, _, file = _label_path(os.path.join(root, name)).rpartition(os.sep)
-        wanted.setdefault(folder, set()).add(file)
+        expected.setdefault(folder, set()).add(file)
     stray = []
-    for folder, files in wanted.items():
+    for folder, files in expected.items():
         if f"{os.sep}labels" in folder and os.path.isdir(folder):  # beside images lie other texts too
             there = {file for file in os.listdir(folder) if file.endswith(".txt")} - files - {"classes.txt"}
             stray += [os.path.relpath(os.path.join(folder, file), root).replace(os.sep, "/") for file in there]
@@ -359,39 +350,39 @@ class _Description:
 
     def chosen(self, root: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
         """Return which of the images below `root` belong to the split, and which it names that are not there."""
-        said: Any = self._members.get(self._split or "")
-        places: list[Any] = said if isinstance(said, list) else [said]
-        if not places or not all(isinstance(place, str) and place for place in places):
+        entry: Any = self._members.get(self._split or "")
+        paths: list[Any] = entry if isinstance(entry, list) else [entry]
+        if not paths or not all(isinstance(path, str) and path for path in paths):
             splits = [name for name in ("train", "val", "test") if self._members.get(name)]
             raise self._refused(f"no split {self._split}: it has {', '.join(splits) or 'none'}")
-        wanted: list[str] = []
+        found_names: list[str] = []
         missing: list[str] = []
         top = os.path.realpath(root)
         known = {os.path.join(top, *name.split("/")): name for name in names}
-        for place in places:
-            full = self._place(place)
+        for one in paths:
+            full = self._existing(one)
             if os.path.isdir(full):
                 below = os.path.join(os.path.realpath(full), "")
-                wanted += [name for path, name in known.items() if path.startswith(below)]
+                found_names += [name for path, name in known.items() if path.startswith(below)]
                 continue
             for line in self._listed(full):
                 found = (known.get(path) for path in self._paths_of(line.replace("\\", "/"), full))
                 name = next((one for one in found if one is not None), None)
-                (missing if name is None else wanted).append(line if name is None else name)
-        if not wanted and not missing:
-            raise self._refused(f"{self._split}: no images of {', '.join(places)} are below {root}")
-        return list(dict.fromkeys(wanted)), missing
+                (missing if name is None else found_names).append(line if name is None else name)
+        if not found_names and not missing:
+            raise self._refused(f"{self._split}: no images of {', '.join(paths)} are below {root}")
+        return list(dict.fromkeys(found_names)), missing
 
     def _bases(self) -> list[Path]:
         """Return the directories that paths may count from, as ultralytics takes them: that of `path` first."""
-        own, said = self._path.parent, str(self._members.get("path") or "").replace("\\", "/")
+        own, dataset = self._path.parent, str(self._members.get("path") or "").replace("\\", "/")
         # Last, where the directory of another machine is named, the place of the file itself.
-        return [own / said, Path(said).expanduser(), own] if said else [own]
+        return [own / dataset, Path(dataset).expanduser(), own] if dataset else [own]
 
-    def _place(self, place: str) -> Path:
+    def _existing(self, path: str) -> Path:
         """Return the directory or the list of images that a split names; ultralytics tries ``../`` without too."""
-        place = place.replace("\\", "/")
-        spellings = [place, *([place[3:]] if place.startswith("../") else [])]
+        path = path.replace("\\", "/")
+        spellings = [path, *([path[3:]] if path.startswith("../") else [])]
         tried = [base / spelling for base in self._bases() for spelling in spellings]
         for full in tried:
             if os.path.isdir(full) or (os.path.isfile(full) and full.suffix == ".txt"):

@@ -21,7 +21,7 @@ from packer import open_pack
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._images.encode import encode
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.errors import printable
 from packer.testing.photos import draw_imagefolder
 from tests.command import command, packer, packer_many
@@ -181,7 +181,7 @@ def test_labels_from_a_file(tree: Path, tmp_path: Path) -> None:
     assert result.returncode == 1
     assert result.stderr == (
         f"packer: {tree}: 1 of its classes is unknown to the given class list: class_00. Correct them, or leave out "
-        "--classes-from\n"
+        "--classes-from. To leave out such samples and list them: --on-error skip\n"
     )
 
 

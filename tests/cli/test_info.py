@@ -16,7 +16,7 @@ from packer._conversion.options import AUDITS, EXIF_POLICIES
 from packer._conversion.recipe import Recipe
 from packer._conversion.words import settings_in_words
 from packer._images.resize import ResizeSpec
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample
 from packer.testing.photos import draw_imagefolder
 from tests.command import command, packer, packer_many

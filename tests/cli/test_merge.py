@@ -15,7 +15,7 @@ from packer._conversion import merge
 from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._packs.info import digest
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.command import packer_many
 from tests.samples import content

@@ -14,7 +14,7 @@ from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._packs.info import digest
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.command import command, packer, packer_many
 from tests.conftest import Trees

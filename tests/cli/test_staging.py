@@ -11,7 +11,7 @@ import pytest
 
 from packer import open_dataset
 from packer._conversion.convert import convert
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.command import packer, without_root_powers
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from packer._conversion.convert import convert
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample
 from packer.testing.photos import draw_imagefolder
 from tests.command import packer, packer_many

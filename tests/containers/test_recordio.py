@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 import packer
 from packer._containers import Listing, find_container, list_samples
-from packer._sources import container_source
+from packer._sources.container import container_source
 from packer.errors import OptionError, SourceError
 from tests.containers.records import MAGIC, image_record, part, photo, rec, rec_and_idx
 from tests.containers.samples import images_of

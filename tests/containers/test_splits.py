@@ -9,7 +9,7 @@ import pytest
 
 from packer._containers import find_container, named_paths
 from packer._containers.discovery import one_set, splits_of
-from packer._sources import container_source
+from packer._sources.container import container_source
 from packer.errors import SourceError
 from tests.command import packer_many
 from tests.containers.everywhere import GOLDEN

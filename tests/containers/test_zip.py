@@ -16,7 +16,7 @@ import pytest
 import packer
 from packer._containers import Listing, list_samples
 from packer._containers.zip import Zip
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.foreign_files import LEFT_BY_SYSTEM
 from packer.errors import ImageError, OptionError, SourceError
 from packer.testing.photos import draw_imagefolder
@@ -115,7 +115,6 @@ def test_stylegans_labels(photos: dict[str, bytes], tmp_path: Path, below: str) 
         ("{", "has no labels of StyleGAN"),
         ("[" * 100_000, "has no labels of StyleGAN"),
         ('{"labels": [["x.jpg", "cat"]]}', "neither a number"),
-        ('{"labels": [["x.jpg", 1]]}', "has no label of"),
         ('{"labels": 5}', "has no labels of StyleGAN"),
     ],
 )

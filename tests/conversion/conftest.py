@@ -9,7 +9,7 @@ import pytest
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._packs.info import digest
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from tests.conftest import Trees
 
 

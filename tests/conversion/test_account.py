@@ -23,7 +23,8 @@ from PIL import Image
 import packer
 from packer._account import Account, AccountItem
 from packer._formats import open_pack
-from packer._sources import imagefolder_source, write_listing
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.scan_list import write_listing
 from packer._storage.remote.urls import is_url
 from packer.errors import OptionError, SourceError
 from tests.command import packer as run_packer

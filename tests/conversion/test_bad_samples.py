@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,49 @@ def test_a_label_of_no_given_class_is_left_out(tree: Path, tmp_path: Path) -> No
         packer.convert(tree, tmp_path / "out.lmdb", **options)
     packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
     assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+
+
+@pytest.mark.parametrize(
+    ("own", "labels", "classes", "problem"),
+    [
+        (None, ["cat", "dog", "cat"], ["cat"], "classes unknown to the given class list: dog"),
+        (["dog", "cat"], [1, 0, 1], ["cat"], "classes unknown to the given class list: dog"),
+        (["0", "1"], [0, 1, 0], ["0"], "a label is 1, and there are 1 classes"),
+        (None, [0, 1, 0], ["cat"], "a label is 1, and there are 1 classes"),
+        (["cat"], [0, 1, 0], None, "a label is 1, and there are 1 classes"),
+    ],
+    ids=["names", "named ids", "numbers", "ids", "own classes"],
+)
+def test_a_sample_of_an_unknown_class_in_a_container_is_left_out(
+    entries: Entries, own: list[str] | None, labels: list[Any], classes: list[str] | None, problem: str
+) -> None:
+    entries.classes, entries.given = own, [Entry(f"{at}.jpg", b"1", label) for at, label in enumerate(labels)]
+    with pytest.raises(SourceError, match=f"{problem}.*on_error='skip'"):
+        list_samples(entries, classes)
+    bad = BadSamples(skip=True)
+    listed = list_samples(entries, classes, bad=bad)
+    assert (list(listed.names), listed.labels.tolist(), len(listed.images)) == (["0.jpg", "2.jpg"], [0, 0], 2)
+    assert [one["name"] for one in bad.found] == ["1.jpg"]
+
+
+def test_samples_of_classes_that_the_given_pack_lacks_are_left_out(tmp_path: Path) -> None:
+    for name in ("cat/0.png", "owl/1.png"):
+        solid(tmp_path / "tree" / name)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for path in sorted((tmp_path / "tree").rglob("*.png")):
+            archive.write(path, path.relative_to(tmp_path / "tree").as_posix())
+    packer.pack([{"image": tmp_path / "tree/cat/0.png", "label": "cat"}], tmp_path / "cats.lmdb", classes=["cat"])
+    options: dict[str, Any] = {"classes_from": tmp_path / "cats.lmdb", "on_error": "skip"}
+    for source in ("a.zip", "tree"):
+        pack = tmp_path / f"{source}.lmdb"
+        with pytest.raises(SourceError, match=r"given class list: owl.*on_error='skip'"):
+            packer.convert(tmp_path / source, pack, classes_from=tmp_path / "cats.lmdb")
+        packer.convert(tmp_path / source, pack, **options)
+        assert [entry["name"] for entry in packer.info(pack).skipped] == ["owl/1.png"]
+        assert list(packer.open_dataset(pack).samples) == [("cat/0.png", 0)]
+    solid(tmp_path / "owls" / "owl" / "1.png")
+    with pytest.raises(SourceError, match=r"no image can be used: .*its class owl is none of the given classes"):
+        packer.convert(tmp_path / "owls", tmp_path / "out.lmdb", **options)
 
 
 def test_labels_that_skipping_does_not_mend_do_not_name_it(tree: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from packer._conversion.dask import ClusterProgress, _Watch, convert_on, open_cl
 from packer._conversion.partition import Partition, SharedSource, finish
 from packer._conversion.recipe import Recipe
 from packer._packs.info import digest
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.errors import ClusterError, ResumeError
 from packer.testing.photos import draw_imagefolder
 from tests.command import command, packer, packer_many

@@ -20,7 +20,8 @@ from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, open_pack
 from packer._images.resize import ResizeSpec
 from packer._packs.verify import verify
-from packer._sources import Source, imagefolder_source
+from packer._sources.base import Source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.files import disk_size
 from packer._table import Names
 from packer.errors import DestinationError, ImageError, SourceError
@@ -269,7 +270,7 @@ def test_a_source_of_bad_files_only(tmp_path: Path) -> None:
 
 
 def test_a_directory_named_like_an_image_below_a_csv(tmp_path: Path) -> None:
-    from packer._sources import csv_source
+    from packer._sources.table_source import csv_source
 
     solid(tmp_path / "root" / "ok.png")
     (tmp_path / "root" / "dir.jpg").mkdir()

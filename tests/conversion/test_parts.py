@@ -24,7 +24,10 @@ from packer._formats import open_pack
 from packer._images.resize import ResizeSpec
 from packer._packs.info import digest
 from packer._packs.verify import verify
-from packer._sources import Source, imagefolder_source, listed_source, pack_source, write_listing
+from packer._sources.base import Source
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.pack import pack_source
+from packer._sources.scan_list import listed_source, write_listing
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError, SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.samples import SUFFIXES, content, solid

@@ -20,17 +20,25 @@ ANYWAY: list[dict[str, Any]] = [
     {"audit": "structure"},
     {"on_error": "fail"},
     {"on_missing": "error"},
-    {"no_metadata": True},
-    {"no_metadata": True, "on_missing": "error"},
     {"overwrite": True},
     {"fresh": True},
     {"limit": 4000},
 ]
+IN_A_DIRECTORY: list[dict[str, Any]] = [{"no_metadata": True}, {"no_metadata": True, "on_missing": "error"}]
 ANNOTATED: list[dict[str, Any]] = [{"unlabeled": True}, {"no_classes": True}]
 
 
-@pytest.mark.parametrize("options", ANYWAY, ids=str)
-@pytest.mark.parametrize("kind", ["imagefolder", "pack", "zip", "coco", "voc", "yolo"])
+DIRECTORIES = ["imagefolder", "coco", "voc", "yolo"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((kind, options) for kind in [*DIRECTORIES, "pack", "zip"] for options in ANYWAY),
+        *((kind, options) for kind in DIRECTORIES for options in IN_A_DIRECTORY),
+    ],
+    ids=str,
+)
 def test_what_happens_anyway_may_be_said(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     source, own = SOURCES.get(kind, SOURCES["imagefolder"])(tmp_path)
     if kind == "pack":

@@ -17,7 +17,8 @@ from packer._formats import open_pack
 from packer._images.resize import ResizeSpec
 from packer._packs.info import digest
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source, pack_source
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.pack import pack_source
 from packer._table import Sample
 from packer.errors import ImageError
 from packer.testing.photos import draw_imagefolder

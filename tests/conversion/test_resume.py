@@ -18,7 +18,9 @@ from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import Workspace
 from packer._images.resize import ResizeSpec
 from packer._packs.verify import verify
-from packer._sources import csv_source, imagefolder_source, pack_source
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.pack import pack_source
+from packer._sources.table_source import csv_source
 from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError
 from packer.testing.photos import draw_imagefolder
 from tests.command import packer
@@ -493,7 +495,9 @@ def test_a_partial_that_lost_bytes_is_refused(tree: Path, tmp_path: Path, format
 HOLDER = """
 import sys, pathlib
 from packer._conversion.convert import convert
-from packer._sources import csv_source, imagefolder_source, pack_source
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.pack import pack_source
+from packer._sources.table_source import csv_source
 def hold(progress):
     print("holding", flush=True)
     sys.stdin.readline()

@@ -16,7 +16,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, WeightedRandomSa
 import packer
 from packer import CenterCrop, LMDBImageDataset, Loader, PackError, RandomResizedCrop, ShuffleSampler, open_dataset
 from packer._conversion.convert import convert
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from packer.testing.reference import torchvision
 

@@ -25,7 +25,7 @@ from packer._conversion.recipe import Recipe
 from packer._datasets.open import ImageDataset, open_dataset
 from packer._images import native
 from packer._images.resize import ResizeSpec
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError

@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 if TYPE_CHECKING:
-    from packer._sources import Source
+    from packer._sources.base import Source
 
 _CHANGING = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}  # audit events
 
@@ -224,7 +224,9 @@ def _append(job: dict[str, Any]) -> tuple[int, int, int]:
 
 def _source_at(path: Path) -> Source:
     """Open an index, a container or a directory of images."""
-    from packer._sources import container_source, imagefolder_source, pack_source
+    from packer._sources.container import container_source
+    from packer._sources.imagefolder import imagefolder_source
+    from packer._sources.pack import pack_source
 
     if path.suffix == ".index":
         return pack_source(path)
@@ -306,7 +308,7 @@ def _import_what_children_import() -> None:
     import packer._conversion.stream
     import packer._packs.export  # noqa: F401
     from packer._conversion.recipe import Recipe
-    from packer._sources import container_source
+    from packer._sources.container import container_source
 
     Recipe("png").load()
     Image.init()

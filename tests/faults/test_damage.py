@@ -18,7 +18,7 @@ import pytest
 from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, PackError
 from tests.samples import SUFFIXES, write_pack

@@ -22,7 +22,7 @@ from packer._conversion.partition import Partition
 from packer._conversion.recipe import Recipe
 from packer._datasets.staging import stage
 from packer._formats import hdf5
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.files import disk_size
 from packer._table import Sample
 from packer.errors import DestinationError

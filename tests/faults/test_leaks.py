@@ -18,7 +18,8 @@ import packer._conversion.workspace
 from packer._conversion.convert import ConversionProgress, convert
 from packer._datasets.open import open_dataset
 from packer._loader.loader import Loader
-from packer._sources import Source, imagefolder_source
+from packer._sources.base import Source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Names
 from tests.samples import SUFFIXES, solid
 

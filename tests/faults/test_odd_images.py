@@ -16,7 +16,7 @@ from packer._conversion.convert import convert
 from packer._datasets.open import open_dataset
 from packer._images.decode import decode, installed_decoders
 from packer._images.probe import inspect
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.errors import ImageError
 from tests.images.samples import encoded, jpeg, oriented, photo, png_chunk, tiff_orientation
 

@@ -13,7 +13,9 @@ from packer._conversion.convert import convert
 from packer._datasets.open import open_dataset
 from packer._formats import open_pack
 from packer._packs.export import export
-from packer._sources import ImageRule, csv_source, imagefolder_source
+from packer._sources.imagefolder import ImageRule, imagefolder_source
+from packer._sources.table_source import csv_source
+from packer._sources.tables import TableOptions
 from packer.errors import ImageError, SourceError
 from packer.testing.reference import torchvision
 from tests.command import packer, without_root_powers
@@ -141,7 +143,7 @@ def test_a_hundred_thousand_classes(tmp_path: Path, format: str) -> None:
         solid(tmp_path / "root" / f"{number}.png", (number % 256, 0, 0))
     rows = "".join(f"{number}.png,{classes[number]}\n" for number in (99_999, 0, 51_234))
     (tmp_path / "labels.csv").write_text("path,label\n" + rows)
-    source = csv_source(tmp_path / "root", tmp_path / "labels.csv", classes=classes)
+    source = csv_source(tmp_path / "root", tmp_path / "labels.csv", TableOptions(classes=classes))
     convert(source, tmp_path / f"pack{SUFFIXES[format]}")
     with open_pack(tmp_path / f"pack{SUFFIXES[format]}") as reader:
         assert reader.manifest.classes == classes

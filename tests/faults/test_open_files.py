@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import packer
-from packer._sources import imagefolder_source
 from packer._sources.base import ReadBuffer
+from packer._sources.imagefolder import imagefolder_source
 from packer.errors import CorruptPackError, ImageError, PackerError
 from tests.sourcekinds import SOURCES
 

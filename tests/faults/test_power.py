@@ -21,7 +21,8 @@ from packer._formats import FORMATS, format_for
 from packer._formats.parts import join_parts
 from packer._packs.info import digest
 from packer._packs.verify import verify
-from packer._sources import Source, imagefolder_source
+from packer._sources.base import Source
+from packer._sources.imagefolder import imagefolder_source
 from tests.faults.disk import Disk
 from tests.samples import SUFFIXES, content
 

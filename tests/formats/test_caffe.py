@@ -11,7 +11,7 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._formats import FORMATS, open_pack
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.packfile import PackFile
 from packer._table import Sample
 from packer.contrib.caffe import CaffeWriter, datum_of

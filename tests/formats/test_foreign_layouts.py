@@ -16,7 +16,8 @@ from packer._formats import FORMATS, open_pack
 from packer._packs.export import export
 from packer._packs.info import digest
 from packer._packs.verify import verify
-from packer._sources import Source, imagefolder_source
+from packer._sources.base import Source
+from packer._sources.imagefolder import imagefolder_source
 from packer.errors import DestinationError, OptionError
 from packer.testing.conformance import flip
 from tests.conftest import Trees

@@ -22,7 +22,7 @@ from packer._formats import FORMATS, open_pack
 from packer._formats.foreign import joined_checksum
 from packer._formats.mds import MDSWriter
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample
 from packer.errors import DestinationError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, write_pack

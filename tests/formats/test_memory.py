@@ -10,7 +10,7 @@ from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.conformance import FormatConformance
 from packer.testing.photos import draw_imagefolder
 

@@ -23,7 +23,7 @@ from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
 from packer._formats.pth import MAX_SHARD_SIZE, PthReader, pickled_vectors
 from packer._packs.verify import verify
-from packer._sources import Source
+from packer._sources.base import Source
 from packer._table import COLUMNS, Names, Sample
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, PackError
 from packer.testing.conformance import FileFormatConformance, assert_holds, draw_samples, write_pack

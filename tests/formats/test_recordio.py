@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.errors import DestinationError
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, drawn, write_pack
 from packer.testing.photos import draw_imagefolder

@@ -25,7 +25,7 @@ from packer._fields import KINDS, Field
 from packer._formats import FORMATS
 from packer._formats.parts import join_parts
 from packer._manifest import Manifest
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample
 from packer.testing.conformance import draw_samples, write_pack
 from packer.testing.photos import draw_imagefolder

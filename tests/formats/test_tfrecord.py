@@ -11,7 +11,7 @@ from tfrecord.tools.tfrecord2idx import create_index
 from packer._conversion.convert import convert
 from packer._fields import Field
 from packer._formats import FORMATS, open_pack
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample
 from packer.testing.conformance import ForeignLayoutConformance, draw_samples, write_pack
 from packer.testing.photos import draw_imagefolder

@@ -22,7 +22,8 @@ from packer._formats import FORMATS, open_pack
 from packer._formats.index import INDEX_DIRECTORY
 from packer._formats.wds import WebDatasetWriter, header, key_of
 from packer._packs.verify import verify
-from packer._sources import Source, imagefolder_source
+from packer._sources.base import Source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.packfile import NOWHERE
 from packer._table import Names, Sample
 from packer.errors import CorruptPackError, DestinationError

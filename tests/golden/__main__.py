@@ -21,8 +21,10 @@ from packer._fields import DTYPES, Field
 from packer._formats import open_pack
 from packer._images.jpeg_tiles import read_tiles
 from packer._images.resize import ResizeSpec
-from packer._sources import Source, csv_source, imagefolder_source
-from packer._sources.base import BlobColumn, FileColumn, NumberColumn
+from packer._sources.base import BlobColumn, FileColumn, NumberColumn, Source
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.table_source import csv_source
+from packer._sources.tables import TableOptions
 from packer.testing.photos import draw_imagefolder, draw_photo
 from tests.golden import FIELDED, KINDS, LABELED
 from tests.samples import SUFFIXES, solid
@@ -88,7 +90,7 @@ def labeled(kind: str, root: Path) -> Source:
     with open(table, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("path", "label"), *zip(names, texts, strict=True)])
     label_type = "float" if "floats" in kind else "int" if "ints" in kind else None
-    return csv_source(root, table, label_type=label_type, unlabeled=label_type is None)
+    return csv_source(root, table, TableOptions(label_type=label_type, unlabeled=label_type is None))
 
 
 def fielded(root: Path) -> Source:

@@ -19,7 +19,7 @@ from packer._formats import Reader, open_pack
 from packer._images import native
 from packer._images.encode import encode_tiled
 from packer._images.geometry import INTERPOLATIONS, PADDINGS
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
 from tests.images.samples import encoded, photo
 from tests.images.test_native_pixels import RESIZED, UNUSUAL, jpeg

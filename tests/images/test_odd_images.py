@@ -16,7 +16,7 @@ from packer._conversion.recipe import Recipe
 from packer._datasets.open import open_dataset
 from packer._images.probe import CLIPPED
 from packer._images.resize import ResizeSpec
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.errors import ImageError, SourceError
 from tests.conftest import odd_images
 from tests.images.samples import encoded, jpeg, photo, png_chunk

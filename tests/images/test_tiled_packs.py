@@ -24,7 +24,8 @@ from packer._images.resize import ResizeSpec
 from packer._manifest import TILED
 from packer._packs.export import export
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source, pack_source
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.pack import pack_source
 from packer.errors import SourceError
 from tests.command import packer
 from tests.conftest import odd_images

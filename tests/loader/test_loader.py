@@ -20,7 +20,7 @@ from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._loader.loader import Loader
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError
 from packer.samplers import BlockShuffleSampler, SequentialSampler, ShuffleSampler

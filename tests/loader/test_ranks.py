@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from packer._conversion.convert import convert
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 
 RANK = """

@@ -20,7 +20,7 @@ from packer._packs.export import export
 from packer._packs.info import digest
 from packer._packs.repair import repair
 from packer._packs.verify import verify
-from packer._sources import pack_source
+from packer._sources.pack import pack_source
 from packer._table import Sample
 from packer.errors import CorruptPackError
 from tests.command import packer_many

@@ -19,7 +19,8 @@ from packer._conversion.recipe import Recipe
 from packer._formats import open_pack
 from packer._images.resize import ResizeSpec
 from packer._packs.export import export
-from packer._sources import csv_source, imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.table_source import csv_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, DestinationError, PackerError, PackLockedError
 from packer.testing.photos import draw_imagefolder

@@ -18,7 +18,10 @@ from packer._formats import open_pack
 from packer._packs.export import export
 from packer._packs.info import digest
 from packer._packs.verify import verify
-from packer._sources import ColumnSpec, FileField, csv_source, imagefolder_source, with_files
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.sidecar_files import FileField, with_files
+from packer._sources.table_source import csv_source
+from packer._sources.tables import ColumnSpec, TableOptions
 from packer.errors import PackError
 from tests.command import packer
 from tests.packs.test_fields import FIELDS, damaged, png, sample, values_of, written
@@ -116,7 +119,9 @@ def test_lines_are_read_as_a_table(tmp_path: Path) -> None:
     path = written(tmp_path / "pack.h5", samples, fields)
     export(path, tmp_path / "out")
     columns = [ColumnSpec(f.name, f.name, f.kind, f.dtype) for f in fields]
-    source = csv_source(tmp_path / "out", tmp_path / "out" / "metadata.jsonl", path_column="file_name", columns=columns)
+    source = csv_source(
+        tmp_path / "out", tmp_path / "out" / "metadata.jsonl", TableOptions(path_column="file_name", columns=columns)
+    )
     convert(replace(source, classes=[f"class_{n}" for n in range(5)]), tmp_path / "again.lmdb")
     with open_pack(path) as before, open_pack(tmp_path / "again.lmdb") as after:
         assert after.manifest.fields == fields

@@ -24,7 +24,8 @@ from packer._images.resize import ResizeSpec
 from packer._packs.info import digest, info
 from packer._packs.repair import repair
 from packer._packs.verify import verify
-from packer._sources import FileField, imagefolder_source, with_files
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.sidecar_files import FileField, with_files
 from packer._table import Sample
 from packer.errors import CorruptPackError
 from packer.testing.samples import write_pack

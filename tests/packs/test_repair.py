@@ -15,7 +15,7 @@ from packer._formats import open_pack
 from packer._images.resize import ResizeSpec
 from packer._packs.repair import repair
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample
 from packer.errors import PackNotFoundError, SourceError
 from packer.testing.photos import draw_imagefolder

@@ -13,7 +13,7 @@ from packer._conversion.recipe import Recipe
 from packer._packs import export as export_module
 from packer._packs.export import export
 from packer._packs.safe_tree import SafeTree
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, DestinationError
 from tests.faults.disk import Disk

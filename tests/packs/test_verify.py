@@ -15,7 +15,7 @@ import packer._table
 from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._packs.verify import Damage, verify
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._table import Sample, Table
 from packer.errors import PackError
 from packer.testing.photos import draw_imagefolder

@@ -25,7 +25,7 @@ from packer._formats.index import move_index
 from packer._loader import sampling
 from packer._packs.info import digest
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.remote.urls import UrlPath
 from packer.errors import CorruptPackError, DestinationError, OptionError, PackerError, PackError, PackNotFoundError
 from tests.command import packer_many

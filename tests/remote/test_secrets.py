@@ -16,7 +16,7 @@ import pytest
 import packer
 from packer._conversion.convert import convert
 from packer._formats import open_pack
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.remote.urls import UrlPath, parse, shown, user_path
 from packer.errors import PackerError
 from packer.testing.photos import draw_imagefolder

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from packer._sources import Source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
 from packer._storage.stamps import NO_STAMP
 from packer._table import Names
 from packer.errors import ImageError

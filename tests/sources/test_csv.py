@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from packer._sources import Source, csv_source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
+from packer._sources.table_source import csv_source
+from packer._sources.tables import TableOptions
 from packer.errors import ImageError, SourceError
 
 
 def listed(directory: Path, text: str | bytes, **options: object) -> Source:
     table = directory / "labels.csv"
     table.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return csv_source(directory, table, **options)  # type: ignore[arg-type]
+    return csv_source(directory, table, TableOptions(**options))  # type: ignore[arg-type]
 
 
 def test_names_as_labels(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_missing_files(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
 def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "labels.csv")
-    code = "import sys, pathlib, packer._sources as s; s.csv_source(*map(pathlib.Path, sys.argv[1:]))"
+    code = "import sys, pathlib, packer._sources.table_source as s; s.csv_source(*map(pathlib.Path, sys.argv[1:]))"
     line = [sys.executable, "-c", code, tmp_path, tmp_path / "labels.csv"]
     result = subprocess.run(line, check=False, capture_output=True, text=True, timeout=20)
     assert "labels.csv: cannot be read: is a FIFO, and no regular file" in result.stderr

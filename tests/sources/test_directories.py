@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 import packer
-from packer._sources import ImageRule, imagefolder_source, split_directories, unlabeled_source
-from packer._sources.imagefolder import refuse_splits
+from packer._sources.imagefolder import (
+    ImageRule,
+    imagefolder_source,
+    refuse_splits,
+    split_directories,
+    unlabeled_source,
+)
 from packer.errors import SourceError
 from packer.testing.reference import torchvision
 from tests.command import packer as run_packer

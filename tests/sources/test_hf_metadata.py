@@ -16,8 +16,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from packer._conversion.request import SourceRequest
-from packer._sources import Source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
 from packer.errors import SourceError
 
 

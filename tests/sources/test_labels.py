@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from packer._sources import Source, csv_source
+from packer._sources.base import Source
 from packer._sources.labels import Meaning, meaning_of
+from packer._sources.table_source import csv_source
+from packer._sources.tables import TableOptions
 from packer.errors import SourceError
 
 
@@ -24,7 +26,7 @@ def meaning(*texts: str, label_type: str | None = None, classes: list[str] | Non
 def listed(directory: Path, text: str | bytes, name: str = "labels.csv", **options: object) -> Source:
     table = directory / name
     table.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return csv_source(directory, table, **options)  # type: ignore[arg-type]
+    return csv_source(directory, table, TableOptions(**options))  # type: ignore[arg-type]
 
 
 def spelt(number: int) -> st.SearchStrategy[str]:

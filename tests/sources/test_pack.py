@@ -9,8 +9,9 @@ import pytest
 from packer._conversion.convert import convert
 from packer._formats import open_pack
 from packer._packs.verify import verify
-from packer._sources import imagefolder_source, pack_source
 from packer._sources.base import ReadBuffer
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.pack import pack_source
 from packer._table import Sample
 from packer.errors import CorruptPackError, ImageError, PackError, SourceError
 from tests.packs.test_export import photo

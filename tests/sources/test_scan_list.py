@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from packer._conversion.convert import convert
-from packer._sources import Source, imagefolder_source, is_listing, let_mend, listed_source, pack_source, write_listing
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
+from packer._sources.imagefolder import imagefolder_source
+from packer._sources.pack import pack_source
+from packer._sources.scan_list import is_listing, let_mend, listed_source, write_listing
 from packer._table import Names
 from packer.errors import ImageChangedError, SourceError
 

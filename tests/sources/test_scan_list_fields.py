@@ -10,8 +10,8 @@ import pytest
 
 from packer._conversion.request import SourceRequest
 from packer._conversion.resume import compare_source
-from packer._sources import ListedSource, Source, listed_source, write_listing
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
+from packer._sources.scan_list import ListedSource, listed_source, write_listing
 from packer.errors import ImageChangedError, SourceError
 from tests.command import packer_many
 

@@ -16,8 +16,9 @@ from PIL import Image
 
 import packer
 from packer._conversion.request import SourceRequest
-from packer._sources import FileField, Source, imagefolder_source, unlabeled_source, with_files
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
+from packer._sources.imagefolder import imagefolder_source, unlabeled_source
+from packer._sources.sidecar_files import FileField, with_files
 from packer.errors import ImageChangedError, ImageError, OptionError, SourceError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import packer
-from packer._sources import imagefolder_source
+from packer._sources.imagefolder import imagefolder_source
 from packer.errors import SourceError
 from tests.command import packer as run_packer
 from tests.samples import solid
@@ -92,8 +92,20 @@ def test_labels_that_lack_or_have_no_image(tmp_path: Path) -> None:
         "unlabeled: 4 images (00000/img00000002.png, 00001/img00000003.png, 00001/img00000004.png, …): "
         "they have no label",
     ]
+    archive = packer.convert(zipped(root), tmp_path / "zip.lmdb")
+    assert archive.notes[:2] == summary.notes[:2]
+    one, other = (packer.open_dataset(tmp_path / f"{name}.lmdb", output="bytes") for name in ("out", "zip"))
+    assert (list(one.samples), one.classes) == (list(other.samples), other.classes)
     with pytest.raises(SourceError, match="strict"):
         packer.convert(root, tmp_path / "two.lmdb", strict=True)
+
+
+def test_labels_of_other_images_leave_directories_classes(tmp_path: Path) -> None:
+    root = stylegan(tmp_path, [["gone.png", 1]])
+    for number, src in enumerate((root, zipped(root))):
+        summary = packer.convert(src, tmp_path / f"{number}.lmdb")
+        assert summary.manifest.classes == ["00000", "00001"]
+        assert any("dataset.json" in note for note in summary.notes)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"name": "x"}', '{"labels": [1]}', '{"labels": [["gone", 1]]}'])

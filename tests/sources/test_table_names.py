@@ -13,8 +13,8 @@ from PIL import Image
 
 import packer
 from packer._account import Account
-from packer._sources import csv_source
-from packer._sources.table_source import FileColumns
+from packer._sources.table_source import FileColumns, csv_source
+from packer._sources.tables import TableOptions
 from packer.errors import SourceError
 from tests.command import packer as run_packer
 from tests.samples import solid
@@ -142,7 +142,7 @@ def test_a_list_with_blanks_and_no_header(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("0.png 1\n1.png 0\n")
     with pytest.raises(SourceError, match="no_header=True delimiter=' '"):
         csv_source(root, tmp_path / "t.txt")
-    assert csv_source(root, tmp_path / "t.txt", has_header=False, delimiter=" ").labels.tolist() == [1, 0]
+    assert csv_source(root, tmp_path / "t.txt", TableOptions(has_header=False, delimiter=" ")).labels.tolist() == [1, 0]
 
 
 SPREAD = {
@@ -168,7 +168,7 @@ def test_a_path_may_hold_the_delimiter_where_an_image_is_called_so(
 ) -> None:
     root = tree(tmp_path / "tree", NAMED)
     (tmp_path / "t.csv").write_text(text)
-    source = csv_source(root, tmp_path / "t.csv", **options)
+    source = csv_source(root, tmp_path / "t.csv", TableOptions(**options))
     rows = text.splitlines()[options.get("has_header", True) :]
     assert source.labels.tolist() == [int("1" in row) for row in rows]
     assert [name in row or name[:-4] in row for name, row in zip(source.names, rows, strict=True)] == [True] * 3
@@ -179,7 +179,7 @@ def test_a_row_is_no_longer_where_no_image_is_called_as_its_cells_together(tmp_p
     root = tree(tmp_path / "tree", ["owl.png", "my cat.png"])
     (tmp_path / "t.csv").write_text("path label\nowl.png 1 2\nmy cat.png 0\n")
     with pytest.raises(SourceError, match=r"t\.csv, line 2: has 3 cells, and the header names 2 columns"):
-        csv_source(root, tmp_path / "t.csv", delimiter=" ")
+        csv_source(root, tmp_path / "t.csv", TableOptions(delimiter=" "))
     (tmp_path / "t.csv").write_text("my cat.png 1\nowl.png 0\n")
     with pytest.raises(SourceError, match=r": my cat\.png names an image.*path_column='1' label_column='2'"):
         csv_source(root, tmp_path / "t.csv")
@@ -225,7 +225,7 @@ def test_a_column_that_looks_like_labels_is_named(tmp_path: Path) -> None:
             csv_source(root, table(tmp_path / "t.csv", [("0.png", "a"), ("1.png", "b")], head))
     (tmp_path / "t.csv").write_text("path,label,target\n0.png,,a\n1.png,,b\n")
     with pytest.raises(SourceError, match="'target' looks like labels: say label_column='target'"):
-        csv_source(root, tmp_path / "t.csv", unlabeled=True)
+        csv_source(root, tmp_path / "t.csv", TableOptions(unlabeled=True))
 
 
 def test_files_of_excel_are_read_or_named(tmp_path: Path) -> None:

@@ -14,13 +14,15 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from packer._sources import ColumnSpec, Source, csv_source
-from packer._sources.base import NumberColumn, ReadBuffer
+from packer._sources.base import NumberColumn, ReadBuffer, Source
+from packer._sources.table_source import csv_source
+from packer._sources.tables import ColumnSpec, TableOptions
 from packer.errors import OptionError, SourceError
 
 
 def listed(path: Path, *columns: str, **options: Any) -> Source:
-    return csv_source(path.parent, path, columns=[ColumnSpec.of(column) for column in columns], **options)
+    on_missing, specs = options.pop("on_missing", "error"), [ColumnSpec.of(column) for column in columns]
+    return csv_source(path.parent, path, TableOptions(columns=specs, **options), on_missing=on_missing)
 
 
 def written(directory: Path, suffix: str, rows: list[dict[str, Any]]) -> Path:
@@ -236,7 +238,7 @@ def test_cells_may_be_paths_of_files(tmp_path: Path) -> None:
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from pathlib import Path; from packer._sources import csv_source\n"
+        "from pathlib import Path; from packer._sources.table_source import csv_source\n"
         f"csv_source(Path({str(tmp_path)!r}), Path('t.parquet'))"
     )
     (tmp_path / "t.parquet").touch()

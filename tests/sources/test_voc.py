@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from packer._sources import Source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
 from packer._sources.voc import voc_source
 from packer.errors import SourceError
 from packer.testing.reference import torchvision

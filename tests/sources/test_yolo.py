@@ -11,8 +11,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from packer._fields.coco import mask_of, runs_of
-from packer._sources import Source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
 from packer._sources.yolo import yolo_source
 from packer.errors import ImageError, MissingDependencyError, SourceError
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from packer._sources import Source
-from packer._sources.base import ReadBuffer
+from packer._sources.base import ReadBuffer, Source
 from packer._storage import stamps as subject
 from packer._storage.stamps import MENDABLE, NO_STAMP, Stamp, same_stamp, stamp_at, take_stamps, what_changed
 from packer._table import Names

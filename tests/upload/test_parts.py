@@ -18,7 +18,8 @@ import packer
 from packer._conversion.dask import convert_on
 from packer._conversion.partition import Partition, SharedSource, finish
 from packer._conversion.recipe import Recipe
-from packer._sources import Source, imagefolder_source
+from packer._sources.base import Source
+from packer._sources.imagefolder import imagefolder_source
 from packer._storage.remote.urls import UrlPath
 from packer.errors import DestinationError, ImageError, RemoteError, ResumeError
 from tests.command import command, packer as run, packer_many

@@ -1,0 +1,244 @@
+"""Each option that says which images there are has an effect on a kind of source, or is refused by name there."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import packer
+from packer._conversion.options import SourceOptions, options_of
+from packer._conversion.request import SourceRequest, source_of_objects
+from packer._sources.scan_list import write_listing
+from packer._storage.remote.urls import user_path
+from packer.errors import OptionError, PackerError, flag, message_of
+from tests.sourcekinds import Source, coco, draw, imagefolder, masks, unlabeled, voc, yolo
+
+
+def flawed(source: Source, folder: str = ".") -> Source:
+    """Put a hidden image and one of another suffix into a directory of images."""
+    draw(source[0] / folder / ".hidden.png")
+    draw(source[0] / "image.png").rename(source[0] / folder / "image.dat")
+    return source
+
+
+def flawed_tree(root: Path) -> Source:
+    """Return classes with a hidden image, one of another suffix, and one outside of any class."""
+    source = flawed(imagefolder(root), "cat")
+    draw(source[0] / "outside.png")
+    return source
+
+
+def empty_class(root: Path) -> Source:
+    source, _ = imagefolder(root)
+    (source / "empty").mkdir()
+    return source, {}
+
+
+def lacking_mask(root: Path) -> Source:
+    source, options = masks(root)
+    (root / "masks" / "0.png").unlink()
+    return source, options
+
+
+def metadata(root: Path, rows: int = 3, folder: str = "cat") -> Source:
+    """Return images below a directory, and a table with rows of some."""
+    for number in range(3):
+        draw(root / "tree" / folder / f"{number}.png")
+    names = (f"{folder}/{number}.png" for number in range(rows))
+    (root / "tree" / "metadata.jsonl").write_text("\n".join(json.dumps({"file_name": n, "text": "a"}) for n in names))
+    (root / "masks").mkdir()
+    for number in range(3):
+        draw(root / "masks" / f"{number}.png")
+    return root / "tree", {}
+
+
+def table(root: Path, text: str = "path,label,file,x\n0.png,a,1.png,2\n1.png,b,2.png,3\n", **options: Any) -> Source:
+    source, _ = unlabeled(root)
+    (root / "labels.csv").write_text(text)
+    return source, {"labels": root / "labels.csv", **options}
+
+
+def lines(root: Path, label: str = "null") -> Source:
+    source, _ = unlabeled(root)
+    (root / "labels.jsonl").write_text(f'{{"path": "0", "label": "a"}}\n{{"path": "1", "label": {label}}}\n')
+    return source, {"labels": root / "labels.jsonl"}
+
+
+def pack(root: Path) -> Source:
+    source, _ = imagefolder(root)
+    packer.convert(source, root / "a.lmdb")
+    return root / "a.lmdb", {}
+
+
+def listed(root: Path) -> Source:
+    source, _ = imagefolder(root)
+    write_listing(SourceRequest(src=source).open(root / "a.scan", None), root / "a.scan")
+    return root / "a.scan", {}
+
+
+def archive(root: Path) -> Source:
+    source, _ = imagefolder(root)
+    with zipfile.ZipFile(root / "a.zip", "w") as file:
+        for path in sorted(source.rglob("*.png")):
+            file.write(path, path.relative_to(source).as_posix())
+    return root / "a.zip", {}
+
+
+def rows(root: Path, labels: list[int | None]) -> Source:
+    """Return a container with labels, and a column that nothing takes."""
+    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    source, _ = unlabeled(root)
+    images = [path.read_bytes() for path in sorted(source.iterdir())]
+    columns = {"image": images, "label": pyarrow.array(labels, "int64"), "age": [1, 2, 3]}
+    parquet.write_table(pyarrow.table(columns), root / "a.parquet")
+    return root / "a.parquet", {}
+
+
+def unread_labels(root: Path) -> Source:
+    """Return an archive without labels, and a file in it that looks like them."""
+    source, _ = archive(root)
+    with zipfile.ZipFile(source, "w") as file:
+        file.write(draw(root / "0.png"), "0.png")
+        file.writestr("labels.csv", "path,label\n0.png,a\n")
+    return source, {}
+
+
+def voc_split(root: Path) -> Source:
+    source, options = voc(root)
+    lists = source / "ImageSets" / "Main"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("0\ngone\n")
+    return source, {**options, "split": "train"}
+
+
+def yolo_split(root: Path) -> Source:
+    source, options = yolo(root)
+    (root / "data.yaml").write_text("names: [cat, dog]\ntrain: train.txt\n")
+    (root / "train.txt").write_text("images/0.png\nimages/gone.png\n")
+    return source, {**options, "split": "train"}
+
+
+Builder = Callable[[Path], Source]
+KINDS: dict[str, list[Builder]] = {
+    "tree": [flawed_tree, empty_class],
+    "tree with files": [lacking_mask, lambda root: (flawed_tree(root)[0], masks(root)[1]), empty_class],
+    "images": [lambda root: flawed(unlabeled(root)), unlabeled],
+    "metadata": [metadata, lambda root: metadata(root, 2), lambda root: flawed(metadata(root))],
+    "table": [
+        table,
+        lambda root: table(root, "path,label\n0,a\n1,b\n2,\n"),
+        lambda root: table(root, "path;label\n0.png;a\n"),
+        lambda root: table(root, "0.png,a\n1.png,b\n"),
+        lambda root: table(root, "path,label,file\n0.png,a,gone.png\n", columns={"file": "mask"}),
+        lambda root: table(root, "path,label\n0,1\n1,2\n"),
+    ],
+    "table of lines": [lines, lambda root: lines(root, '"b"')],
+    "coco": [coco, lambda root: flawed(coco(root)), lambda root: lacking_image(coco(root))],
+    "voc": [voc, lambda root: flawed(voc(root), "JPEGImages"), voc_split],
+    "yolo": [yolo, lambda root: flawed(yolo(root)), yolo_split],
+    "pack": [pack],
+    "list": [listed],
+    "archive": [archive, unread_labels],
+    "rows": [lambda root: rows(root, [0, 1, 1]), lambda root: rows(root, [None] * 3)],
+}
+"""Sources of each kind; some of them need an option, or have something that one leaves out."""
+
+VALUES: dict[str, list[Any]] = {
+    "labels": ["labels.csv"],
+    "path_column": ["file"],
+    "label_column": ["x"],
+    "delimiter": [";"],
+    "label_type": ["float"],
+    "suffix": [".png"],
+    "fields": [{"mask": "../masks/{stem}.png"}, {"other:bytes": "{path}"}],
+    "columns": [{"x": "int64"}],
+    "on_missing": ["null", "skip"],
+    "keys": [{"label": "age"}],
+    "coco": ["coco.json"],
+    "voc": ["VOC2012"],
+    "yolo": ["data.yaml"],
+    "split": ["train"],
+    "extensions": [".dat"],
+    "classes_from": ["classes.lmdb"],
+    "limit": [1],
+    "sample": [1],
+    "where": ["label == 0"],
+}
+"""Values of the options that are no flags; those that name a file are paths below the test's directory."""
+
+ANYWAY = {
+    "no_metadata": {"tree", "tree with files", "images", "table", "table of lines", "coco", "voc", "yolo"},
+    "unlabeled": {"coco", "voc", "yolo"},
+    "no_classes": {"images", "coco", "voc", "yolo"},
+    "strict": {"images"},
+    "suffix": {"table of lines"},
+}
+"""By options, the kinds whose sources are as the option asks anyway: it may be said, and changes nothing."""
+
+
+def lacking_image(source: Source) -> Source:
+    (source[0] / "0.png").unlink()
+    return source
+
+
+def listing(source: Path, options: dict[str, Any], root: Path) -> Any:
+    """Return what a list of the images has, or why there is none; OptionError where an option is refused."""
+    try:
+        request = SourceRequest(src=source, **options)
+        made = request.open(root / "out.lmdb", request.classes())
+    except OptionError:
+        raise
+    except PackerError as error:
+        return str(error)
+    account = made.account and made.account.to_json()
+    return made.describe(), list(made.names), made.labels.tolist(), made.notes, account, made.doubts, made.others.counts
+
+
+def refused_or_effective(build: Builder, root: Path, name: str, value: Any) -> str:
+    """Return whether a source refuses an option by its name, or the option has an effect; else nothing."""
+    root.mkdir()
+    source, own = build(root)
+    if name in ("labels", "coco", "voc", "yolo", "classes_from"):
+        value = [root / value] if name == "coco" else root / value
+    if name == "classes_from":
+        packer.pack([{"image": draw(root / "x.png"), "label": "b"}], value, classes=["b", "a", "dog", "cat", "1", "0"])
+    own = {other: [given] if other == "coco" else given for other, given in own.items() if other != name}
+    try:
+        return "effective" if listing(source, {**own, name: value}, root) != listing(source, own, root) else ""
+    except OptionError as error:
+        return "refused" if flag(name) in message_of(error) else "refused for another option"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "value"),
+    [
+        (name, kind, value)
+        for name, option in options_of(SourceOptions)
+        for value in (VALUES[name] if option.kind != "flag" else [True])
+        for kind in KINDS
+    ],
+    ids=str,
+)
+def test_an_option_has_an_effect_or_is_refused(name: str, kind: str, value: Any, tmp_path: Path) -> None:
+    builds = enumerate(KINDS[kind])
+    found = {refused_or_effective(build, tmp_path / str(number), name, value) for number, build in builds}
+    assert "effective" in found or found == {"refused"} or kind in ANYWAY.get(name, ())
+
+
+@pytest.mark.parametrize(
+    "name", ["fields", "coco", "voc", "yolo", "any_image", "keys", "no_metadata", "allow_empty", "on_missing"]
+)
+def test_options_of_a_disk_are_refused_for_objects(name: str, tmp_path: Path) -> None:
+    value = {"on_missing": "skip", "fields": ["mask=masks/{stem}.png"], "keys": ["label=x"], "coco": [tmp_path]}.get(
+        name, True
+    )
+    with pytest.raises(OptionError) as caught:
+        source_of_objects(SourceRequest(src=user_path("s3://bucket/images"), **{name: value}), None)
+    assert flag(name) in message_of(caught.value)
+    assert "is for files on a disk, and s3://bucket/images is or names objects" in str(caught.value)
