@@ -18,7 +18,6 @@ import pytest
 import packer
 from packer._viewing.catalog import open_catalog
 from tests.viewing.conftest import COUNT
-from tests.viewing.test_browser import browser as browser  # noqa: PLC0414 - a fixture
 
 
 def get(url: str) -> tuple[dict[str, str], bytes]:
