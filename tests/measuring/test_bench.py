@@ -151,7 +151,7 @@ def test_the_fastest_way_is_one_that_training_can_take() -> None:
 
 
 def test_why_nothing_could_be_measured_is_said_once(root: Path, tmp_path: Path) -> None:
-    pytest.importorskip("packer.testing.samples").torchvision()
+    pytest.importorskip("packer.testing.reference").torchvision()
     content = bytearray((root / "pack.lmdb").read_bytes())
     start = content.index(b"\xff\xd8\xff")
     content[start + 100 : start + 110] = bytes(10)
