@@ -28,7 +28,7 @@ from packer._storage.files import disk_size, remove
 from packer._storage.progress import shown_progress
 from packer._storage.remote.urls import is_url, shown, user_path
 from packer._table import Names
-from packer.errors import DestinationError, OptionError, SourceError, option, printable
+from packer.errors import DestinationError, OptionError, OptionTypeError, SourceError, option, printable
 
 
 def append(
@@ -105,7 +105,7 @@ def _values(options: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known or name in OF_THE_PACK:
             decided = name in (*OF_THE_PACK, "src", "dst")
             why = "the pack decides it" if decided else "packer.convert has no such argument"
-            raise TypeError(f"append takes no {name!r}: {why}")
+            raise OptionTypeError(f"append takes no {name!r}: {why}")
     return values_of(ConversionRequest, options)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from packer._codecs import CODECS, INTERPOLATIONS, LABEL_TYPES, MAX_PIXELS, RESIZE_MODES, TO_8_BIT
 from packer._storage.remote.urls import user_path
 from packer._storage.system import require_count
-from packer.errors import flag
+from packer.errors import OptionError, flag
 
 AUDITS = ("structure", "decode")
 EXIF_POLICIES = ("ignore", "apply")
@@ -128,7 +128,7 @@ def require_choices(options: Any, kind: type) -> None:
         if option.choices and value is not None and value not in option.choices:
             two = len(option.choices) == 2
             allowed = " or ".join(map(repr, option.choices)) if two else f"one of {', '.join(option.choices)}"
-            raise ValueError(f"{name} is {allowed}, not {value!r}")
+            raise OptionError(f"{name} is {allowed}, not {value!r}")
 
 
 def values_of(

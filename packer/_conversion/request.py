@@ -62,6 +62,7 @@ from packer._storage.system import require_count
 from packer.errors import (
     NotAPackError,
     OptionError,
+    OptionTypeError,
     PackNotFoundError,
     SourceError,
     flag,
@@ -181,14 +182,14 @@ class SourceRequest(SourceOptions):
                     f"{self.mention(name)} says how to read a file of labels: say which with {option('labels')}"
                 )
             if name != "no_header" and not isinstance(getattr(self, name), str):
-                raise TypeError(f"{name} is text, not {getattr(self, name)!r}")
+                raise OptionTypeError(f"{name} is text, not {getattr(self, name)!r}")
         require_choices(self, SourceOptions)
         for problem in (*self._contradictions(), *self._annotation_problems()):
             raise OptionError(problem)
         if self.where is not None:
             Condition(self.where)  # which refuses what is none
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
-            raise ValueError(f"delimiter is one character, not {self.delimiter!r}")
+            raise OptionError(f"delimiter is one character, not {self.delimiter!r}")
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
         """Yield those of some options that are given with another value than what happens without them."""
@@ -525,7 +526,7 @@ def texts_of(name: str, values: Sequence[str] | Mapping[str, str]) -> Iterator[s
     if isinstance(values, Mapping):
         values = [f"{key}{_SIGNS[name]}{value}" for key, value in values.items()]
     if isinstance(values, str) or not all(isinstance(text, str) for text in values):
-        raise TypeError(f"{name} are texts, or texts by names, not {values!r}")
+        raise OptionTypeError(f"{name} are texts, or texts by names, not {values!r}")
     yield from values
 
 
