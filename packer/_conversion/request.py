@@ -205,7 +205,7 @@ class SourceRequest(SourceOptions):
 
     @cached_property
     def rule(self) -> ImageRule:
-        """Which files count as images."""
+        """The rule of the files that count as images."""
         return ImageRule.of(self.extensions, self.any_image, self.skip_hidden)
 
     @cached_property
@@ -552,7 +552,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What the images become."""
+        """The recipe by which samples are made of the images."""
         resize = None
         if self.resize is not None:
             mode, interpolation = self.resize_mode or "short", self.interpolation or "bilinear"

@@ -416,7 +416,7 @@ _BLOCK = 65536  # rows of a digest at a time
 
 @dataclass(frozen=True, slots=True)
 class StoredSample:
-    """What a pack knows of one of its samples.
+    """Codec, size and EXIF policy of a sample of a pack.
 
     Attributes
     ----------

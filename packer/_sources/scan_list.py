@@ -506,7 +506,7 @@ Hashes = npt.NDArray[np.int64]
 
 
 class Texts(Protocol):
-    """What gives texts by their index, from 0, and all in their order, each time anew."""
+    """A sequence of texts, which may be read again and again."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> str: ...

@@ -151,7 +151,7 @@ def paths_inside(root: Path, paths: Iterable[str | None]) -> Iterator[str]:
 
 
 class Present:
-    """Which files there are, found by listing each of their directories once.
+    """The files that are there, found by listing each of their directories once.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class Present:
 
 
 class Missing:
-    """Which images of a source lack what, and what becomes of them.
+    """The images of a source that lack a file or a row, and their fate.
 
     Parameters
     ----------
@@ -329,4 +329,4 @@ _PLACEHOLDERS: Mapping[str, Callable[[str], str]] = {
     "stem": lambda name: posixpath.splitext(_base(name))[0],
     "class": lambda name: name.partition("/")[0] if "/" in name else ".",
 }
-"""What each placeholder stands for, by an image's path; the directory of an image at the top is ``.``."""
+"""The text of each placeholder, made of an image's path; the directory of an image at the top is ``.``."""

@@ -62,7 +62,7 @@ _FORMS: tuple[tuple[str, Form], ...] = (
     ("without the quoting of URLs", urllib.parse.unquote),
     ("in upper or lower case", lambda name: unicodedata.normalize("NFC", name.casefold())),
 )
-"""What names may differ in, in the order in which it is tried: each form is one of the form before it."""
+"""Differences between names, in the order in which they are tried: each form is one of the form before it."""
 
 _WITH_SUFFIX = "with the suffix that the table leaves out"
 
@@ -183,7 +183,7 @@ def _stem(name: str) -> str:
 
 
 NO_COLUMN = "no --column takes it"
-"""What an account says of a column that is not read."""
+"""The reason in an account for a column that is not read."""
 
 _UNNAMED = "the table does not name it"
 _SHOWN = 20  # columns in a message

@@ -41,7 +41,7 @@ _REMEDY = "Correct the file, or take the object out of it."
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What a file says.
+    """The contents of a file of annotations.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Annotation:
 
 
 class _ProblemError(ValueError):
-    """What a file says is no annotation; the message says why."""
+    """A file holds no annotation; the message says why."""
 
 
 def read_annotation(path: Path) -> Annotation:

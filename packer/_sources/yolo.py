@@ -48,7 +48,7 @@ _TURNS = {
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a file says.
+    """The objects in a file of labels.
 
     Attributes
     ----------
@@ -306,7 +306,7 @@ def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:
 
 
 class _Description:
-    """What a ``data.yaml`` says.
+    """The contents of a ``data.yaml``.
 
     Attributes
     ----------
