@@ -25,6 +25,7 @@ from packer._conversion.convert import (
     require_format,
     require_parts,
     require_policy,
+    summary_of_made,
 )
 from packer._conversion.destination import Destination, PartCounts, PartTask, destination_of, gone, part_name
 from packer._conversion.provenance import made_before, provenance
@@ -385,8 +386,7 @@ def convert_in_parts(
     manifest = already_made(partition, request)
     if manifest is None:
         return make_all(partition, request, progress)
-    images = manifest.count + len(manifest.skipped)
-    return Summary(partition.destination, manifest, 0, partition.files.size(), 0.0, continued=images, kept=0)
+    return summary_of_made(partition.destination, manifest, partition.files.size())
 
 
 def already_made(partition: Partition, request: ConversionRequest) -> Manifest | None:
