@@ -16,10 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import llms
+from pygments.formatters import HtmlFormatter
+from sphinx.highlighting import PygmentsBridge
 
 import packer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import click
     from sphinx.application import Sphinx
 
@@ -37,6 +44,7 @@ include_patterns = [
     "formats.md",
     "SECURITY.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "benchmarks/README.md",
 ]
 
@@ -61,16 +69,38 @@ html_title = "packer"
 html_static_path = ["static"]
 html_css_files = ["packer.css"]
 html_extra_path = ["extra"]
-html_copy_source = False
+html_copy_source = True  # llms.txt leads to the Markdown
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 
 
+class Lines(HtmlFormatter):
+    """Each line of code as an element of its own, which wraps below its indentation where the column is too narrow."""
+
+    def wrap(self, source: Any) -> Any:
+        return super().wrap(self._lines(source))
+
+    def _lines(self, source: Any) -> Iterator[tuple[int, str]]:
+        for is_code, line in source:
+            text = re.sub(r"<[^>]*>", "", line)
+            indent = len(text) - len(text.lstrip(" "))
+            yield is_code, f'<span class="line" style="--indent: {indent}ch">{line}</span>' if is_code else line
+
+
+PygmentsBridge.html_formatter = Lines
+
+
 def setup(app: Sphinx) -> None:
-    """Have the help of the commands read as plain text, and dashes as dashes."""
+    """Have the help of the commands read as plain text, and dashes as dashes; write llms.txt."""
     app.connect("autodoc-process-docstring", _dashed, priority=600)  # after napoleon
     for part in ("description", "options", "arguments"):
         app.connect(f"sphinx-click-process-{part}", _plain)
+    app.connect("build-finished", _llms)
+
+
+def _llms(app: Sphinx, failed: Exception | None) -> None:
+    if failed is None and app.builder.format == "html":
+        (Path(app.outdir) / "llms.txt").write_text(llms.llms(), "utf-8")
 
 
 def _dashed(*event: Any) -> None:

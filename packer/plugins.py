@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -275,16 +276,18 @@ class Registry(Mapping[str, _D], Generic[_D]):
         self.own = {row.name: row for row in rows}
         self.broken: dict[str, str] = {}
         self._plugins: dict[str, _D] | None = None
+        self._lock = threading.RLock()  # an entry point may ask for the plug-ins while it is loaded
 
     @property
     def plugins(self) -> dict[str, _D]:
         """The descriptors of other packages, by their names; what is wrong with one is a warning."""
-        if self._plugins is None:
-            found: dict[str, _D] = {}
-            for entry in sorted(_entry_points(self.group), key=lambda entry: entry.name):
-                self._add(entry, found)
-            self._plugins = found
-        return self._plugins
+        with self._lock:
+            if self._plugins is None:
+                found: dict[str, _D] = {}
+                for entry in sorted(_entry_points(self.group), key=lambda entry: entry.name):
+                    self._add(entry, found)
+                self._plugins = found
+            return self._plugins
 
     def why_missing(self, name: str) -> str:
         """Return why there is no descriptor of a name, and what to do."""

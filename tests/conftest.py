@@ -25,6 +25,7 @@ from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder, draw_photo
 from tests.fieldpack import packed
 from tests.turns import turn
+from tests.visit import CHROMIUM, FLAGS
 
 # The first example pays for imports, and the machine may be busy: how long one takes says nothing.
 settings.register_profile("packer", deadline=None)
@@ -134,6 +135,19 @@ class FieldPacks(Protocol):
     """Writes a pack with many kinds of fields, see `tests.fieldpack`, once a session for the same suffix."""
 
     def __call__(self, suffix: str) -> Path: ...
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Return Chromium; without it, or without Playwright, the test is skipped."""
+    reason = "the page is tested in a browser: pip install playwright"
+    playwright_api = pytest.importorskip("playwright.sync_api", reason=reason)
+    if CHROMIUM is None:
+        pytest.skip("the page is tested in Chromium, which is not installed")
+    with playwright_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -26,14 +26,14 @@ from tests.containers.everywhere import GOLDEN
 from tests.containers.lmdbs import write_lmdb
 
 ROOT = Path(packer.__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "formats").glob("*.md"))]
 CHINESE = {
     "README.zh.md": "README.md",
     **{f"docs/zh/{name}.md": f"docs/{name}.md" for name in ("start", "imagenet", "augmenting")},
 }
 """Pages in Chinese, and what they are of."""
 
-NAMING = [*PAGES, *(ROOT / name for name in ("formats.md", "SECURITY.md", "benchmarks/README.md"))]
+NAMING = [*PAGES, *(ROOT / name for name in ("formats.md", "SECURITY.md", "CONTRIBUTING.md", "benchmarks/README.md"))]
 LINKED = [*NAMING, *(ROOT / name for name in CHINESE), ROOT / "CHANGELOG.md"]
 
 SMALLER = {

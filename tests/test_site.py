@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tokenize
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,22 +22,58 @@ LOADED = r"<(?:script|img|iframe|source|link)\b[^>]*?(?:src|href)=\"(?:https?:)?
 ROOT = Path(packer.__file__).parents[1]
 
 
-def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path) -> None:
-    """A page may link to other hosts; nothing that a browser loads by itself may lie there."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of the site, which was built without a warning."""
     for name in ("sphinx", "furo", "myst_parser", "sphinx_click", "sphinx_copybutton"):
         pytest.importorskip(name, reason="needs the site's generator: pip install 'packer-images[docs]'")
-    line = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", "-d", str(tmp_path / "trees")]
-    built = subprocess.run([*line, ".", str(tmp_path / "site")], cwd=ROOT, capture_output=True, text=True, check=False)
+    target = tmp_path_factory.mktemp("built")
+    line = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", "-d", str(target / "trees")]
+    built = subprocess.run([*line, ".", str(target / "site")], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (built.returncode, built.stderr) == (0, "")
-    pages = list((tmp_path / "site").rglob("*.html"))
+    return target / "site"
+
+
+def test_the_site_asks_no_other_host(site: Path) -> None:
+    """A page may link to other hosts; nothing that a browser loads by itself may lie there."""
+    pages = list(site.rglob("*.html"))
     assert len(pages) >= 30
     for page in pages:
         loaded = re.findall(
             r"<(?:script|img|iframe|source|link)\b[^>]*?(?:src|href)=\"([^\"]*)\"", page.read_text("utf-8")
         )
         assert [address for address in loaded if re.match(r"(?:https?:)?//", address)] == [], page
-    for style in (tmp_path / "site").rglob("*.css"):
+    listed = re.findall(r"^- \[[^\]]+\]\((\S+?)\)", (site / "llms.txt").read_text("utf-8"), re.MULTILINE)
+    assert len(listed) >= 30
+    assert [address for address in listed if not (site / address).is_file()] == []
+    for style in site.rglob("*.css"):
         assert not re.search(r"@import|url\(['\"]?(?:https?:)?//", style.read_text("utf-8")), style
+
+
+WIDE = """
+() => [document.documentElement, ...document.querySelectorAll("pre")]
+  .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent.slice(0, 60))
+"""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_code_is_wider_than_its_column(browser: Any, site: Path, width: int) -> None:
+    """A long line goes on below its indentation; what is copied has no break there."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    for file in sorted({*site.rglob("*.html")} - {site / "index.html"}):  # which leads on to another page
+        page.goto(file.as_uri())
+        assert page.evaluate(WIDE) == [], file
+    page.goto((site / "docs" / "frameworks.html").as_uri())
+    block = next(text for text in code(ROOT / "docs" / "frameworks.md") if "create_optimizer_v2" in text)
+    shown = page.eval_on_selector_all("pre", "all => all.map((one) => one.textContent)")
+    words = re.findall(
+        r"\w+", without_comments("python", next(text for text in shown if "create_optimizer_v2" in text))
+    )
+    assert words == re.findall(r"\w+", block)
+    lines = "all => all.filter((one) => one.clientHeight > 30).map((one) => [one.textContent, one.clientHeight])"
+    assert page.eval_on_selector_all("pre .line", lines), "no line was too long for the column"
+    page.close()
 
 
 def test_the_plots_are_those_of_the_tables() -> None:
@@ -44,6 +81,24 @@ def test_the_plots_are_those_of_the_tables() -> None:
     for name, drawing in plots.items():
         drawn = (ROOT / "docs" / "pictures" / name).read_text("utf-8")
         assert drawn == drawing, f"{name} is of other tables: run python docs/plots.py"
+
+
+def test_the_best_bar_of_a_plot_comes_first() -> None:
+    plots = runpy.run_path(str(ROOT / "docs" / "plots.py"))["plots"]()
+    for name, drawing in plots.items():
+        rates = [float(rate.replace(",", "")) for rate in re.findall(r">([\d,.]+)</text>", drawing)]
+        assert len(rates) > 2
+        assert rates == sorted(rates, reverse=name != "opening.svg"), name
+
+
+def test_the_plot_of_the_readme_shows_each_tool_at_its_best() -> None:
+    page = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([^|]*) \| ([\d,]+) \| [\d,]* \|$", page.split("### Images with masks")[0], re.MULTILINE)
+    drawing = (ROOT / "docs" / "pictures" / "reading.svg").read_text("utf-8")
+    for tool in ("FFCV", "DALI", "torchvision", "LitData", "MosaicML", "WebDataset"):
+        rates = [int(rate.replace(",", "")) for name, rate in rows if name.startswith(tool)]
+        drawn = re.findall(rf">{tool}[^<]*</text>\n<rect[^>]*>\n<text[^>]*>([\d,]+)<", drawing)
+        assert [int(rate.replace(",", "")) for rate in drawn] == [max(rates)]
 
 
 def test_the_reference_has_every_public_name() -> None:

@@ -59,7 +59,7 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] | None:
-    """Return the container that files are, or that a directory is, and what its `open` takes; None where it is none.
+    """Return the container of files or of a directory, and the paths for its `open`; None where it is none.
 
     Raises
     ------
@@ -92,14 +92,14 @@ def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None)
 
 
 def files_to_name(directory: Path) -> str:
-    """Return what to say of files of other tools in a directory that is none of their containers; empty without any."""
+    """Return a note on files of other tools in a directory that is none of their containers; empty without any."""
     patterns = containers_near(directory)
     shown = ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + (", …" if len(patterns) > 4 else "")
     return f". Files of other tools are read by their names: {shown}" if patterns else ""
 
 
 def named_paths(src: str | os.PathLike[str]) -> list[Path]:
-    """Return the paths that a text names: itself where there is such a file or directory, else those of a pattern.
+    """Return the paths of a text: the file or directory of that name if there is one, else the matches of a pattern.
 
     A pattern has ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``, all of which must be there.
     The paths are absolute, and numbers in them sort as numbers. Empty where nothing is there.

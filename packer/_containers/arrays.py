@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from packer._containers.blocks import ContainerFile, reading, text_in
 from packer._containers.contract import Container, Entry, Piece, PixelLayout, natural, no_keys
 from packer._containers.roles import are_one_hot, are_whole, has_label_name
-from packer._containers.shards import OpenShard, reading
 from packer._fields import Field
 from packer.errors import SourceError, printable
 
@@ -41,7 +41,7 @@ _CHANNELS = (1, 3, 4)
 def pixel_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
     """Return how the pixels of images lie in an array of bytes, and their height and width.
 
-    None where they are no images, or nobody can tell: three axes of which one has 1, 3 or 4 elements may be a single
+    None where they are no images, or it is not clear: three axes of which one has 1, 3 or 4 elements may be a single
     image with channels. With `of_many` it is known that the first axis counts images.
     """
     if 0 in shape[1:]:
@@ -63,12 +63,12 @@ def may_be_one_image(shape: Sequence[int]) -> bool:
 
 
 def undecided(shape: Sequence[int]) -> str:
-    """Return what to say of an array of three axes that may be a single image."""
+    """Return the message on an array of three axes that may be a single image."""
     return f"which may be a single image with channels, or {shape[0]} grey images. Write grey images as N x H x W x 1"
 
 
 def matlab_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
-    """Return what `pixel_layout` does of images that MATLAB wrote.
+    """Return the layout, as `pixel_layout` does, of images that MATLAB wrote.
 
     MATLAB has them as H x W x C x N, one column after the other, and HDF5 shows the axes in reverse: N x C x W x H.
     """
@@ -88,7 +88,7 @@ _LABELS = re.compile(r"(?:.*[_-])?(?:labels?|targets?|y)(?:[_-].*)?\.npy", re.IG
 
 @dataclass(eq=False)
 class NpyImages(Container):
-    """Files ``.npy``, with those of their labels beside."""
+    """Files ``.npy``, with the files of their labels."""
 
     kind = "npy"
     suffixes = (".npy",)
@@ -117,36 +117,33 @@ class NpyImages(Container):
                 f"{printable(archives[0])}: is an archive of arrays. Unpack it, and name the .npy of the images: "
                 f"unzip {printable(archives[0].name)}"
             )
-        files, numbers, layouts, notes = list(paths), list[int](), set[PixelLayout](), list[str]()
+        sidecars, numbers, layouts, notes = list[Path](), list[int](), set[PixelLayout](), list[str]()
         likely = list[Path]()
         for path in paths:
             with reading(path) as file:
                 layouts.add(_images(file)[1])
-            beside = _labels_of(path)
-            numbers.append(-1 if beside is None else len(files))
-            if beside is not None:
-                files.append(beside)
+            sidecar = _labels_of(path)
+            if sidecar is not None:
+                numbers.append(len(paths) + len(sidecars))
+                sidecars.append(sidecar)
+                notes.append(f"{printable(path.name)}: its labels are those of {printable(sidecar.name)}")
             else:
+                numbers.append(-1)
                 likely += [name for name in _label_files(path) if name not in likely]
-            what = "no labels beside it" if beside is None else f"its labels are those of {printable(beside.name)}"
-            notes.append(f"{printable(path.name)}: {what}")
+                notes.append(f"{printable(path.name)}: no labels beside it")
         if len(layouts) > 1:
             raise SourceError(f"{printable(paths[0])}: some of the files are grey, and others of three channels")
-        container = cls.of_files(files, pixels=layouts.pop(), notes=notes[:5])
+        container = cls.of_files(paths, sidecars, pixels=layouts.pop(), notes=notes[:5])
         container.labels = numbers
         for path in likely:
             why = f"is taken where it is called {paths[0].stem}_labels.npy"
             container.account.looks_like_labels("file", path.name, "", why)
         return container
 
-    @property
-    def units(self) -> int:
-        return len(self.labels)
-
     def entries(self, unit: int) -> Iterator[Entry]:
         stem = self.files[unit].removesuffix(".npy")
         assert self.pixels is not None
-        with reading(self.root / self.files[unit]) as file:
+        with self.reading(unit) as file:
             begin, _, (count, height, width) = _images(file)
             labels = self._labels(unit, count)
             size, digits = self.pixels.size(height, width), len(str(count))
@@ -159,7 +156,7 @@ class NpyImages(Container):
         if self.labels[unit] < 0:
             yield from (None for _ in range(count))
             return
-        with reading(self.root / self.files[self.labels[unit]]) as file:
+        with self.reading(self.labels[unit]) as file:
             begin, dtype, shape = _header(file)
             row = math.prod(shape[1:])
 
@@ -172,7 +169,7 @@ class NpyImages(Container):
             if shape[:1] != (count,) or (len(shape) > 2 and row > 1) or not row:
                 raise SourceError(f"{file.path}: {dtype} {shape} are no labels of {count} images")
             if row > 1 and are_one_hot(blocks()):
-                yield from (int(place) for block in blocks() for place in block.argmax(axis=1))
+                yield from (int(index) for block in blocks() for index in block.argmax(axis=1))
             elif row == 1 and dtype.kind in "iub":
                 yield from (int(label) for block in blocks() for label in block[:, 0])
             elif row == 1 and are_whole(blocks())[0]:
@@ -182,7 +179,7 @@ class NpyImages(Container):
                 raise SourceError(f"{file.path}: {dtype} {shape} are no class ids: {what}")
 
 
-def _images(file: OpenShard) -> tuple[int, PixelLayout, tuple[int, int, int]]:
+def _images(file: ContainerFile) -> tuple[int, PixelLayout, tuple[int, int, int]]:
     """Return where images begin, how their pixels lie, and how many they are, their height and width."""
     begin, dtype, shape = _header(file)
     found = pixel_layout(shape) if dtype == np.uint8 else None
@@ -200,7 +197,7 @@ _HEADER = re.compile(
 )
 
 
-def _header(file: OpenShard) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
+def _header(file: ContainerFile) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
     """Return where the elements begin, their dtype and the shape; SourceError where they do not fill the file."""
     magic, major, _ = struct.unpack("<6sBB", file.read(0, 8))
     start = 10 if major == 1 else 12
@@ -225,7 +222,7 @@ def _header(file: OpenShard) -> tuple[int, np.dtype[np.generic], tuple[int, ...]
 
 
 def _label_files(path: Path) -> list[Path]:
-    """Return files beside one of images that are called as labels are."""
+    """Return the files in the directory of one of images whose names are those of labels."""
     return [file for file in sorted(path.parent.glob("*.npy")) if file != path and has_label_name(file.stem)]
 
 
@@ -254,9 +251,6 @@ class CIFAR(Container):
     """Files ``data_batch_1.bin``, ``test_batch.bin`` and ``train.bin``."""
 
     kind = "cifar"
-
-    data: int = 0
-    """How many of `files` have images; the others are names of classes."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -287,10 +281,9 @@ class CIFAR(Container):
         labels = _bytes_of_labels(paths[0].name)
         if any(_bytes_of_labels(path.name) != labels for path in paths):
             raise SourceError(f"{printable(paths[0])}: some of the files are CIFAR-10's, and others CIFAR-100's")
-        beside = [file for name in _NAMES[labels] if os.path.isfile(file := paths[0].parent / name)]
-        container = cls.of_files([*paths, *beside], pixels=PixelLayout("CHW", "RGB"))
-        container.data = len(paths)
-        names = {file.name: _lines(file) for file in beside}
+        sidecar = [file for name in _NAMES[labels] if os.path.isfile(file := paths[0].parent / name)]
+        container = cls.of_files(paths, sidecar, pixels=PixelLayout("CHW", "RGB"))
+        names = {file.name: _lines(file) for file in sidecar}
         container.classes = names.get(_NAMES[labels][0])
         if labels == 2:
             container.fields = (Field("coarse", "class", classes=tuple(names.get(_NAMES[2][1], ()))),)
@@ -298,15 +291,11 @@ class CIFAR(Container):
             container.notes.append(f"classes have no names, as there is no {_NAMES[labels][0]}")
         return container
 
-    @property
-    def units(self) -> int:
-        return self.data
-
     def entries(self, unit: int) -> Iterator[Entry]:
         name = self.files[unit]
         stem, labels = name.removesuffix(".bin"), 1 + len(self.fields)
         size = labels + _PIXELS
-        with reading(self.root / name) as file:
+        with self.reading(unit) as file:
             if file.size % size:
                 raise SourceError(f"{file.path}: {file.size} bytes are no records of {size}: it was cut short")
             for first in range(0, file.size, _CIFAR_BLOCK * size):
@@ -331,13 +320,7 @@ def _bytes_of_labels(name: str) -> int:
 
 def _lines(path: Path) -> list[str]:
     """Return the names of classes."""
-    with reading(path) as file:
-        if file.size > _LONGEST_META:
-            raise SourceError(f"{file.path}: {file.size} bytes are no names of classes")
-        try:
-            lines = file.read(0, file.size).decode().splitlines()
-        except UnicodeDecodeError as error:
-            raise SourceError(f"{file.path}: is no text: {error}") from error
+    lines = text_in(path, _LONGEST_META).splitlines()
     while lines and not lines[-1].strip():
         lines.pop()
     return [line.strip() for line in lines]
@@ -350,12 +333,9 @@ _IDX_BLOCK = 1 << 16
 
 @dataclass(eq=False)
 class MNIST(Container):
-    """Files ``X-images-idx3-ubyte`` with ``X-labels-idx1-ubyte`` beside."""
+    """Files ``X-images-idx3-ubyte`` with ``X-labels-idx1-ubyte`` in the same directory."""
 
     kind = "mnist"
-
-    data: int = 0
-    """How many of `files` have images; after them come their files of labels, in the same order."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -375,7 +355,7 @@ class MNIST(Container):
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> MNIST:
         no_keys(cls.kind, keys)
-        beside = []
+        sidecar = []
         for path in paths:
             if path.name.endswith(".gz"):
                 raise SourceError(
@@ -386,20 +366,15 @@ class MNIST(Container):
             labels = path.with_name(f"{match[1]}labels{match[2]}idx1-ubyte")
             if not os.path.isfile(labels):
                 raise SourceError(f"{printable(path)}: its labels, {printable(labels.name)}, are not beside it")
-            beside.append(labels)
-        container = cls.of_files([*paths, *beside], pixels=PixelLayout("HWC", "L"))
-        container.data = len(paths)
+            sidecar.append(labels)
+        container = cls.of_files(paths, sidecar, pixels=PixelLayout("HWC", "L"))
         if paths[0].name.startswith("emnist"):
             container.notes.append("EMNIST's images lie on their side, and torchvision shows them so too")
         return container
 
-    @property
-    def units(self) -> int:
-        return self.data
-
     def entries(self, unit: int) -> Iterator[Entry]:
-        name, labels_of = self.files[unit], self.root / self.files[self.data + unit]
-        with reading(self.root / name) as images, reading(labels_of) as labels:
+        name = self.files[unit]
+        with self.reading(unit) as images, self.reading(self.units + unit) as labels:
             count, height, width = _shape(images, 3)
             (labelled,) = _shape(labels, 1)
             if labelled != count:
@@ -413,7 +388,7 @@ class MNIST(Container):
                     yield Entry(f"{stem}/{number:0{digits}d}.png", piece, label, {}, (height, width))
 
 
-def _shape(file: OpenShard, axes: int) -> tuple[int, ...]:
+def _shape(file: ContainerFile, axes: int) -> tuple[int, ...]:
     """Return the lengths of the axes; SourceError where the file does not hold just so many bytes."""
     zero, type, found = struct.unpack(">HBB", file.read(0, 4))
     if zero or type != _BYTES or found != axes:

@@ -16,7 +16,6 @@ holds for all batches.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import struct
@@ -28,23 +27,121 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.compression import MOST_UNPACKED, Packed, Piece, unpack
-from packer._containers.contract import Entry, suffix_of
-from packer._containers.hf_tables import TableImages, columns_of, features_of, names_are_plain, row_lists
-from packer._fields.encoding import parsed_json
+from packer._containers.blocks import damage, damaged, errors_in, json_in
+from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
+from packer._containers.contract import Entry, Packed, Piece
+from packer._containers.hf_tables import (
+    Columns,
+    TableImages,
+    begin_with_image,
+    columns_of,
+    features_of,
+    is_image_feature,
+    names_are_plain,
+    no_column,
+    row_lists,
+)
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
-from packer.errors import MissingDependencyError, PackError, SourceError, pip_install, printable
+from packer.errors import PackError, SourceError, printable
 
 FILE = b"ARROW1\0\0"
 """How a file begins; a stream begins with a message."""
 
 _END = b"ARROW1"
 _MARK = b"\xff\xff\xff\xff"
-_MOST_SAID = 1 << 26  # bytes of what is said of a message
+_MOST_METADATA = 1 << 26  # bytes of a message's metadata
 _SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3
 _DEEPEST = 64  # fields in fields
+_MALFORMED = (ValueError, struct.error)  # raised while reading a damaged FlatBuffer
 _COMPRESSION = {0: "lz4", 1: "zstd"}
+
+
+class FlatTable:
+    """A table of a FlatBuffer: numbers and further tables by the numbers of their slots.
+
+    Raises
+    ------
+    ValueError, struct.error
+        From every method, where the buffer is damaged.
+    """
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self._at = data, at
+        self._slots = at - int_at(data, "<i", at)
+        self._end = int_at(data, "<H", self._slots)
+
+    @classmethod
+    def root(cls, data: bytes) -> FlatTable:
+        """Return the table that a buffer is."""
+        return cls(data, int_at(data, "<I", 0))
+
+    def where(self, slot: int) -> int:
+        """Return where a value begins; 0 where there is none."""
+        at = 4 + 2 * slot
+        inner = int_at(self._data, "<H", self._slots + at) if at < self._end else 0
+        return self._at + inner if inner else 0
+
+    def number(self, slot: int, layout: str, default: int = 0) -> int:
+        """Return a number; `default` where there is none."""
+        at = self.where(slot)
+        return int_at(self._data, layout, at) if at else default
+
+    def find(self, slot: int) -> FlatTable | None:
+        """Return a table; None where there is none."""
+        at = self.where(slot)
+        return FlatTable(self._data, at + int_at(self._data, "<I", at)) if at else None
+
+    def table(self, slot: int) -> FlatTable:
+        """Return a table, which must be there."""
+        found = self.find(slot)
+        if found is None:
+            raise ValueError("a damaged FlatBuffer")
+        return found
+
+    def vector(self, slot: int, width: int) -> tuple[int, int]:
+        """Return where the elements of a vector begin, and how many there are."""
+        at = self.where(slot)
+        if not at:
+            return 0, 0
+        at += int_at(self._data, "<I", at)
+        count = int_at(self._data, "<I", at)
+        if at + 4 + count * width > len(self._data):
+            raise ValueError("a damaged FlatBuffer")
+        return at + 4, count
+
+    def tables(self, slot: int) -> Iterator[FlatTable]:
+        """Yield the tables of a vector of tables."""
+        start, count = self.vector(slot, 4)
+        for at in range(start, start + 4 * count, 4):
+            yield FlatTable(self._data, at + int_at(self._data, "<I", at))
+
+    def number_at(self, layout: str, at: int) -> int:
+        """Return a number that lies somewhere in the buffer."""
+        return int_at(self._data, layout, at)
+
+    def pairs(self, slot: int) -> list[tuple[int, int]]:
+        """Return the pairs of int64 of a vector."""
+        start, count = self.vector(slot, 16)
+        numbers = struct.unpack_from(f"<{2 * count}q", self._data, start)
+        return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+    def ints(self, slot: int) -> list[int]:
+        """Return the int32 numbers of a vector."""
+        start, count = self.vector(slot, 4)
+        return [int_at(self._data, "<i", at) for at in range(start, start + 4 * count, 4)]
+
+    def text(self, slot: int) -> str:
+        """Return a text; an empty one where there is none."""
+        start, count = self.vector(slot, 1)
+        return self._data[start : start + count].decode("utf-8", "replace")
+
+
+def int_at(data: bytes, layout: str, at: int) -> int:
+    """Return the number at a position; ValueError or struct.error where it is outside."""
+    if at < 0:
+        raise ValueError("a damaged FlatBuffer")
+    return int(struct.unpack_from(layout, data, at)[0])
 
 
 class Buffered(NamedTuple):
@@ -96,7 +193,7 @@ class _Message(NamedTuple):
 
     at: int
     kind: int
-    header: _Table | None
+    header: FlatTable | None
     body: int
     size: int
 
@@ -104,11 +201,11 @@ class _Message(NamedTuple):
 def schema_message(file: PackFile) -> bytes:
     """Return the message at the beginning, which is the schema; SourceError where there is none."""
     begin = _begin(file)
-    said, _ = _said(file, begin, file.size)
-    kind, _, _ = _message(file, begin, said)
+    metadata, _ = _metadata(file, begin, file.size)
+    kind, _, _ = _message(file, begin, metadata)
     if kind != _SCHEMA:
-        raise _damaged(file, begin, "it does not begin with a schema")
-    return _MARK + struct.pack("<i", len(said)) + said
+        raise damaged(file, begin, "it does not begin with a schema")
+    return _MARK + struct.pack("<i", len(metadata)) + metadata
 
 
 def dictionary_ids(file: PackFile) -> list[int | None]:
@@ -120,19 +217,17 @@ def dictionary_ids(file: PackFile) -> list[int | None]:
         If the file does not begin with a schema.
     """
     begin = _begin(file)
-    said, _ = _said(file, begin, file.size)
-    _, _, schema = _message(file, begin, said)
-    try:
+    metadata, _ = _metadata(file, begin, file.size)
+    _, _, schema = _message(file, begin, metadata)
+    with damage(file, begin, *_MALFORMED):
         return [] if schema is None else [one for field in schema.tables(1) for one in _ids(field, _DEEPEST)]
-    except (ValueError, struct.error) as error:
-        raise _damaged(file, begin, f"its schema: {error}") from error
 
 
-def _ids(field: _Table, deepest: int) -> Iterator[int | None]:
+def _ids(field: FlatTable, deepest: int) -> Iterator[int | None]:
     """Yield the ids of a field and of those in it; a dictionary has its values elsewhere, with all that is in them."""
-    encoding = field.table(4)
+    encoding = field.find(4)
     yield None if encoding is None else encoding.number(0, "<q")
-    if encoding is None and (children := field.tables(5)):
+    if encoding is None and (children := list(field.tables(5))):
         if not deepest:
             raise ValueError(f"a column more than {_DEEPEST} deep")
         for child in children:
@@ -145,7 +240,7 @@ def batches(file: PackFile) -> Iterator[ArrowBatch]:
     Raises
     ------
     SourceError
-        If the file is damaged or cut short, or has what packer does not know.
+        If the file is damaged or cut short, or has types that packer does not know.
     """
     ids = frozenset(one for one in dictionary_ids(file) if one is not None)
     known: dict[int, Dictionary] = {}
@@ -154,10 +249,9 @@ def batches(file: PackFile) -> Iterator[ArrowBatch]:
             known = _with_dictionary(file, message, known, ids)
     for message in _messages(file):
         if message.kind == _RECORDS and message.header is not None:
-            try:
-                yield _batch(message.header, message)._replace(dictionaries=known)
-            except (ValueError, struct.error) as error:
-                raise _damaged(file, message.at, str(error)) from error
+            with damage(file, message.at, *_MALFORMED):
+                batch = _batch(message.header, message)
+            yield batch._replace(dictionaries=known)
         elif ids and not _begin(file):
             known = _with_dictionary(file, message, known, ids)
 
@@ -166,14 +260,14 @@ def _messages(file: PackFile) -> Iterator[_Message]:
     """Yield the messages; SourceError where one is none of a schema, of a dictionary or of records."""
     at, end = _begin(file), _stream_end(file)
     while True:
-        said, body = _said(file, at, end)
-        if not said:
+        metadata, body = _metadata(file, at, end)
+        if not metadata:
             return
-        kind, size, header = _message(file, at, said)
+        kind, size, header = _message(file, at, metadata)
         if not 0 <= size <= end - body:
-            raise _damaged(file, at, f"a message of {size} bytes does not lie in it: it was cut short")
+            raise damaged(file, at, f"a message of {size} bytes does not lie in it: it was cut short")
         if kind not in (_SCHEMA, _DICTIONARY, _RECORDS) or (kind == _RECORDS and header is None):
-            raise _damaged(file, at, f"a message of the type {kind}")
+            raise damaged(file, at, f"a message of the type {kind}")
         yield _Message(at, kind, header, body, size)
         at = body + size
 
@@ -184,8 +278,8 @@ def _with_dictionary(
     """Return the dictionaries after a message, which has one or has none. Those of no column are left out."""
     if message.kind != _DICTIONARY or message.header is None:
         return known
-    try:
-        number, delta, values = message.header.number(0, "<q"), message.header.number(2, "<B"), message.header.table(1)
+    with damage(file, message.at, *_MALFORMED):
+        number, delta, values = message.header.number(0, "<q"), message.header.number(2, "<B"), message.header.find(1)
         if number not in ids:  # of values in another dictionary
             return known
         if values is None:
@@ -196,8 +290,6 @@ def _with_dictionary(
         if not delta and number in known and _begin(file):
             raise ValueError(f"a second dictionary {number}, as only a stream may have one")
         return {**known, number: Dictionary(_batch(values, message), before)}
-    except (ValueError, struct.error) as error:
-        raise _damaged(file, message.at, str(error)) from error
 
 
 def _begin(file: PackFile) -> int:
@@ -215,35 +307,33 @@ def _stream_end(file: PackFile) -> int:
     return file.size - 10 - size
 
 
-def _said(file: PackFile, at: int, end: int) -> tuple[bytes, int]:
-    """Return what is said of a message, and where its body begins; nothing at the end of the stream."""
+def _metadata(file: PackFile, at: int, end: int) -> tuple[bytes, int]:
+    """Return the metadata of a message, and the offset of its body; nothing at the end of the stream."""
     if end - at < 8 or file.read(at, 4) != _MARK:
-        raise _damaged(file, at, "no message of Arrow's, as its end is one too: it was cut short")
+        raise damaged(file, at, "no message of Arrow's, as its end is one too: it was cut short")
     size = int.from_bytes(file.read(at + 4, 4), "little")
-    if size > min(end - at - 8, _MOST_SAID):
-        raise _damaged(file, at, f"{size} bytes are said of a message: it was cut short")
+    if size > min(end - at - 8, _MOST_METADATA):
+        raise damaged(file, at, f"a message has {size} bytes of metadata: it was cut short")
     return file.read(at + 8, size), at + 8 + size
 
 
-def _message(file: PackFile, at: int, said: bytes) -> tuple[int, int, _Table | None]:
+def _message(file: PackFile, at: int, metadata: bytes) -> tuple[int, int, FlatTable | None]:
     """Return the type of a message, the size of its body, and its header."""
-    try:
-        message = _Table.root(said)
-        return message.number(1, "<B"), message.number(3, "<q"), message.table(2)
-    except (ValueError, struct.error) as error:
-        raise _damaged(file, at, f"nothing is said of a message: {error}") from error
+    with damage(file, at, *_MALFORMED):
+        message = FlatTable.root(metadata)
+        return message.number(1, "<B"), message.number(3, "<q"), message.find(2)
 
 
-def _batch(header: _Table, message: _Message) -> ArrowBatch:
+def _batch(header: FlatTable, message: _Message) -> ArrowBatch:
     body, size = message.body, message.size
-    rows, compression = header.number(0, "<q"), header.table(3)
-    nodes = [(length, nulls) for length, nulls in header.pairs(1)]
+    rows, compression = header.number(0, "<q"), header.find(3)
+    nodes = header.pairs(1)
     buffers = [Buffered(body + offset, length) for offset, length in header.pairs(2)]
     if rows < 0 or any(length < 0 for length, _ in nodes):
         raise ValueError(f"a batch of {rows} rows")
     if any(buffer.offset < body or not 0 <= buffer.size <= body + size - buffer.offset for buffer in buffers):
         raise ValueError("a buffer does not lie in its message")
-    if header.has(4):
+    if header.where(4):
         raise ValueError("it has arrays of views, which packer does not know: write it with other types")
     codec = ""
     if compression is not None:
@@ -254,75 +344,8 @@ def _batch(header: _Table, message: _Message) -> ArrowBatch:
     return ArrowBatch(rows, nodes, buffers, codec)
 
 
-class _Table:
-    """A table of a flatbuffer; ValueError and struct.error where something does not lie in the bytes."""
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data, self._at = data, at
-        self._slots = at - self._unpack("<i", at)
-        self._count = (self._unpack("<H", self._slots) - 4) // 2
-
-    @classmethod
-    def root(cls, data: bytes) -> _Table:
-        """Return the table that a buffer is."""
-        (at,) = struct.unpack_from("<I", data)
-        return cls(data, at)
-
-    def has(self, slot: int) -> bool:
-        """Tell whether the table has a member."""
-        return self._place(slot) is not None
-
-    def number(self, slot: int, kind: str) -> int:
-        """Return a number; 0 where it is not there."""
-        place = self._place(slot)
-        return 0 if place is None else self._unpack(kind, place)
-
-    def table(self, slot: int) -> _Table | None:
-        """Return a table; None where it is not there."""
-        place = self._place(slot)
-        return None if place is None else _Table(self._data, place + self._unpack("<I", place))
-
-    def tables(self, slot: int) -> list[_Table]:
-        """Return a list of tables; none where it is not there."""
-        place = self._place(slot)
-        if place is None:
-            return []
-        at = place + self._unpack("<I", place)
-        count = self._unpack("<I", at)
-        if count > (len(self._data) - at) // 4:
-            raise ValueError(f"a list of {count} tables")
-        return [_Table(self._data, one + self._unpack("<I", one)) for one in range(at + 4, at + 4 + 4 * count, 4)]
-
-    def pairs(self, slot: int) -> list[tuple[int, int]]:
-        """Return a list of pairs of int64."""
-        place = self._place(slot)
-        if place is None:
-            return []
-        at = place + self._unpack("<I", place)
-        count = self._unpack("<I", at)
-        if count > (len(self._data) - at) // 16:
-            raise ValueError(f"a list of {count} pairs")
-        numbers = struct.unpack_from(f"<{2 * count}q", self._data, at + 4)
-        return list(zip(numbers[::2], numbers[1::2], strict=True))
-
-    def _place(self, slot: int) -> int | None:
-        if slot >= self._count:
-            return None
-        offset = self._unpack("<H", self._slots + 4 + 2 * slot)
-        return self._at + offset if offset else None
-
-    def _unpack(self, kind: str, at: int) -> int:
-        if at < 0:
-            raise ValueError("it lies before its beginning")
-        return int(struct.unpack_from(kind, self._data, at)[0])
-
-
-def _damaged(file: PackFile, at: int, what: str) -> SourceError:
-    return SourceError(f"{printable(file.path)}, byte {at}: damaged: {what}")
-
-
 NOT_READ = (ArithmeticError, LookupError, MemoryError, OSError, PackError, RuntimeError, TypeError, ValueError)
-"""What pyarrow raises where a file is damaged, and what reading one raises."""
+"""The errors that pyarrow raises where a file is damaged, and the errors of reading it."""
 
 _REPEATING = re.compile(r"(dense_|sparse_)?union|run_end_encoded|(large_)?list_view|(string|binary)_view")
 _HEAD = 32  # bytes, by which an image is known
@@ -359,7 +382,7 @@ class Batches:
 
     def images(self, batch: ArrowBatch, column: str) -> list[Piece | Packed | None]:
         """Return where each image of a batch lies; None where there is none."""
-        with reading(self._file):
+        with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
             kind, node, buffer = self._place(batch, column)
             there = self._valid(batch, node, buffer, batch.rows)
             if names_of(kind):
@@ -374,22 +397,22 @@ class Batches:
             sizes = np.diff(offsets)
             if (sizes < 0).any() or offsets[0] < 0 or offsets[-1] > size:
                 raise ValueError(f"the images of the column {column!r} do not lie in their buffer")
-            places: list[Piece | Packed | None] = []
+            pieces: list[Piece | Packed | None] = []
             for begin, length, present in zip(offsets.tolist(), sizes.tolist(), there.tolist(), strict=False):
                 if not present:
-                    places.append(None)
+                    pieces.append(None)
                 elif isinstance(lying, Piece):
-                    places.append(Piece(self._unit, lying.offset + begin, length))
+                    pieces.append(Piece(self._unit, lying.offset + begin, length))
                 else:
-                    places.append(lying._replace(offset=begin, size=length))
-            return places
+                    pieces.append(lying._replace(offset=begin, size=length))
+            return pieces
 
     def paths(self, batch: ArrowBatch, column: str) -> list[str | None]:
         """Return the path of each image of a batch."""
         kind = self._schema.field(column).type
         if not names_of(kind):
             return [None] * batch.rows
-        with reading(self._file):
+        with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
             _, node, buffer = self._place(batch, column)
             node, buffer = node + 1, buffer + 1
             for name in names_of(kind):
@@ -407,7 +430,7 @@ class Batches:
 
     def rows(self, batch: ArrowBatch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the values of other columns, a row each."""
-        with reading(self._file):
+        with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
             self._taken = sum(values.taken for values in self._values.values())
             self._nulls = sum(values.nulls for values in self._values.values())
             arrays = {column: self._array(batch, *self._place(batch, column))[0] for column in columns}
@@ -418,21 +441,21 @@ class Batches:
             return
         lists = row_lists(list(arrays.values()), batch.rows)
         while True:
-            with reading(self._file):
+            with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
                 some = next(lists, None)
             if some is None:
                 return
             yield from (dict(zip(arrays, row, strict=True)) for row in zip(*some, strict=True))
 
-    def head(self, place: Piece | Packed) -> bytes:
+    def head(self, piece: Piece | Packed) -> bytes:
         """Return the first bytes of an image."""
-        if isinstance(place, Piece):
-            return self._file.read(place.offset, min(place.size, _HEAD))
-        return self._whole(place)[place.offset : place.offset + min(place.size, _HEAD)]
+        if isinstance(piece, Piece):
+            return self._file.read(piece.offset, min(piece.size, _HEAD))
+        return self._whole(piece)[piece.offset : piece.offset + min(piece.size, _HEAD)]
 
     def _whole(self, packed: Packed) -> bytes:
         if self._unpacked is None or self._unpacked[0] != packed.piece:
-            with reading(self._file):
+            with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
                 data = unpack(packed.codec, self._file.read(packed.piece.offset, packed.piece.size), packed.unpacked)
             self._unpacked = packed.piece, data
         return self._unpacked[1]
@@ -572,15 +595,6 @@ class Batches:
         return known.array
 
 
-@contextlib.contextmanager
-def reading(file: PackFile) -> Iterator[None]:
-    """Make errors of what lies in a file, which Arrow's are too, one that names it."""
-    try:
-        yield
-    except NOT_READ as error:
-        raise SourceError(f"{printable(file.path)}: damaged: {printable(error)[:300]}") from error
-
-
 def schema_of(file: PackFile) -> Any:
     """Return the schema of a file.
 
@@ -591,14 +605,9 @@ def schema_of(file: PackFile) -> Any:
     SourceError
         If there is none.
     """
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{printable(file.path)}: its table of Arrow is read with pyarrow: {pip_install('parquet')}"
-        ) from error
+    pa = pyarrow_for(f"{printable(file.path)}: its table of Arrow is read by pyarrow")
     message = schema_message(file)
-    with reading(file):
+    with errors_in(f"{printable(file.path)}: damaged", *NOT_READ):
         schema = pa.ipc.read_schema(pa.py_buffer(message))
         for field in schema:
             _require_text(field)
@@ -606,7 +615,7 @@ def schema_of(file: PackFile) -> Any:
 
 
 def _require_text(field: Any) -> None:
-    """Raise ValueError where the name of a column, or of what is in it, is no text: pyarrow reads them when asked."""
+    """Raise ValueError where the name of a column or of a member of it is no text: pyarrow reads them later."""
     if not isinstance(field.name, str):
         raise ValueError("a column has no name")
     for number in range(field.type.num_fields):
@@ -654,7 +663,6 @@ def _extent(kind: Any) -> tuple[int, int]:
 
 
 _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
-_MOST_JSON = 1 << 26  # bytes
 
 
 class ArrowImages(TableImages):
@@ -671,7 +679,7 @@ class ArrowImages(TableImages):
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
         """Return the files that ``state.json`` lists; else all."""
         if _SPLITS in names:
-            splits = _json(path / _SPLITS).get("splits")
+            splits = _object_in(path / _SPLITS).get("splits")
             shown = ", ".join(printable(name) for name in splits) if isinstance(splits, list) else "none"
             raise SourceError(f"{printable(path)}: has several splits: {shown}. Name one of these directories.")
         if _STATE in names and any(name.endswith(cls.suffixes) for name in names):
@@ -679,17 +687,20 @@ class ArrowImages(TableImages):
         return super().recognise_directory(path, names)
 
     @classmethod
-    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> ArrowImages:
-        with PackFile(paths[0]) as file:
-            schema = schema_of(file)
-            features = features_of(schema.metadata) or _features_beside(paths[0])
-            images = [field.name for field in schema if _is_image(field, features, keys.get("image"))]
-            images = images or [field.name for field in schema if _begins_with_image(file, schema, field)]
-            others = {field.name: field.type for field in schema if field.name not in images}
-            columns = columns_of(images, others, features, keys, printable(paths[0]))
-        if columns.label is not None and columns.label_type == "float":
-            columns = columns.with_whole_labels(_numbers(paths, columns.label))
-        return cls.of_columns(paths, columns)
+    def columns_in(cls, file: PackFile, keys: Mapping[str, str]) -> Columns:
+        schema = schema_of(file)
+        features = features_of(schema.metadata) or _features_beside(Path(file.path))
+        images = [field.name for field in schema if _is_image(field, features, keys.get("image"))]
+        images = images or [field.name for field in schema if _begins_with_image(file, schema, field)]
+        others = {field.name: field.type for field in schema if field.name not in images}
+        return columns_of(images, others, features, keys, printable(file.path))
+
+    @classmethod
+    def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
+        reader = Batches(file, 0, schema_of(file))
+        for batch in batches(file):
+            for row in reader.rows(batch, [column]):
+                yield row[column]
 
     def entries(self, unit: int) -> Iterator[Entry]:
         columns = self.columns
@@ -697,9 +708,7 @@ class ArrowImages(TableImages):
             schema = schema_of(file)
             for column in (columns.image, *columns.pictures, *columns.read()):
                 if schema.get_field_index(column) < 0:
-                    raise SourceError(
-                        f"{printable(file.path)}: has no column {printable(column)}, as the first file has"
-                    )
+                    raise no_column(file, column)
             reader = Batches(file, unit, schema)
             count = sum(batch.rows for batch in batches(file))
             named = columns.name is None and names_are_plain(_paths(reader, file, columns.image))
@@ -709,17 +718,16 @@ class ArrowImages(TableImages):
                 pictures = {of.name: reader.images(batch, column) for column, of in columns.pictures.items()}
                 paths = reader.paths(batch, columns.image) if named else []
                 for at, row in enumerate(reader.rows(batch, columns.read())):
-                    place, path = images[at], paths[at] if named else None
+                    piece, path = images[at], paths[at] if named else None
                     further = {of: one for of, lying in pictures.items() if (one := lying[at]) is not None}
-                    head = b"" if place is None else reader.head(place)
-                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, place, head, further)
+                    head = b"" if piece is None else reader.head(piece)
+                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, piece, head, further)
                     number += 1
 
 
-def _is_image(field: Any, features: Mapping[str, Any], wanted: str | None) -> bool:
+def _is_image(field: Any, features: Mapping[str, Any], chosen: str | None) -> bool:
     """Tell whether a column has images: a structure of bytes and path, or bytes that are called images."""
-    feature = features.get(field.name)
-    called = (isinstance(feature, dict) and feature.get("_type") == "Image") or field.name == wanted
+    called = is_image_feature(features.get(field.name)) or field.name == chosen
     kind = getattr(field.type, "storage_type", field.type)
     return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))
 
@@ -729,21 +737,8 @@ def _begins_with_image(file: PackFile, schema: Any, field: Any) -> bool:
     if str(field.type) not in ("binary", "large_binary"):
         return False
     reader = Batches(file, 0, schema)
-    for batch in batches(file):
-        for place in reader.images(batch, field.name):
-            if place is not None and (head := reader.head(place)):
-                return bool(suffix_of(head))
-    return False
-
-
-def _numbers(paths: Sequence[Path], column: str) -> Iterator[float | None]:
-    """Yield the numbers of a column in all files."""
-    for path in paths:
-        with PackFile(path) as file:
-            reader = Batches(file, 0, schema_of(file))
-            for batch in batches(file):
-                for row in reader.rows(batch, [column]):
-                    yield row[column]
+    pieces = (piece for batch in batches(file) for piece in reader.images(batch, field.name))
+    return begin_with_image(reader.head(piece) for piece in pieces if piece is not None)
 
 
 def _paths(reader: Batches, file: PackFile, column: str) -> Iterator[str | None]:
@@ -753,7 +748,7 @@ def _paths(reader: Batches, file: PackFile, column: str) -> Iterator[str | None]
 
 def _saved(directory: Path) -> list[Path]:
     """Return the files that ``state.json`` lists."""
-    state = _json(directory / _STATE)
+    state = _object_in(directory / _STATE)
     if state.get("_indices_data_files"):
         raise SourceError(
             f"{printable(directory)}: has its order in files of indices: save it again after flatten_indices()"
@@ -770,87 +765,12 @@ def _saved(directory: Path) -> list[Path]:
 
 def _features_beside(path: Path) -> dict[str, Any]:
     beside = path.with_name(_INFO)
-    features = _json(beside).get("features") if os.path.isfile(beside) else None
+    features = _object_in(beside).get("features") if os.path.isfile(beside) else None
     return features if isinstance(features, dict) else {}
 
 
-def _json(path: Path) -> dict[str, Any]:
-    with PackFile(path) as file:
-        try:
-            said = parsed_json(file.read(0, min(file.size, _MOST_JSON)).decode("utf-8"))
-        except ValueError as error:
-            raise SourceError(f"{printable(path)}: {error}") from error
-    if not isinstance(said, dict):
+def _object_in(path: Path) -> dict[str, Any]:
+    content = json_in(path)
+    if not isinstance(content, dict):
         raise SourceError(f"{printable(path)}: is no object of JSON")
-    return said
-
-
-class FlatTable:
-    """A table of a FlatBuffer: numbers and further tables by the numbers of their slots.
-
-    Raises
-    ------
-    ValueError, struct.error
-        From every method, where the buffer is damaged.
-    """
-
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data, self._at = data, at
-        self._slots = at - int_at(data, "<i", at)
-        self._end = int_at(data, "<H", self._slots)
-
-    def where(self, slot: int) -> int:
-        """Return where a value begins; 0 where there is none."""
-        at = 4 + 2 * slot
-        inner = int_at(self._data, "<H", self._slots + at) if at < self._end else 0
-        return self._at + inner if inner else 0
-
-    def number(self, slot: int, layout: str, default: int = 0) -> int:
-        """Return a number; `default` where there is none."""
-        at = self.where(slot)
-        return int_at(self._data, layout, at) if at else default
-
-    def table(self, slot: int) -> FlatTable:
-        """Return a table."""
-        at = self.where(slot)
-        if not at:
-            raise ValueError("a damaged FlatBuffer")
-        return FlatTable(self._data, at + int_at(self._data, "<I", at))
-
-    def vector(self, slot: int, width: int) -> tuple[int, int]:
-        """Return where the elements of a vector begin, and how many there are."""
-        at = self.where(slot)
-        if not at:
-            return 0, 0
-        at += int_at(self._data, "<I", at)
-        count = int_at(self._data, "<I", at)
-        if at + 4 + count * width > len(self._data):
-            raise ValueError("a damaged FlatBuffer")
-        return at + 4, count
-
-    def tables(self, slot: int) -> Iterator[FlatTable]:
-        """Yield the tables of a vector of such."""
-        start, count = self.vector(slot, 4)
-        for at in range(start, start + 4 * count, 4):
-            yield FlatTable(self._data, at + int_at(self._data, "<I", at))
-
-    def number_at(self, layout: str, at: int) -> int:
-        """Return a number that lies somewhere in the buffer."""
-        return int_at(self._data, layout, at)
-
-    def ints(self, slot: int) -> list[int]:
-        """Return the int32 numbers of a vector."""
-        start, count = self.vector(slot, 4)
-        return [int_at(self._data, "<i", at) for at in range(start, start + 4 * count, 4)]
-
-    def text(self, slot: int) -> str:
-        """Return a text; an empty one where there is none."""
-        start, count = self.vector(slot, 1)
-        return self._data[start : start + count].decode("utf-8", "replace")
-
-
-def int_at(data: bytes, layout: str, at: int) -> int:
-    """Return the number at a place; ValueError or struct.error where it is outside."""
-    if at < 0:
-        raise ValueError("a damaged FlatBuffer")
-    return int(struct.unpack_from(layout, data, at)[0])
+    return content

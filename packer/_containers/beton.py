@@ -1,4 +1,4 @@
-"""FFCV's ``.beton``, version 2 (https://github.com/libffcv/ffcv): a table of samples, and after it what they point to.
+"""FFCV's ``.beton``, version 2 (https://github.com/libffcv/ffcv): a table of samples, followed by their data.
 
 Layout, little-endian: a header (u16 version, u16 fields, u32 page size, u64 samples, u64 where the allocations are);
 for each field u8 type, 16 bytes name, 1024 bytes of arguments; a row for each sample, aligned as C aligns structs; the
@@ -13,16 +13,17 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.contract import Container, Entry, Piece, PixelLayout
-from packer._containers.roles import LOOKED_AT, ColumnType, Roles, Value, roles_of
-from packer._containers.shards import OpenShard, array_type, reading
+from packer._containers.blocks import ContainerFile, reading
+from packer._containers.contract import Entry, Piece, PixelLayout
+from packer._containers.roles import LOOKED_AT, ColumnContainer, ColumnType, Value, roles_of
+from packer._containers.shards import array_type
 from packer.errors import SourceError, printable
 
 _HEADER = struct.Struct("<HHIQQ")
@@ -46,14 +47,14 @@ _TYPES = {"float": ColumnType("scalar", "float64"), "int": ColumnType("scalar", 
 _TYPES |= {"bytes": ColumnType("bytes"), "json": ColumnType("json")}
 _TYPES["tensor"] = ColumnType("", why="holds tensors")
 _UNKNOWN = ("<u8", _SPAN, _IMAGE)
-"""What the row of a field of another's type may have; the pointers of the images tell which it is."""
+"""The row of a field of an unknown type; the pointers of the images tell which it is."""
 
 _JPEG, _RAW = 0, 1
 
 
 @dataclass(frozen=True)
 class _Table:
-    """What stands before the rows of a file."""
+    """The header of a file, before its rows."""
 
     count: int
     allocations: int
@@ -64,14 +65,13 @@ class _Table:
 
 
 @dataclass(eq=False)
-class Beton(Container):
+class Beton(ColumnContainer):
     """Files ``.beton``."""
 
     kind = "beton"
     suffixes = (".beton",)
 
     tables: Sequence[_Table] = ()
-    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -87,14 +87,12 @@ class Beton(Container):
                 raise SourceError(f"{printable(path)}: has other fields than {printable(paths[0])}")
         types = {name: _type(kind, first.arrays.get(name)) for name, kind in first.kinds.items()}
         looked_at = _first_values(paths[0], first)
-        container.roles = roles = roles_of(types, keys, printable(paths[0]), container.account, looked_at)
-        container.why_unlabeled = roles.why_unlabeled
+        roles = roles_of(types, keys, printable(paths[0]), container.account, looked_at)
         if any(first.kinds[name] == "image" for name in roles.fields):
             raise SourceError(
                 f"{printable(paths[0])}: has several images a sample: say with --key which fields are wanted"
             )
-        container.fields, container.label_type = tuple(roles.fields.values()), roles.label_type
-        container.notes += roles.notes
+        container.take_roles(roles)
         if first.kinds[roles.image] == "image" and any(map(container._has_pixels, range(len(paths)))):
             container.pixels = PixelLayout("HWC", "RGB")
         return container
@@ -102,12 +100,12 @@ class Beton(Container):
     def entries(self, unit: int) -> Iterator[Entry]:
         table, stem = self.tables[unit], self.files[unit].removesuffix(".beton")
         digits = len(str(table.count))
-        with reading(self.root / self.files[unit]) as file:
+        with self.reading(unit) as file:
             stored = _Values(file, unit, table, _allocations(file, table))
             for number, row in _rows(file, table):
                 name = f"{stem}/{number:0{digits}d}"
                 try:
-                    values = {name: stored.value(number, name, row[name]) for name in self.roles.wanted}
+                    values = {name: stored.value(number, name, row[name]) for name in self.roles.used}
                     shape = None
                     if table.kinds[self.roles.image] == "image":
                         mode, width, height, _ = row[self.roles.image]
@@ -120,7 +118,7 @@ class Beton(Container):
     def _has_pixels(self, unit: int) -> bool:
         """Tell whether an image of a file is pixels."""
         table = self.tables[unit]
-        with reading(self.root / self.files[unit]) as file:
+        with self.reading(unit) as file:
             blocks = _blocks(file, table)
             return any((block[self.roles.image]["mode"] == _RAW).any() for _, block in blocks)
 
@@ -134,7 +132,7 @@ def _first_values(path: Path, table: _Table) -> dict[str, list[Any]]:
 
 
 def _table(path: Path) -> _Table:
-    """Read what stands before the rows of a file."""
+    """Read the header of a file."""
     with reading(path) as file:
         version, fields, _, count, allocations = _HEADER.unpack(file.read(0, _HEADER.size))
         if version != _VERSION:
@@ -145,14 +143,14 @@ def _table(path: Path) -> _Table:
         arrays: dict[str, tuple[str, tuple[int, ...]]] = {}
         stored: list[Any] = []
         for number in range(fields):
-            type_id, raw, said = _FIELD.unpack(file.read(_HEADER.size + number * _FIELD.size, _FIELD.size))
+            type_id, raw, arguments = _FIELD.unpack(file.read(_HEADER.size + number * _FIELD.size, _FIELD.size))
             name = raw.rstrip(b"\0").decode("ascii", "backslashreplace")
             if not name or name in kinds:
                 raise SourceError(f"{file.path}: field {number} has no name of its own: {printable(name)!r}")
             kinds[name], dtype = _ROWS.get(type_id, (f"type {type_id}", None))
             stored.append(dtype)
             if kinds[name] == "array":
-                arrays[name] = _array(said, f"{file.path}: field {printable(name)}")
+                arrays[name] = _array(arguments, f"{file.path}: field {printable(name)}")
         begin = _HEADER.size + fields * _FIELD.size
         if count and allocations == 0:
             raise SourceError(f"{file.path}: was not written to its end")
@@ -162,7 +160,7 @@ def _table(path: Path) -> _Table:
         return _with_rows(file, table, stored)
 
 
-def _with_rows(file: OpenShard, table: _Table, stored: Sequence[Any]) -> _Table:
+def _with_rows(file: ContainerFile, table: _Table, stored: Sequence[Any]) -> _Table:
     """Return a table with the layout of its rows: where a field's is unknown, that which the images' pointers fit."""
     names = list(table.kinds)
     images = [name for name, kind in table.kinds.items() if kind == "image"]
@@ -180,7 +178,7 @@ def _with_rows(file: OpenShard, table: _Table, stored: Sequence[Any]) -> _Table:
     raise SourceError(f"{file.path}: its rows do not lie as expected: it is damaged, or has a field of an unknown type")
 
 
-def _fits(file: OpenShard, table: _Table, image: str) -> bool:
+def _fits(file: ContainerFile, table: _Table, image: str) -> bool:
     """Tell whether the images of a file are where its allocations say."""
     try:
         allocations = _allocations(file, table)
@@ -195,8 +193,8 @@ def _fits(file: OpenShard, table: _Table, image: str) -> bool:
     return True
 
 
-def _allocations(file: OpenShard, table: _Table) -> npt.NDArray[Any]:
-    """Return the allocations that have bytes, by where they begin; SourceError where two begin at one place."""
+def _allocations(file: ContainerFile, table: _Table) -> npt.NDArray[Any]:
+    """Return the allocations that have bytes, by their offsets; SourceError where two have the same offset."""
     found = np.frombuffer(file.read(table.allocations, file.size - table.allocations), _ALLOCATION)
     found = found[found["size"] > 0]
     found = found[np.argsort(found["begin"], kind="stable")]
@@ -205,7 +203,7 @@ def _allocations(file: OpenShard, table: _Table) -> npt.NDArray[Any]:
     return found
 
 
-def _blocks(file: OpenShard, table: _Table) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+def _blocks(file: ContainerFile, table: _Table) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """Yield rows, and before them the number of the first."""
     for first in range(0, table.count, _BLOCK):
         part = min(_BLOCK, table.count - first)
@@ -213,7 +211,7 @@ def _blocks(file: OpenShard, table: _Table) -> Iterator[tuple[int, npt.NDArray[A
         yield first, np.frombuffer(data, table.row)
 
 
-def _rows(file: OpenShard, table: _Table) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(file: ContainerFile, table: _Table) -> Iterator[tuple[int, dict[str, Any]]]:
     names = list(table.kinds)
     for first, block in _blocks(file, table):
         for number, row in enumerate(block.tolist(), first):
@@ -222,9 +220,9 @@ def _rows(file: OpenShard, table: _Table) -> Iterator[tuple[int, dict[str, Any]]
 
 @dataclass(frozen=True)
 class _Values:
-    """What the samples of an open file point to."""
+    """The data of the samples in an open file."""
 
-    file: OpenShard
+    file: ContainerFile
     unit: int
     table: _Table
     allocations: npt.NDArray[Any]
@@ -252,9 +250,9 @@ class _Values:
         return Piece(self.unit, begin, size)
 
     def _size(self, number: int, begin: int) -> int:
-        """Return how many bytes of a sample begin at a place; ValueError where none do."""
-        place = int(np.searchsorted(self.allocations["begin"], np.uint64(begin)))
-        sample, found, size = self.allocations[place].item() if place < len(self.allocations) else (-1, -1, 0)
+        """Return how many bytes of a sample begin at an offset; ValueError where none do."""
+        index = int(np.searchsorted(self.allocations["begin"], np.uint64(begin)))
+        sample, found, size = self.allocations[index].item() if index < len(self.allocations) else (-1, -1, 0)
         if found != begin or sample != number:
             raise ValueError(f"nothing of it was stored at byte {begin}, to which it points")
         return int(size)
@@ -266,12 +264,12 @@ class _Values:
         return np.frombuffer(self.file.read(begin, size), dtype).reshape(shape)
 
 
-def _array(said: bytes, where: str) -> tuple[str, tuple[int, ...]]:
+def _array(arguments: bytes, where: str) -> tuple[str, tuple[int, ...]]:
     """Return dtype and shape of a field of arrays."""
-    lengths = np.frombuffer(said, "<u8", 33).tolist()
+    lengths = np.frombuffer(arguments, "<u8", 33).tolist()
     shape = tuple(itertools.takewhile(bool, lengths[:32]))
     try:
-        ((_, dtype),) = json.loads(said[264 : 264 + lengths[32]] if lengths[32] < len(said) else b"")
+        ((_, dtype),) = json.loads(arguments[264 : 264 + lengths[32]] if lengths[32] < len(arguments) else b"")
         found = np.dtype(dtype) if isinstance(dtype, str) and len(dtype) < 5 else None
     except (ValueError, TypeError, RecursionError) as error:
         raise SourceError(f"{where}: no arrays of a known type") from error

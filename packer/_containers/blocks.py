@@ -1,10 +1,21 @@
-"""Reading the structure of a file in blocks: a structure is many small things, close together or between large data."""
+"""Reading the files of containers in blocks: their structure is many small things, close together or between images.
+
+`ContainerFile` is for adapters whose errors need no offset in the file: any failure of reading is a SourceError.
+"""
 
 from __future__ import annotations
 
-from packer._storage.packfile import PackFile
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
-_LARGE, _SMALL = 1 << 17, 1 << 12  # bytes of a block: many things, or one and what is close to it
+from packer._fields.encoding import parsed_json
+from packer._storage.packfile import PackFile
+from packer.errors import PackError, SourceError, printable
+
+_LARGE, _SMALL = 1 << 17, 1 << 12  # bytes of a block: for many ranges, or for one and its neighbours
 _CLOSE = 1 << 15  # bytes between things that are read rather than skipped
 
 
@@ -15,14 +26,14 @@ class BlockReader:
 
     Attributes
     ----------
-    file : PackFile
+    file : PackFile or Unpacked
     data : bytes
         The bytes in memory.
     begin : int
         Where in the file they begin.
     """
 
-    def __init__(self, file: PackFile) -> None:
+    def __init__(self, file: PackFile | Unpacked) -> None:
         self.file, self._size = file, file.size
         self.data, self.begin, self._block = b"", 0, _SMALL
 
@@ -35,21 +46,121 @@ class BlockReader:
             Not after the file's end.
         size : int
         """
-        place, held = offset - self.begin, len(self.data)
-        if 0 <= place <= place + size <= held:
-            return place
+        position, held = offset - self.begin, len(self.data)
+        if 0 <= position <= position + size <= held:
+            return position
         size = max(0, min(size, self._size - offset))
-        if not 0 <= place <= place + size <= held:
-            is_close = 0 <= place < held + _CLOSE
+        if not 0 <= position <= position + size <= held:
+            is_close = 0 <= position < held + _CLOSE
             self._block = min(2 * self._block, _LARGE) if is_close else _SMALL
             self.data = self.file.read(offset, max(0, min(max(size, self._block), self._size - offset)))
-            self.begin, place = offset, 0
-        return place
+            self.begin, position = offset, 0
+        return position
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the file; fewer where it ends."""
-        place = self.at(offset, size)
-        return self.data[place : place + size]
+        position = self.at(offset, size)
+        return self.data[position : position + size]
+
+
+class Unpacked:
+    """A compressed file, unpacked in memory.
+
+    Parameters
+    ----------
+    path : path
+    data : bytes
+    """
+
+    def __init__(self, path: str | os.PathLike[str], data: bytes) -> None:
+        self.path, self.size = os.fspath(path), len(data)
+        self._data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a range."""
+        return self._data[offset : offset + size]
+
+
+class ContainerFile:
+    """An open file of a container.
+
+    Attributes
+    ----------
+    path : str
+        As messages show it.
+    size : int
+        Bytes of the file.
+    """
+
+    def __init__(self, file: PackFile | Unpacked) -> None:
+        self.path, self.size = printable(file.path), file.size
+        self._blocks = BlockReader(file)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a range of the file; SourceError where it does not lie in the file, or the disk fails."""
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise SourceError(
+                f"{self.path}: bytes {offset} to {offset + size} are wanted, and it has {self.size}: "
+                "it was cut short, or is damaged"
+            )
+        with source_errors():
+            return self._blocks.read(offset, size)
+
+
+@contextlib.contextmanager
+def source_errors() -> Iterator[None]:
+    """Turn errors of opening and reading a file into SourceErrors."""
+    try:
+        yield
+    except PackError as error:
+        raise SourceError(str(error)) from error
+
+
+@contextlib.contextmanager
+def errors_in(where: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn errors about the content of a file, by default ValueErrors, into SourceErrors that begin with `where`."""
+    kinds = kinds or (ValueError,)
+    try:
+        yield
+    except kinds as error:
+        raise SourceError(f"{where}: {printable(error)[:_LONGEST_REASON]}") from error
+
+
+def damaged(file: PackFile, at: int, why: str) -> SourceError:
+    """Return the error for a file that is damaged at a byte."""
+    return SourceError(f"{printable(file.path)}, byte {at}: damaged: {why}")
+
+
+def damage(file: PackFile, at: int, *kinds: type[Exception]) -> AbstractContextManager[None]:
+    """Turn errors about the content of a file into the error that it is damaged at a byte."""
+    return errors_in(f"{printable(file.path)}, byte {at}: damaged", *kinds)
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[ContainerFile]:
+    """Open a file for reading; SourceError where it cannot be opened."""
+    with source_errors():
+        file = PackFile(path)
+    with file:
+        yield ContainerFile(file)
+
+
+_MOST_TEXT = 1 << 28  # bytes
+_LONGEST_REASON = 1000  # characters that a message takes of an error
+
+
+def text_in(path: str | os.PathLike[str], most: int = _MOST_TEXT) -> str:
+    """Return the text of a small sidecar file; SourceError where it has more than `most` bytes, or no UTF-8."""
+    with reading(path) as file, errors_in(f"{file.path}: is no text", UnicodeDecodeError):
+        if file.size > most:
+            raise SourceError(f"{file.path}: {file.size:,} bytes are more than a description has")
+        return file.read(0, file.size).decode("utf-8-sig")
+
+
+def json_in(path: str | os.PathLike[str]) -> Any:
+    """Return the content of a JSON file; SourceError where it is no JSON, or is larger than any description."""
+    with errors_in(printable(path)):
+        return parsed_json(text_in(path))
 
 
 PIECE = 256
@@ -72,7 +183,7 @@ class RangeReader:
     Raises
     ------
     ValueError
-        From every method, where the range ends before what is wanted.
+        From every method, where the range ends before the value.
     """
 
     __slots__ = ("_at", "_data", "_end", "_file", "_start")

@@ -1,18 +1,19 @@
 """Bytes that lie compressed in files: the codecs, and ranges that are unpacked when they are read.
 
-A compressed range has no place for what is in it, so an index cannot list it; a conversion unpacks it. It counts as one
-more file, with the number after the last file of its container: other ranges lie in it as they lie in a file.
+A compressed range has no offsets for the values in it, so an index cannot list it; a conversion unpacks it. It counts
+as one more file, with the number after the last file of its container: other ranges lie in it as they lie in a file.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from packer._containers.contract import NO_CRC, Packed, Piece
 from packer._storage.files import Spool
 from packer._storage.packfile import PackFile
 from packer._table import Ints
@@ -21,52 +22,13 @@ from packer.errors import ImageError, MissingDependencyError, pip_install, print
 MOST_UNPACKED = 1 << 30
 """Bytes that one compressed range has at most when it is unpacked."""
 
-_CACHED_BYTES, _CACHED_RANGES = 1 << 28, 8  # of what was unpacked last
-_NO_CRC = -1
+_CACHED_BYTES, _CACHED_RANGES = 1 << 28, 8  # of the ranges that were unpacked last
 _FED = 1 << 16  # bytes
 _COLUMNS = np.dtype([(name, "<i8") for name in ("file", "offset", "size", "codec", "unpacked", "crc32")])
 
 
-class Piece(NamedTuple):
-    """Bytes of a file of the container: the file's number in `Container.files`, where they begin, how many they are."""
-
-    file: int
-    offset: int
-    size: int
-
-
-class Packed(NamedTuple):
-    """Bytes that lie compressed in a file: all, or some, of what a range gives when it is unpacked.
-
-    Attributes
-    ----------
-    piece : Piece
-        The compressed range.
-    codec : str
-        One of `CODECS`.
-    unpacked : int
-        How many bytes the whole range gives, `MOST_UNPACKED` at most.
-    offset, size : int
-        Which of these bytes are meant.
-    crc32 : int
-        What all of these bytes have as their CRC-32; -1 where nobody knows.
-    """
-
-    piece: Piece
-    codec: str
-    unpacked: int
-    offset: int
-    size: int
-    crc32: int = _NO_CRC
-
-    @classmethod
-    def whole(cls, piece: Piece, codec: str, unpacked: int, crc32: int = _NO_CRC) -> Packed:
-        """Return all bytes that a range gives."""
-        return cls(piece, codec, unpacked, 0, unpacked, crc32)
-
-
 def unpack(codec: str, data: bytes, size: int) -> bytes:
-    """Return what compressed bytes give.
+    """Return the unpacked bytes of compressed ones.
 
     Parameters
     ----------
@@ -92,7 +54,7 @@ def unpack(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _deflate(codec: str, data: bytes, size: int) -> bytes:
-    """Return what deflate gives, in the frame that the codec says; of gzip also several frames."""
+    """Return the inflated bytes, in the frame of the codec; of gzip also several frames."""
     unpacked, at = bytearray(), 0
     while at < len(data) or not at:
         at += _inflate(codec, memoryview(data)[at:], size, unpacked)
@@ -102,9 +64,9 @@ def _deflate(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> int:
-    """Add what one frame gives, of `size` bytes in all; return how many bytes the frame has.
+    """Add the bytes of one frame, of `size` bytes in all; return how many bytes the frame has.
 
-    It is fed in blocks: zlib copies what follows a frame, which of many short frames would be all of the others.
+    It is fed in blocks: zlib copies the input after a frame, which with many short frames would be all of the others.
     """
     inflater, at = zlib.decompressobj(_FRAMES[codec]), 0
     while not inflater.eof:
@@ -119,11 +81,17 @@ def _inflate(codec: str, data: memoryview, size: int, unpacked: bytearray) -> in
     return at
 
 
-def _arrow(codec: str, data: bytes, size: int) -> bytes:
+def pyarrow_for(why: str) -> Any:
+    """Import pyarrow; MissingDependencyError, which begins with `why` it is needed, where it is not installed."""
     try:
-        import pyarrow as pa
+        import pyarrow
     except ImportError as error:
-        raise MissingDependencyError(f"{codec} data are unpacked by pyarrow: {pip_install('parquet')}") from error
+        raise MissingDependencyError(f"{why}: {pip_install('parquet')}") from error
+    return pyarrow
+
+
+def _arrow(codec: str, data: bytes, size: int) -> bytes:
+    pa = pyarrow_for(f"{codec} data are unpacked by pyarrow")
     try:
         if codec in ("zstd", "lz4", "brotli"):  # as a stream, which knows its end
             with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
@@ -137,7 +105,7 @@ def _arrow(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
-    """Tell whether so much room is too little: where it is enough, the rest of more room is what lay there before."""
+    """Tell whether so much room is too little: with enough room, the rest of a larger buffer is left as it was."""
     try:
         pa.decompress(data, decompressed_size=size, codec=codec)
     except (pa.ArrowException, OSError):
@@ -148,8 +116,8 @@ def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
 def _snappy_size(data: bytes, most: int) -> int:
     """Return the size with which snappy data begin, a varint; ValueError where that is more than `most`."""
     size = 0
-    for place, byte in enumerate(data[:5]):
-        size |= (byte & 0x7F) << (7 * place)
+    for index, byte in enumerate(data[:5]):
+        size |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             break
     if size > most:
@@ -165,7 +133,7 @@ _DECODERS: dict[str, Callable[[str, bytes, int], bytes]] = {
 }
 
 CODECS = tuple(_DECODERS)
-"""How bytes are compressed: deflate without a frame, in zlib's and in gzip's; and what pyarrow knows."""
+"""The codecs: deflate without a frame, in zlib's and in gzip's; and those that pyarrow knows."""
 
 
 class PackedSpool:
@@ -199,7 +167,7 @@ class PackedSpool:
 
 
 class PackedRanges:
-    """Compressed ranges of files, and what they give.
+    """Compressed ranges of files, and their unpacked bytes.
 
     Safe in many threads at once, and after a fork.
 
@@ -241,16 +209,16 @@ class PackedRanges:
         unpacked = self._cache.get(number)
         if unpacked is None:
             unpacked = self._unpacked(file, number)
-            if len(unpacked) > size:  # else nobody asks again
+            if len(unpacked) > size:  # else no one reads it again
                 self._keep(number, unpacked)
         return unpacked[offset : offset + size]
 
     def _keep(self, number: int, unpacked: bytes) -> None:
-        kept = {number: unpacked}
+        cache = {number: unpacked}
         for earlier, data in self._cache.items():  # the last one first
-            if len(kept) < _CACHED_RANGES and sum(map(len, kept.values())) + len(data) <= _CACHED_BYTES:
-                kept[earlier] = data
-        self._cache = kept
+            if len(cache) < _CACHED_RANGES and sum(map(len, cache.values())) + len(data) <= _CACHED_BYTES:
+                cache[earlier] = data
+        self._cache = cache
 
     def _unpacked(self, file: PackFile, number: int) -> bytes:
         _, begin, packed, codec, size, crc32 = self._rows[number - self.first].item()
@@ -258,7 +226,7 @@ class PackedRanges:
             data = unpack(CODECS[codec], file.read(begin, packed), size)
         except ValueError as error:
             raise ImageError(f"{printable(file.path)}, byte {begin}: {error}") from error
-        if crc32 not in (_NO_CRC, zlib.crc32(data)):
+        if crc32 not in (NO_CRC, zlib.crc32(data)):
             raise ImageError(f"{printable(file.path)}, byte {begin}: the data do not fit their checksum")
         return data
 

@@ -17,6 +17,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -26,51 +27,28 @@ import numpy.typing as npt
 
 from packer._account import Account
 from packer._codecs import IMAGE_SUFFIXES
-from packer._containers.compression import Packed, Piece
+from packer._containers.blocks import ContainerFile, reading, source_errors
 from packer._fields import KINDS, OF_SCALARS, RESERVED, Field, Stored
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import PointerError, StrangeFileError, cause_of, open_regular
 from packer._storage.stamps import ABOUT_THE_FILE
 from packer._table import Buffer, Ints
-from packer.errors import OptionError, PackError, SourceError, printable
+from packer.errors import OptionError, SourceError, printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "HEAD",
-    "MOST_THINGS",
-    "Budget",
-    "Chosen",
-    "ChosenField",
-    "Container",
-    "Entry",
-    "Named",
-    "Packed",
-    "Piece",
-    "PixelLayout",
-    "Ranges",
-    "Seal",
-    "Seals",
-    "field_name",
-    "files_in",
-    "head_of",
-    "image_name",
-    "is_image_name",
-    "keys_said",
-    "natural",
-    "no_keys",
-    "suffix_of",
-]
-
 HEAD = 4096
-"""How many bytes of a file tell what it is."""
+"""How many bytes of a file tell its kind."""
+
+IMAGE_HEAD = 32
+"""How many bytes of an image tell its type."""
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, to recognise it by; none of what is no file, or cannot be read.
+    """Return the first bytes of a file, to recognise it by; none if it is no regular file, or cannot be read.
 
-    SourceError where the file is a pointer of Git LFS: nobody could say what it is.
+    SourceError where the file is a pointer of Git LFS, whose type is unknown.
     """
     try:
         with open(open_regular(path), "rb") as file:
@@ -93,7 +71,7 @@ def natural(path: Path) -> list[tuple[int, str]]:
 def files_in(path: Path, names: Collection[str], is_of: Callable[[str], bool]) -> list[Path]:
     """Return the files of a directory whose names are of a container, in the order of the numbers in these.
 
-    Empty where there are directories or images: these are what a person means, and a file beside them is another thing.
+    Empty where there are directories or images: these are the source then, and a file of a container is another thing.
     """
     found = sorted((path / name for name in names if is_of(name) and os.path.isfile(path / name)), key=natural)
     if not found or any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
@@ -101,8 +79,49 @@ def files_in(path: Path, names: Collection[str], is_of: Callable[[str], bool]) -
     return [] if any(os.path.isdir(path / name) and not name.startswith(".") for name in names) else found
 
 
+NO_CRC = -1
+
+
+class Piece(NamedTuple):
+    """Bytes of a file of the container: the file's number in `Container.files`, where they begin, how many they are."""
+
+    file: int
+    offset: int
+    size: int
+
+
+class Packed(NamedTuple):
+    """Bytes in a compressed range of a file: all bytes of the unpacked range, or some.
+
+    Attributes
+    ----------
+    piece : Piece
+        The compressed range.
+    codec : str
+        One of `CODECS`.
+    unpacked : int
+        The length of the unpacked range, `MOST_UNPACKED` at most.
+    offset, size : int
+        Which of these bytes it is.
+    crc32 : int
+        The CRC-32 of the unpacked range; -1 where it is unknown.
+    """
+
+    piece: Piece
+    codec: str
+    unpacked: int
+    offset: int
+    size: int
+    crc32: int = NO_CRC
+
+    @classmethod
+    def whole(cls, piece: Piece, codec: str, unpacked: int, crc32: int = NO_CRC) -> Packed:
+        """Return all bytes that a range gives."""
+        return cls(piece, codec, unpacked, 0, unpacked, crc32)
+
+
 class Named(NamedTuple):
-    """The id of a class, and what the sample says that the class is called."""
+    """The id of a class, and its name in the sample."""
 
     id: int
     name: str
@@ -122,7 +141,7 @@ class Entry(NamedTuple):
     Attributes
     ----------
     name : str
-        A relative path with forward slashes, as of a file of the image: it has the suffix of what the image is. No
+        A relative path with forward slashes, as of a file of the image: it has the suffix of the image's type. No
         two samples of one file of the container have the same name.
     image : Piece, Packed or bytes
         The encoded image, or pixels where it has a `shape`; bytes where it is no single range of a
@@ -131,7 +150,7 @@ class Entry(NamedTuple):
         A class id, the name of a class, or both; or a number, where the container's `label_type` is one. None where the
         sample has no label.
     values : mapping
-        What there is of each field, by name: a range whose bytes are the value as a pack holds it, or the value itself
+        The values of fields, by name: a range whose bytes are the value as a pack stores it, or the value itself
         as `Field.encode` returns it. A name that is missing has no value.
     shape : (height, width), optional
         The size of an image that is pixels, which lie as the container's `PixelLayout` says. Where some images of a
@@ -203,32 +222,34 @@ class Container(abc.ABC):
     files : sequence of str
         The files in which samples lie, relative to `root`, with forward slashes: as many as `Piece.file` counts.
     fields : tuple of Field
-        What the samples have beside image and label.
+        The fields of samples, other than image and label.
     classes : sequence of str, optional
         The names of the classes by their ids, where the container names them.
     label_type : {"class", "int", "float"}
-        What labels are; see `packer._codecs.LABEL_TYPES`.
+        The type of labels; see `packer._codecs.LABEL_TYPES`.
     pixels : PixelLayout, optional
         How the images' pixels lie, where they are not encoded.
     notes : list of str
-        What a person should know.
+        Notes for the user.
     about : tuple of dict
         The manifest's `about`.
     directories_are_classes : bool
         Whether labels are the directories of images: these become classes as ImageFolder has them, once all are known.
     doubts : dict of str to str
-        By the name of a file of which samples may be missing: why. `entries` adds what it finds.
+        Reasons why samples may be missing, by the name of the file. `entries` adds to them.
     account : Account
-        What became of members, columns, keys and samples. `open` and `entries` fill it.
+        The roles of members, columns and keys, and the samples left out. `open` and `entries` fill it.
     why_unlabeled : str
         Why samples without a label have none.
+    sidecars : int
+        How many of `files`, the last ones, have no samples: files of labels, of offsets, of class names.
     """
 
     kind: ClassVar[str]
-    """What a manifest and messages call the container."""
+    """The container's name in manifests and messages."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
-    """What the names of its files end in, in lower case, by which they are found in a directory."""
+    """The endings of its files' names, in lower case, by which they are found in a directory."""
 
     units_are_files: ClassVar[bool] = True
     """Whether a part that can be listed for itself is the file of its number."""
@@ -248,6 +269,7 @@ class Container(abc.ABC):
     doubts: dict[str, str] = dataclasses.field(default_factory=dict)
     account: Account = dataclasses.field(default_factory=Account)
     why_unlabeled: str = "they have no label"
+    sidecars: int = 0
 
     @classmethod
     @abc.abstractmethod
@@ -256,7 +278,7 @@ class Container(abc.ABC):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return what `open` takes of a directory that has entries of these names; None where it is none of these.
+        """Return the paths for `open` of a directory with entries of these names; None where it is no such container.
 
         By default that is all files in it whose names end in one of `suffixes`, as `files_in` returns them. Whoever
         asks refuses files of several splits.
@@ -265,36 +287,39 @@ class Container(abc.ABC):
         return found if found and cls.recognise_file(found[0], head_of(found[0])) else None
 
     @classmethod
-    @abc.abstractmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Container:
-        """Open a container.
+        """Open a container; by default one of these files, whose samples have no keys.
 
         Nothing is listed yet, and of every file no more than its structure is read.
 
         Parameters
         ----------
         paths : sequence of Path
-            What a person named, absolute: one file or directory, or several files, which the registry recognised.
+            The absolute paths of the source: one file or directory, or several files, which the registry recognised.
         keys : mapping of str to str
-            What ``--key NAME[:KIND]=KEY`` says: the container's own key of ``image``, ``label``, ``name``, or of a
-            field NAME, which may have ``:KIND`` behind it; `packer._containers.contract` reads them. Empty where nobody
-            said anything: then all that a sample has becomes a field, or it is said in `notes` what is left out.
+            The options ``--key NAME[:KIND]=KEY``: the container's own key of ``image``, ``label``, ``name``, or of a
+            field NAME, which may have ``:KIND`` behind it; `Chosen.of` parses them. Empty without such options: then
+            every value of a sample becomes a field, or `notes` has the reason why it is left out.
 
         Raises
         ------
         SourceError
-            If the files are not what they seemed to be, or a key is not there.
+            If the files are no such container after all, or a key is not there.
         OptionError
             If the container knows no keys, or these make no fields.
         MissingDependencyError
             If a library is missing.
         """
+        no_keys(cls.kind, keys)
+        return cls.of_files(paths)
 
     @classmethod
-    def of_files(cls, paths: Sequence[Path], **members: Any) -> Self:
+    def of_files(cls, paths: Sequence[Path], sidecars: Sequence[Path] = (), **members: Any) -> Self:
         """Return the container whose files these are, relative to the directory that all lie in."""
-        root = Path(os.path.commonpath([path.parent for path in paths]))
-        return cls(root, [path.relative_to(root).as_posix() for path in paths], **members)
+        files = [*paths, *sidecars]
+        root = Path(os.path.commonpath([path.parent for path in files]))
+        names = [path.relative_to(root).as_posix() for path in files]
+        return cls(root, names, sidecars=len(sidecars), **members)
 
     @staticmethod
     def checksum(data: Buffer) -> int:
@@ -303,33 +328,35 @@ class Container(abc.ABC):
 
     @property
     def units(self) -> int:
-        """How many parts of the container can be listed each for itself; by default its files."""
-        return len(self.files)
+        """How many parts of the container can be listed each for itself; by default its files with samples."""
+        return len(self.files) - self.sidecars
 
     def opened(self, unit: int) -> PackFile:
         """Open the file of a part; SourceError where it cannot be opened."""
-        try:
+        with source_errors():
             return PackFile(self.root / self.files[unit])
-        except PackError as error:
-            raise SourceError(str(error)) from error
+
+    def reading(self, unit: int) -> AbstractContextManager[ContainerFile]:
+        """Open the file of a part, which is read in blocks; SourceError where it cannot be opened."""
+        return reading(self.root / self.files[unit])
 
     @abc.abstractmethod
     def entries(self, unit: int) -> Iterator[Entry]:
         """Yield the samples of one part, in their order, in bounded memory.
 
-        What stands in a file is believed by nobody: a length that leads out of the file, a name that is none, a tree
-        that leads in a circle are SourceErrors that name the file and the place in it.
+        No value of a file is trusted: a length that leads out of the file, a malformed name, a tree that leads in a
+        circle are SourceErrors that name the file and the offset in it.
 
         Raises
         ------
         SourceError
-            If the file is damaged or cut short, or holds what cannot be listed, such as encrypted data; the error
-            says what to do.
+            If the file is damaged or cut short, or has samples that cannot be listed, such as encrypted data; the error
+            names the remedy.
         """
 
 
 def no_keys(kind: str, keys: Mapping[str, str]) -> None:
-    """Raise OptionError where a person names keys of a container that has none."""
+    """Raise OptionError where the user names keys of a container that has none."""
     if keys:
         raise OptionError(f"--key is for containers whose samples have keys, and {kind} has none")
 
@@ -387,7 +414,7 @@ class Seals:
     def runs(self, files: Ints) -> Iterator[tuple[int, int, int, list[int]]]:
         """Yield file, begin and size of ranges to read at once, and which rows lie in each; `files` are those of rows.
 
-        What lies close together is read together.
+        Neighbouring ranges are read together.
         """
         there = np.flatnonzero(self.size >= 0)
         order = there[np.lexsort((self.offset[there], files[there]))]
@@ -422,6 +449,11 @@ def suffix_of(head: bytes) -> str:
     return next((suffix for suffix, signature in _SUFFIXES.items() if signature.match(head)), "")
 
 
+def suffix_at(read: Callable[[int, int], bytes], offset: int, size: int) -> str:
+    """Return the suffix of the image in a range, of which `read` returns bytes; see `suffix_of`."""
+    return suffix_of(read(offset, min(IMAGE_HEAD, size)))
+
+
 def image_name(name: str, suffix: str) -> str:
     """Return the name of an image: `suffix` is added where the name does not end as names of images do."""
     return name if is_image_name(name) else name + suffix
@@ -436,13 +468,13 @@ _ROLES = ("image", "label", "name")
 
 
 class ChosenField(NamedTuple):
-    """A field that a person wants.
+    """A field that the user chose.
 
     Attributes
     ----------
     name : str
     kind : str
-        A kind of field, or the dtype of a scalar; empty where nobody said one.
+        A kind of field, or the dtype of a scalar; empty where the option has none.
     key : str
         The container's own.
     """
@@ -464,7 +496,7 @@ class ChosenField(NamedTuple):
 
 
 def field_name(key: str, taken: Collection[str]) -> str:
-    """Return the name of the field that a container's own key becomes where nobody named it; none of those taken."""
+    """Return the default name of the field for a container's own key; none of those taken."""
     name = re.sub(r"\W|^(?=[0-9])", "_", key, flags=re.ASCII)[:56] or "_"
     name += "_" * (name in RESERVED)
     numbers = itertools.count(2)
@@ -475,7 +507,7 @@ def field_name(key: str, taken: Collection[str]) -> str:
 
 
 def keys_said(said: Iterable[str]) -> dict[str, str]:
-    """Return the keys by what they become, of texts ``NAME[:KIND]=KEY``; OptionError where one is none."""
+    """Parse texts ``NAME[:KIND]=KEY`` to keys by role or field; OptionError where one is malformed."""
     keys: dict[str, str] = {}
     for text in said:
         name, sign, key = text.partition("=")
@@ -489,7 +521,7 @@ def keys_said(said: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a person chose: nothing else is taken.
+    """The keys that the user chose: nothing else is taken.
 
     Attributes
     ----------
@@ -506,7 +538,7 @@ class Chosen:
 
     @classmethod
     def of(cls, keys: Mapping[str, str]) -> Chosen:
-        """Return what keys say, which `Container.open` takes.
+        """Parse keys, as `Container.open` takes them.
 
         Raises
         ------
@@ -529,7 +561,7 @@ class Chosen:
         return cls(**roles, fields=tuple(fields))
 
     def all_keys(self) -> list[str]:
-        """Return all keys that were said."""
+        """Return all keys that the user chose."""
         roles = (key for key in (self.image, self.label, self.name) if key is not None)
         return [*roles, *(field.key for field in self.fields)]
 

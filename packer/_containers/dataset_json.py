@@ -29,7 +29,7 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
     data : bytes
         The file: ``{"labels": [["00000/img.png", 6], ...]}``, or with null in place of the list.
     where : str
-        What a message calls the file.
+        The name of the file in messages.
 
     Raises
     ------
@@ -37,10 +37,10 @@ def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
         If labels are none, or it is no JSON.
     """
     try:
-        said = parsed_json(data.decode("utf-8-sig"))
-        if not isinstance(said, dict) or "labels" not in said:
+        document = parsed_json(data.decode("utf-8-sig"))
+        if not isinstance(document, dict) or "labels" not in document:
             return None
-        pairs = said["labels"]
+        pairs = document["labels"]
         labels = {} if pairs is None else {name.replace("\\", "/"): label for name, label in pairs}
     except (ValueError, TypeError, AttributeError) as error:
         raise SourceError(f"{where}: it has no labels of StyleGAN: {printable(error)}") from error

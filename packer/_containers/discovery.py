@@ -2,7 +2,7 @@
 
 A directory of images may have a file of another tool in it, such as an archive of the images, or numbers about them.
 It stays a directory of images, as ImageFolder takes it. Files of several splits, such as ``train-*.tar`` and
-``val-*.tar``, are refused, because nobody wants them as one set by accident.
+``val-*.tar``, are refused, because they are hardly ever meant as one set.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def one_set(paths: Sequence[Path]) -> None:
 
 
 def notes_on_splits(paths: Sequence[Path]) -> list[str]:
-    """Return what to say of files that a person named, and that are of several splits."""
+    """Return the message on chosen files that are of several splits."""
     patterns = splits_of(paths)
     return [f"files of several splits: {', '.join(patterns)}"] if patterns else []
 
@@ -119,7 +119,7 @@ def one_of(path: Path, found: Sequence[Found]) -> Found | None:
 
 
 def containers_near(path: Path) -> list[str]:
-    """Return patterns of the files of containers in a directory and in those in it, which a person could name."""
+    """Return patterns of the files of containers in a directory and in its subdirectories, for a message."""
     found: dict[str, None] = {}
     for directory in (path, *(path / name for name in _directories(path)[:_LOOKED_AT])):
         names = [name for name in _files(directory) if not name.lower().endswith(IMAGE_SUFFIXES)]
@@ -143,7 +143,7 @@ def _files(directory: Path) -> list[str]:
     try:
         with os.scandir(directory) as entries:
             return sorted(entry.name for entry in entries if not os.path.isdir(entry.path))
-    except OSError:  # whoever lists the images says so
+    except OSError:  # listing the images raises it
         return []
 
 
@@ -153,7 +153,7 @@ def _directories(directory: Path) -> list[str]:
 
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing")
-"""What directories of splits are called, in any case."""
+"""The names of directories of splits, in lower case."""
 
 
 def above_classes(directories: Collection[list[str]]) -> str:

@@ -24,12 +24,13 @@ import numpy.typing as npt
 
 from packer._account import LEFT_OUT, Account
 from packer._containers.arrays import WANTED, matlab_layout, may_be_one_image, pixel_layout, undecided
+from packer._containers.blocks import ContainerFile
 from packer._containers.compression import MOST_UNPACKED
-from packer._containers.contract import Container, Entry, Packed, Piece, PixelLayout, suffix_of
+from packer._containers.contract import IMAGE_HEAD, Entry, Packed, Piece, PixelLayout, suffix_of
 from packer._containers.roles import (
     NAMES,
+    ColumnContainer,
     ColumnType,
-    Roles,
     Value,
     are_one_hot,
     are_whole,
@@ -37,7 +38,6 @@ from packer._containers.roles import (
     is_label_name,
     roles_of,
 )
-from packer._containers.shards import OpenShard, reading
 from packer._fields import DTYPES
 from packer._storage.packfile import PackFile
 from packer.errors import MissingDependencyError, PackerError, PackError, SourceError, printable
@@ -54,7 +54,7 @@ _MOST_HEAPS = 64
 _RATIO = 1032  # deflate makes bytes smaller than that by no more
 
 
-def rows_of(dataset: h5py.Dataset, file: OpenShard) -> Iterator[Piece | Packed]:
+def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Packed]:
     """Yield where each row of a dataset lies in the file; of vectors and texts of variable length, where `Heaps` looks.
 
     Raises
@@ -79,7 +79,7 @@ def rows_of(dataset: h5py.Dataset, file: OpenShard) -> Iterator[Piece | Packed]:
         yield Piece(0, begin + number * row, row)
 
 
-def _rows_of_chunks(dataset: h5py.Dataset, file: OpenShard, row: int) -> Iterator[Piece | Packed]:
+def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Iterator[Piece | Packed]:
     per_chunk, *whole = dataset.chunks
     if tuple(whole) != dataset.shape[1:]:
         raise ValueError(f"chunks of {dataset.chunks} have parts of a sample. {_REMEDY}")
@@ -104,8 +104,8 @@ def _rows_of_chunks(dataset: h5py.Dataset, file: OpenShard, row: int) -> Iterato
             raise ValueError(f"a chunk of {chunk.size} bytes, where {per_chunk * row} are expected")
         for number in range(min(per_chunk, len(dataset) - first)):
             if is_packed:
-                place = Piece(0, chunk.byte_offset, chunk.size)
-                yield Packed(place, "zlib", per_chunk * row, number * row, row)
+                piece = Piece(0, chunk.byte_offset, chunk.size)
+                yield Packed(piece, "zlib", per_chunk * row, number * row, row)
             else:
                 yield Piece(0, chunk.byte_offset + number * row, row)
 
@@ -119,9 +119,9 @@ def is_text(dataset: h5py.Dataset) -> bool:
 
 
 class Heaps:
-    """The global heaps of a file, each walked once while its vectors are asked for."""
+    """The global heaps of a file; each is walked once for all its vectors."""
 
-    def __init__(self, file: OpenShard) -> None:
+    def __init__(self, file: ContainerFile) -> None:
         self._file = file
         self._known: dict[int, dict[int, Piece]] = {}
 
@@ -173,11 +173,11 @@ class DatasetColumn:
     Attributes
     ----------
     type : ColumnType
-        What its values are; without a kind where packer does not take it.
+        The type of its values; without a kind where packer does not take it.
     axis : int
         The axis of the images.
     is_one_hot : bool
-        Whether the place of the 1 in a row is the value.
+        Whether rows are one-hot, and the index of the 1 is the value.
     is_whole : bool
         Whether its floats are whole numbers, and NaN no value.
     """
@@ -193,7 +193,7 @@ class DatasetColumn:
         rows = np.moveaxis(np.asarray(taken), self.axis, 0)
         return rows if self.type.kind == "array" or self.is_one_hot else rows.reshape(len(rows), -1)[:, 0]
 
-    def values(self, dataset: h5py.Dataset, file: OpenShard) -> Iterator[Value]:
+    def values(self, dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Value]:
         """Yield the value of each image; ValueError where one cannot be read."""
         if self.type.kind == "text" and is_text(dataset):
             yield from _texts(dataset, file)
@@ -220,7 +220,7 @@ def _block(row: int) -> int:
 
 
 def column_of(name: str, dataset: h5py.Dataset, count: int) -> DatasetColumn:
-    """Return what a dataset is beside `count` images; one called as labels are is looked through."""
+    """Return the column of a dataset of `count` rows; one with a name of labels is checked for one-hot rows."""
     axis = _axis(dataset, count)
     if axis is None:
         rows = f"{dataset.shape[0]:,} rows for {count:,} images"
@@ -235,7 +235,7 @@ def column_of(name: str, dataset: h5py.Dataset, count: int) -> DatasetColumn:
 
 
 def label_among(columns: Mapping[str, DatasetColumn]) -> str | None:
-    """Return the column of labels, by what it is called: the only one that packer takes; None where nobody can tell."""
+    """Return the column of labels, by its name: the only one that packer takes; None where it is not clear."""
     able = [name for name, column in columns.items() if column.type.kind in ("scalar", "text")]
     for is_name in (is_label_name, has_label_name):
         if found := [name for name in able if is_name(name)]:
@@ -303,12 +303,12 @@ def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> Datas
     return column
 
 
-def _texts(dataset: h5py.Dataset, file: OpenShard) -> Iterator[bytes]:
+def _texts(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[bytes]:
     """Yield texts of variable length, each of which lies in a heap: how long it is, is known before it is read."""
     heaps = Heaps(file)
-    for number, place in enumerate(rows_of(dataset, file)):
-        if isinstance(place, Piece):
-            text = heaps.piece(place)
+    for number, piece in enumerate(rows_of(dataset, file)):
+        if isinstance(piece, Piece):
+            text = heaps.piece(piece)
             _require_modest(text.size)
             yield file.read(text.offset, text.size)
         else:
@@ -330,27 +330,23 @@ _ONE_EACH = (
     "packer does not read that. Write each dataset to a file of its own, and convert the directory; or give the images "
     "to packer.pack"
 )
-_HEAD = 32  # bytes, by which an image is known
 
 
 @dataclass(eq=False)
-class HDF5Arrays(Container):
+class HDF5Arrays(ColumnContainer):
     """One file of HDF5 that packer did not write.
 
     Attributes
     ----------
     group : str
         The group of the images.
-    roles : Roles
-        What the datasets become, by their names in the group; others begin with a slash.
     columns : dict of str to DatasetColumn
-        The datasets beside the images, by the same names.
+        The other datasets, by their names in the group of the images, as in `roles`; others begin with a slash.
     """
 
     kind = "hdf5"
 
     group: str = ""
-    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
     columns: dict[str, DatasetColumn] = field(default_factory=dict)
 
     @classmethod
@@ -370,7 +366,7 @@ class HDF5Arrays(Container):
         path, where = paths[0], printable(paths[0])
         with _opened(path) as file:
             datasets = dict(_datasets(file, "", 0, set()))
-            keys = {said: name.strip("/") for said, name in keys.items()}
+            keys = {role: name.strip("/") for role, name in keys.items()}
             image = keys.get("image") or _image(datasets, where)
             if image not in datasets:
                 raise SourceError(
@@ -384,7 +380,6 @@ class HDF5Arrays(Container):
                 container.pixels = container._layout(datasets, image, "image" in keys, where)[0]
             if "split" in file.attrs:
                 container.notes.append("the attribute split is left out: samples of all splits are taken")
-        container.fields, container.label_type = tuple(container.roles.fields.values()), container.roles.label_type
         return container
 
     def _columns_beside(
@@ -405,35 +400,32 @@ class HDF5Arrays(Container):
         return columns
 
     def _find_roles(self, image: str, keys: Mapping[str, str], where: str) -> None:
-        """Say what the columns become, and account for labels that are not taken."""
+        """Choose the roles of columns, and account for labels that are not taken."""
         types = {self._short(image): ColumnType("image"), **{name: one.type for name, one in self.columns.items()}}
-        chosen = {said: self._short(name) for said, name in keys.items()}
+        chosen = {role: self._short(name) for role, name in keys.items()}
         chosen = {**chosen, "image": self._short(image)} if keys else {}
-        said = Account()
-        self.roles = roles_of(types, chosen, where, said, label=label_among(self.columns))
-        for item in said:
+        account = Account()
+        self.take_roles(roles_of(types, chosen, where, account, label=label_among(self.columns)))
+        self.why_unlabeled = "no --key names their label" if keys else "they have no label"
+        for item in account:
             if item.fate == LEFT_OUT:  # all else is known better here
                 self.account.left_out("dataset", item.why, item.names, chosen=item.chosen)
-        self.notes += self.roles.notes
         if self.roles.label is not None:
             self.account.candidates.clear()  # of other groups
             how = "the label, by the place of the 1" if self.columns[self.roles.label].is_one_hot else "the label"
             self.account.taken("dataset", how, [self.roles.label])
             return
-        if keys:
-            self.why_unlabeled = "no --key names their label"
-            return
-        for name, column in self.columns.items():
+        for name, column in self.columns.items() if not keys else ():
             if has_label_name(name):
                 option = f"--key label={name}" if column.type.kind in ("scalar", "text") else ""
                 why = column.type.why or f"has {column.type.kind}s and no labels" * (not option)
                 self.account.looks_like_labels("dataset", name, option, why)
 
     def _layout(
-        self, datasets: Mapping[str, h5py.Dataset], image: str, said: bool, where: str
+        self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool, where: str
     ) -> tuple[PixelLayout, int, int]:
-        """Return how pixels lie; SourceError where the dataset has none, or nobody can tell."""
-        dataset, of_many = datasets[image], self._counts_images(datasets, image, said)
+        """Return the layout of pixels; SourceError where the dataset has none, or it is not clear."""
+        dataset, of_many = datasets[image], self._counts_images(datasets, image, chosen)
         found = _layout_of(dataset, of_many) if dataset.dtype == np.uint8 else None
         if found is not None:
             return found
@@ -442,27 +434,26 @@ class HDF5Arrays(Container):
             raise SourceError(f"{where}: {what}, {undecided(dataset.shape)}")
         raise SourceError(f"{where}: {what}, and images are {WANTED}")
 
-    def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, said: bool) -> bool:
-        """Tell whether the first axis counts images: other datasets have as many rows, or a person named this one."""
+    def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool) -> bool:
+        """Tell whether the first axis counts images: other datasets have as many rows, or a key names this one."""
         dataset = datasets[image]
         many = [one for one in datasets.values() if one.ndim < 3 and one.shape[0] == dataset.shape[0]]
-        return bool(many) or (said and dataset.shape[-1] not in (1, 3, 4))
+        return bool(many) or (chosen and dataset.shape[-1] not in (1, 3, 4))
 
     def entries(self, unit: int) -> Iterator[Entry]:
-        path = self.root / self.files[unit]
-        with _opened(path) as h5, reading(path) as file:
+        with _opened(self.root / self.files[unit]) as h5, self.reading(unit) as file:
             yield from self._entries(h5, file)
 
-    def _entries(self, h5: h5py.File, file: OpenShard) -> Iterator[Entry]:
+    def _entries(self, h5: h5py.File, file: ContainerFile) -> Iterator[Entry]:
         dataset = h5[self._full(self.roles.image)]
         count, digits = len(dataset), len(str(len(dataset)))
         shape = None if self.pixels is None else _size(dataset, self.pixels)
-        columns = {name: self._values(h5, name, file) for name in self.roles.wanted - {self.roles.image}}
-        places, heaps = rows_of(dataset, file), Heaps(file)
+        columns = {name: self._values(h5, name, file) for name in self.roles.used - {self.roles.image}}
+        pieces, heaps = rows_of(dataset, file), Heaps(file)
         for number in range(count):
             try:
-                place = next(places)
-                image = place if shape is not None else heaps.piece(place)
+                piece = next(pieces)
+                image = piece if shape is not None else heaps.piece(piece)
                 if number in (0, count - 1):
                     _require_same(dataset, number, image, file)
                 values: dict[str, Value] = {name: next(column) for name, column in columns.items()}
@@ -472,7 +463,7 @@ class HDF5Arrays(Container):
                 raise SourceError(f"{file.path}: sample {number}: {printable(error)}") from error
             yield entry._replace(image=image)
 
-    def _values(self, h5: h5py.File, name: str, file: OpenShard) -> Iterator[Value]:
+    def _values(self, h5: h5py.File, name: str, file: ContainerFile) -> Iterator[Value]:
         return self.columns[name].values(_within(h5[self._full(name)]), file)
 
     def _short(self, name: str) -> str:
@@ -564,7 +555,7 @@ def _one_an_image(datasets: Mapping[str, h5py.Dataset]) -> str | None:
     if len(pixels) > 1:
         return pixels[0]
     for name, one in datasets.items():
-        if one.dtype == np.uint8 and one.ndim == 1 and not is_elsewhere(one) and suffix_of(bytes(one[:_HEAD])):
+        if one.dtype == np.uint8 and one.ndim == 1 and not is_elsewhere(one) and suffix_of(bytes(one[:IMAGE_HEAD])):
             return name
     return None
 
@@ -576,7 +567,7 @@ def _is_vlen(dataset: h5py.Dataset) -> bool:
 
 
 def _within(dataset: h5py.Dataset) -> h5py.Dataset:
-    """Return a dataset; ValueError where it is not what it was when the file was opened first."""
+    """Return a dataset; ValueError where it changed since the file was opened first."""
     if is_elsewhere(dataset):
         raise ValueError(f"the data of {dataset.name} lie in other files")
     return dataset
@@ -590,7 +581,7 @@ def _is_packers(file: h5py.File) -> bool:
     )
 
 
-def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: OpenShard) -> None:
-    """Raise ValueError where an image is not what libhdf5 reads: its place was understood wrongly."""
+def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: ContainerFile) -> None:
+    """Raise ValueError where libhdf5 reads other bytes of an image: its range was computed wrongly."""
     if isinstance(image, Piece) and file.read(image.offset, image.size) != np.asarray(dataset[number]).tobytes():
         raise ValueError("libhdf5 reads other bytes than lie in its place")

@@ -10,6 +10,7 @@ values, such as numbers of a long text in a dictionary, or a list of nulls, whic
 
 from __future__ import annotations
 
+import abc
 import itertools
 import math
 import re
@@ -26,6 +27,7 @@ from packer._containers.contract import Chosen, ChosenField, Container, Entry, P
 from packer._containers.roles import NAMES, are_whole, has_label_name, is_label_name
 from packer._fields import OF_SCALARS, Field, Stored
 from packer._fields.encoding import parsed_json
+from packer._storage.packfile import PackFile
 from packer.errors import OptionError, SourceError, printable
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ _ABLE = (*OF_SCALARS, *_UNSIGNED, *_FLOATS, "string", "large_string")
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of a table become.
+    """The roles of a table's columns.
 
     Attributes
     ----------
@@ -62,7 +64,7 @@ class Columns:
         The fields of other columns, by column.
     notes : list of str
     account : Account
-        What became of columns.
+        The roles of columns, for the report.
     whole_labels : bool
         Whether labels are class ids that a tool keeps as floats, as some are missing.
     """
@@ -80,7 +82,7 @@ class Columns:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """What the samples have beside image and label."""
+        """The fields of samples, other than image and label."""
         return (*self.pictures.values(), *self.others.values())
 
     def read(self) -> list[str]:
@@ -93,7 +95,7 @@ class Columns:
         row: Mapping[str, Any],
         numbered: str,
         path: str | None,
-        place: Piece | Packed | None,
+        piece: Piece | Packed | None,
         head: bytes,
         pictures: Mapping[str, Piece | Packed],
     ) -> Entry:
@@ -115,13 +117,13 @@ class Columns:
             Where further images lie, by their fields.
         """
         name, where = name_of(path, numbered, head), f"row {int(numbered.rpartition('/')[2])}"
-        if place is None:
+        if piece is None:
             return Entry(name, b"", problem=f"{where}: its image is not in the file: embed it, or leave the row out")
         try:
             if self.name is not None:
                 name = own_name(row[self.name], where, head)
             values = {**self.values(row, where), **pictures}
-            return Entry(name, place, self.label_of(row, where), values)
+            return Entry(name, piece, self.label_of(row, where), values)
         except SourceError as error:
             return Entry(name, b"", problem=str(error))
 
@@ -160,8 +162,8 @@ def _blocks(values: Iterator[float | None]) -> Iterator[npt.NDArray[np.float64]]
 def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """Return the features by column that the metadata of a schema have; none where they have none."""
     try:
-        said = parsed_json((metadata or {})[FEATURES].decode("utf-8"))
-        features = said["info"]["features"]
+        document = parsed_json((metadata or {})[FEATURES].decode("utf-8"))
+        features = document["info"]["features"]
     except (KeyError, TypeError, ValueError):
         return {}
     return features if isinstance(features, dict) else {}
@@ -170,7 +172,7 @@ def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
 def columns_of(
     images: Sequence[str], others: Mapping[str, Any], features: Mapping[str, Any], keys: Mapping[str, str], where: str
 ) -> Columns:
-    """Return what the columns of a table become.
+    """Choose the roles of a table's columns.
 
     Parameters
     ----------
@@ -209,17 +211,17 @@ def columns_of(
         found.account.taken("column", "the label", [label])
     elif not keys:
         _add_candidates(found.account, others, features)
-    wanted = chosen.by_key()
+    by_key = chosen.by_key()
     for column in [*images, *others]:
-        if column not in wanted and (keys or column in (image, label)):
+        if column not in by_key and (keys or column in (image, label)):
             if column not in (image, label, found.name):
                 found.account.left_out("column", "no --key names it", [column], chosen=True)
             continue
-        of = wanted.get(column) or ChosenField(_field_name(column, found), "", column)
+        of = by_key.get(column) or ChosenField(_field_name(column, found), "", column)
         try:
             _add(found, of, str(others[column]) if column in others else None, features.get(column))
         except ValueError as error:
-            if column in wanted:
+            if column in by_key:
                 raise OptionError(f"{of}: {error}") from error
             raise SourceError(f"{where}: column {printable(column)}: {error}") from error
     if features:
@@ -281,7 +283,7 @@ def _label(others: Mapping[str, Any], features: Mapping[str, Any]) -> str | None
 
 
 def _add_candidates(account: Account, others: Mapping[str, Any], features: Mapping[str, Any]) -> None:
-    """Add the columns that may be the labels, where nobody can tell which. Lists of classes become fields."""
+    """Add the columns that may be the labels, where it is not clear which. Lists of classes become fields."""
     for name, kind in others.items():
         feature = features.get(name)
         if _type_of(feature) == "ClassLabel" or (
@@ -359,6 +361,21 @@ def _type_of(feature: Any) -> Any:
     return feature.get("_type") if isinstance(feature, dict) else None
 
 
+def is_image_feature(feature: Any) -> bool:
+    """Tell whether a feature is an image, in a structure or as bytes alone."""
+    return bool(_type_of(feature) == "Image")
+
+
+def begin_with_image(heads: Iterable[bytes]) -> bool:
+    """Tell whether the first value of a column is an image, by the first bytes of its values; some may be empty."""
+    return bool(suffix_of(next(filter(None, heads), b"")))
+
+
+def no_column(file: PackFile, column: str) -> SourceError:
+    """Return the error for a file that lacks a column of the first one."""
+    return SourceError(f"{printable(file.path)}: has no column {printable(column)}, as the first file has")
+
+
 @dataclass(eq=False)
 class TableImages(Container):
     """Files of tables with a column of images.
@@ -366,14 +383,17 @@ class TableImages(Container):
     Attributes
     ----------
     columns : Columns
-        What the columns become.
+        The roles of columns.
     """
 
     columns: Columns = field(default_factory=lambda: Columns(""))
 
     @classmethod
-    def of_columns(cls, paths: Sequence[Path], columns: Columns) -> Self:
-        """Return the container whose files have these columns."""
+    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Self:
+        with PackFile(paths[0]) as file:
+            columns = cls.columns_in(file, keys)
+        if columns.label is not None and columns.label_type == "float":
+            columns = columns.with_whole_labels(cls._numbers(paths, columns.label))
         return cls.of_files(
             paths,
             fields=columns.fields,
@@ -383,6 +403,22 @@ class TableImages(Container):
             account=columns.account,
             columns=columns,
         )
+
+    @classmethod
+    @abc.abstractmethod
+    def columns_in(cls, file: PackFile, keys: Mapping[str, str]) -> Columns:
+        """Choose the roles of a file's columns; errors as `open`."""
+
+    @classmethod
+    @abc.abstractmethod
+    def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
+        """Yield the values of a column that has no images."""
+
+    @classmethod
+    def _numbers(cls, paths: Sequence[Path], column: str) -> Iterator[float | None]:
+        for path in paths:
+            with PackFile(path) as file:
+                yield from cls.values_in(file, column)
 
 
 MOST_ROWS = 1024

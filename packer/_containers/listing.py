@@ -51,7 +51,7 @@ def repeat(names: Names) -> bool:
 def numbered(names: Names, notes: list[str]) -> Names:
     """Return names of which no two are equal: one that occurred before has a number behind its stem, ``a~2.jpg``.
 
-    What is said about that is added to `notes`.
+    Notes on that are added to `notes`.
     """
     hashes = np.fromiter(map(hash, names), np.int64, len(names))
     ordered = np.sort(hashes)
@@ -78,8 +78,8 @@ def _with_numbers(names: Names, suspect: Sequence[bool], ordered: Ints) -> Itera
 
 def _is_there(name: str, ordered: Ints) -> bool:
     value = hash(name)
-    place = int(np.searchsorted(ordered, value))
-    return place < len(ordered) and int(ordered[place]) == value
+    index = int(np.searchsorted(ordered, value))
+    return index < len(ordered) and int(ordered[index]) == value
 
 
 _BLOCK, _BLOCK_BYTES = 4096, 1 << 26  # samples, and bytes that they hold
@@ -154,7 +154,7 @@ def list_samples(
     ----------
     container : Container
     classes : sequence of str, optional
-        Class names in the order of their ids, in place of the container's.
+        Class names in the order of their ids, instead of the container's.
     progress : callable, optional
         Called with how many parts of the container are listed, and how many there are.
     in_place : bool
@@ -295,7 +295,7 @@ class _Rows:
     def _require_bytes(self) -> None:
         """Refuse more samples than bytes, and far more bytes of samples than of files.
 
-        What is compressed may promise any number, and samples may share bytes: either would fill the disk.
+        Compressed ranges may announce any size, and samples may share bytes: either would fill the disk.
         """
         container = self._container
         size = sum(filled(container.root / name) for name in container.files)
@@ -396,7 +396,7 @@ class _Rows:
         most = int(labels.max(initial=UNLABELED))
         own = container.classes
         if own is None and self._names_of_ids:
-            own = self._said_names(most, notes)
+            own = self._names_of_classes(most, notes)
         if classes is not None and own is not None:
             return self._renumbered(labels, samples, own, classes), list(classes), "class", notes
         known = own if known is None else known
@@ -408,7 +408,7 @@ class _Rows:
         return self._within(labels, samples, len(known)), list(known), "class", notes
 
     def _renumbered(self, labels: Labels, samples: Names, own: Sequence[str], classes: Sequence[str]) -> Labels:
-        """Return labels as ids of the given classes, by the names that the container has; numbers are no names."""
+        """Return labels as ids of the user's classes, by the names that the container has; numbers are no names."""
         by_number = any(list(names) == list(map(str, range(len(names)))) for names in (own, classes))
         labels = self._within(labels, samples, len(classes if by_number else own))
         if by_number:
@@ -460,7 +460,7 @@ class _Rows:
         self._container.account.taken("class", "a hidden directory is a class, as for ImageFolder", hidden)
         return names
 
-    def _said_names(self, most: int, notes: list[str]) -> list[str] | None:
+    def _names_of_classes(self, most: int, notes: list[str]) -> list[str] | None:
         """Return the names of the classes that samples say; the ids of those that none has are their names."""
         names = self._names_of_ids
         if self._contradictory or len(set(names.values())) < len(names) or most >= _SPREAD[0] + 2 * len(names):
@@ -538,7 +538,7 @@ _OPEN_FILES = 256
 
 
 class ForeignFiles:
-    """Files that belong to somebody else, who may change them.
+    """Files of other tools, which may change.
 
     Safe in many threads at once, and after a fork.
 
@@ -599,7 +599,7 @@ class ForeignFiles:
         return file
 
     def read(self, number: int, offset: int, size: int) -> bytes:
-        """Return a range of a file, or of what a compressed range gives.
+        """Return a range of a file, or of an unpacked range.
 
         Raises
         ------

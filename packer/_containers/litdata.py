@@ -20,18 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from packer._containers.arrow import Batches, batches, names_of, schema_of
-from packer._containers.compression import Packed
-from packer._containers.contract import Piece, head_of
+from packer._containers.blocks import ContainerFile, errors_in, json_in
+from packer._containers.contract import Packed, Piece, head_of
 from packer._containers.roles import ColumnType, Value
-from packer._containers.shards import OffsetShards, OpenShard, ShardColumn, json_in, litdata_array, plain_dtype, samples
+from packer._containers.shards import OffsetShards, ShardColumn, litdata_array, plain_dtype, samples
 from packer._fields import Field
 from packer._fields.encoding import parsed_json
 from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
 
 if TYPE_CHECKING:
-    from packer._containers.roles import Value
-    from packer._containers.shards import OpenShard
     from packer._storage.packfile import PackFile
 
 _SIGNATURE = b"LDARW01\0"
@@ -44,7 +42,7 @@ class Section:
 
     Parameters
     ----------
-    file : OpenShard
+    file : ContainerFile
     begin, size : int
 
     Attributes
@@ -55,7 +53,7 @@ class Section:
     size : int
     """
 
-    def __init__(self, file: OpenShard, begin: int, size: int) -> None:
+    def __init__(self, file: ContainerFile, begin: int, size: int) -> None:
         self.path, self.begin, self.size = file.path, begin, size
         self._file = file
 
@@ -64,7 +62,7 @@ class Section:
         return self._file.read(self.begin + offset, size)
 
 
-def arrow_section(file: OpenShard) -> Section | None:
+def arrow_section(file: ContainerFile) -> Section | None:
     """Return the table of Arrow in a chunk; None where it has none. SourceError where the table does not lie in it."""
     if file.size < _END or file.read(file.size - 8, 8) != _SIGNATURE:
         return None
@@ -94,10 +92,10 @@ def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[di
     others = [name for name in columns if name not in lying]
     read = [*dict.fromkeys(columns[name] for name in others)]
     for batch in batches(file):
-        places = {name: reader.images(batch, columns[name]) for name in lying}
+        pieces = {name: reader.images(batch, columns[name]) for name in lying}
         for at, row in enumerate(reader.rows(batch, read)):
             values = {name: _plain(row[columns[name]], name[len(columns[name]) + 1 :]) for name in others}
-            yield values | {name: _moved(of[at], section) for name, of in places.items()}
+            yield values | {name: _moved(of[at], section) for name, of in pieces.items()}
 
 
 def _is_binary(kind: Any, name: str, column: str) -> bool:
@@ -106,10 +104,10 @@ def _is_binary(kind: Any, name: str, column: str) -> bool:
     return str(kind.field("bytes").type if inner else kind) in ("binary", "large_binary")
 
 
-def _moved(place: Piece | Packed | None, section: Section) -> Value:
-    if isinstance(place, Packed):
+def _moved(piece: Piece | Packed | None, section: Section) -> Value:
+    if isinstance(piece, Packed):
         raise SourceError(f"{section.path}: its table of Arrow is compressed. Write it without compression")
-    return None if place is None else place._replace(offset=section.begin + place.offset)
+    return None if piece is None else piece._replace(offset=section.begin + piece.offset)
 
 
 def _plain(value: Any, path: str) -> Value:
@@ -143,7 +141,7 @@ class _Leaf(ShardColumn):
             return ColumnType("", why="holds pickles, which can run any code")
         return ColumnType(_BLOBS.get(self.base, ""), why=f"has the type {printable(self.kind)}")
 
-    def value(self, file: OpenShard, piece: Piece) -> Value:
+    def value(self, file: ContainerFile, piece: Piece) -> Value:
         if self.is_array:
             dtype = plain_dtype(self.kind.partition(":")[2]) if self.base == "no_header_numpy" else None
             return litdata_array(file.read(piece.offset, piece.size), dtype)
@@ -174,24 +172,24 @@ class LitData(OffsetShards):
         if len(paths) > 1:
             raise SourceError(f"{printable(paths[1])}: an index of LitData is given alone")
         index = json_in(path)
-        said = index.get("config") if isinstance(index, dict) else None
-        config: dict[str, Any] = said if isinstance(said, dict) else {}
+        found = index.get("config") if isinstance(index, dict) else None
+        config: dict[str, Any] = found if isinstance(found, dict) else {}
         _require_plain(config, where)
         chunks = list(_chunks(index, where))
-        container = cls(path.parent, [*(name for name, _ in chunks), _INDEX])
+        container = cls(path.parent, [*(name for name, _ in chunks), _INDEX], sidecars=1)
         container.counts, container.parts = [count for _, count in chunks], _parts(config, where)
         container._choose(_with_unnamed(keys, container.parts), where)
         return container
 
     def _values(
-        self, file: OpenShard, unit: int, wanted: Collection[str]
+        self, file: ContainerFile, unit: int, names: Collection[str]
     ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
         section = arrow_section(file)
         if section is None or any(stop > start for _, start, stop in samples(file, self.counts[unit])):
-            yield from super()._values(file, unit, wanted)
+            yield from super()._values(file, unit, names)
             return
         count = 0
-        for values in arrow_rows(section, unit, [part.name for part in self.parts if part.name in wanted]):
+        for values in arrow_rows(section, unit, [part.name for part in self.parts if part.name in names]):
             yield values
             count += 1
         if count != self.counts[unit]:
@@ -240,18 +238,16 @@ def _parts(config: Mapping[str, Any], where: str) -> list[_Leaf]:
     kinds, spec = config.get("data_format"), config.get("data_spec")
     if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
         raise SourceError(f"{where}: names no types of the parts of a sample")
-    try:
+    with errors_in(f"{where}: does not say how parts make a sample", ValueError, TypeError, KeyError):
         told = parsed_json(spec) if isinstance(spec, str) else None
         names = list(_leaves(told[1], "", 0)) if isinstance(told, list) and len(told) == 2 else []
-    except (ValueError, TypeError, KeyError) as error:
-        raise SourceError(f"{where}: does not say how parts make a sample: {printable(error)}") from error
     if len(names) != len(kinds) or len(set(names)) < len(names):
         raise SourceError(f"{where}: {len(kinds)} types of parts, and {len(set(names))} names of them")
     return [_Leaf(name, kind) for name, kind in zip(names, kinds, strict=True)]
 
 
 def _leaves(spec: Any, name: str, depth: int) -> Iterator[str]:
-    """Yield the names of the leaves of a tree, whose keys and places are joined by dots."""
+    """Yield the names of the leaves of a tree, whose keys and indices are joined by dots."""
     if not isinstance(spec, dict) or depth > _DEEPEST:
         raise ValueError("a tree of parts is expected")
     kind, children = spec.get("type"), spec.get("children_spec")

@@ -28,7 +28,17 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from packer._containers.blocks import RangeReader
-from packer._containers.contract import Container, Entry, Piece, head_of, image_name, natural, no_keys, suffix_of
+from packer._containers.contract import (
+    IMAGE_HEAD,
+    Container,
+    Entry,
+    Piece,
+    head_of,
+    image_name,
+    natural,
+    no_keys,
+    suffix_of,
+)
 from packer._containers.roles import add_candidates
 from packer._fields import Field
 from packer._storage.lmdb_tree import MAGIC, VERSION, LMDBTree
@@ -66,13 +76,22 @@ class LMDBValue(NamedTuple):
     offset: int
     size: int
 
+    @property
+    def piece(self) -> Piece:
+        """The value as a range of the container."""
+        return Piece(self.unit, self.offset, self.size)
+
     def head(self, size: int = _HEAD) -> bytes:
         """Return the first bytes."""
         return self.file.read(self.offset, min(size, self.size))
 
+    def suffix(self) -> str:
+        """Return the suffix of the image that the value is; empty where it is none."""
+        return suffix_of(self.head(IMAGE_HEAD))
+
 
 class First(NamedTuple):
-    """What a file is recognised by.
+    """The first keys and values of a file, by which it is recognised.
 
     Attributes
     ----------
@@ -88,7 +107,7 @@ class First(NamedTuple):
 
 
 class LMDBContainer(Container):
-    """Samples of which each is one value of an LMDB file, or one file of such values a class."""
+    """Samples that are values of one LMDB file, or of one file a class."""
 
     @classmethod
     @abc.abstractmethod
@@ -102,7 +121,7 @@ class LMDBContainer(Container):
         try:
             with first_of(path) as first:
                 return not _is_own(first.tree) and bool(first.values) and cls.is_of(first)
-        except (ValueError, PackError):  # damaged: whoever opens it as a pack says so
+        except (ValueError, PackError):  # damaged: opening it as a pack raises the error
             return False
 
     @classmethod
@@ -114,7 +133,7 @@ class LMDBContainer(Container):
         with self.opened(unit) as file, failing(file.path):
             tree = LMDBTree(file)
             tree.require_plain()
-            for value in self.ordered(Path(file.path), LMDBValue(unit, file, b"", 0, 0), tree):
+            for value in self.ordered(unit, file, tree):
                 try:
                     entry = self.entry(value)
                 except ValueError as error:
@@ -122,9 +141,8 @@ class LMDBContainer(Container):
                 if entry is not None:
                     yield entry
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
+    def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
         """Yield the values of the samples of one file in their order: by default all, in the order of the keys."""
-        unit, file = blank.unit, blank.file
         for key, offset, size in tree.walk():
             yield LMDBValue(unit, file, key, offset, size)
 
@@ -201,7 +219,6 @@ def text_of(key: bytes) -> str:
     return text if text.isprintable() else key.hex()
 
 
-_IMAGE_HEAD = 16
 _LOOKED_AT = 3  # values
 _LONGEST = 64  # bytes of a text or a number beside images
 
@@ -214,22 +231,17 @@ class ImageLMDB(LMDBContainer):
     @classmethod
     def is_of(cls, first: First) -> bool:
         values = [value for value in first.values if value.key not in COUNTS]
-        return bool(values) and all(suffix_of(value.head(_IMAGE_HEAD)) for value in values[:_LOOKED_AT])
-
-    @classmethod
-    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> ImageLMDB:
-        no_keys(cls.kind, keys)
-        return cls.of_files(paths)
+        return bool(values) and all(value.suffix() for value in values[:_LOOKED_AT])
 
     def entry(self, value: LMDBValue) -> Entry | None:
-        suffix = suffix_of(value.head(_IMAGE_HEAD))
+        suffix = value.suffix()
         if not suffix:
             self._leave_out(value)
             return None
-        return Entry(image_name(text_of(value.key), suffix), Piece(value.unit, value.offset, value.size))
+        return Entry(image_name(text_of(value.key), suffix), value.piece)
 
     def _leave_out(self, value: LMDBValue) -> None:
-        """Say of a key that its value is a text or a number beside the images; ValueError where it may be an image."""
+        """Add a key whose value is a text or a number to the account; ValueError where it may be an image."""
         key, data = text_of(value.key), value.head()
         if value.key in COUNTS:
             self.account.not_looked_at("key", "it counts the samples", [key])
@@ -293,7 +305,6 @@ _COUNT = b"num-samples"
 _IMAGE = re.compile(rb"image-([0-9]{9})")
 _OF_A_SAMPLE = re.compile(rb"(?:image|label)-([0-9]{9})")
 _TEXT = Field("text", "text")
-_TEXT_HEAD = 16
 _DIGITS = 9
 
 
@@ -312,15 +323,15 @@ class TextRecognition(LMDBContainer):
         no_keys(cls.kind, keys)
         return cls.of_files(paths, fields=(_TEXT,), why_unlabeled="their labels are texts: the field text")
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
-        self.tree, file = tree, blank.file
-        place = tree.find(_COUNT)
-        said = file.read(place[0], min(place[1], _DIGITS + 1)).strip() if place is not None else b""
-        if not said.isdigit() or len(said) > _DIGITS or int(said) > tree.entries:
+    def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
+        self.tree = tree
+        found = tree.find(_COUNT)
+        digits = file.read(found[0], min(found[1], _DIGITS + 1)).strip() if found is not None else b""
+        if not digits.isdigit() or len(digits) > _DIGITS or int(digits) > tree.entries:
             raise SourceError(
-                f"{printable(path)}: {text_of(_COUNT)} is {printable(text_of(said))}, and no count of samples"
+                f"{printable(file.path)}: {text_of(_COUNT)} is {printable(text_of(digits))}, and no count of samples"
             )
-        count, beyond = int(said), list[str]()
+        count, beyond = int(digits), list[str]()
         for key, _, _ in tree.walk():
             match = _OF_A_SAMPLE.fullmatch(key)
             if key != _COUNT and not (match and 1 <= int(match[1]) <= count):
@@ -329,23 +340,23 @@ class TextRecognition(LMDBContainer):
         for number in range(1, count + 1):
             key = b"image-%09d" % number
             offset, size = tree.find(key) or (0, 0)  # where it is missing, it has no image
-            yield LMDBValue(blank.unit, file, key, offset, size)
+            yield LMDBValue(unit, file, key, offset, size)
 
     def entry(self, value: LMDBValue) -> Entry:
-        suffix = suffix_of(value.head(_TEXT_HEAD))
+        suffix = value.suffix()
         if not suffix:
             raise ValueError("it has no image")
         name = image_name(text_of(value.key), suffix)
         text = self.tree.find(b"label-" + value.key.partition(b"-")[2])
         values = {} if text is None else {_TEXT.name: Piece(value.unit, *text)}
-        return Entry(name, Piece(value.unit, value.offset, value.size), None, values)
+        return Entry(name, value.piece, None, values)
 
 
 _READ = "images, pickles, values of pyarrow.serialize, and Caffe's Datum"
 
 
 class UnreadLMDB(LMDBContainer):
-    """Any LMDB file that is no pack of packer's; the last container that is asked."""
+    """Any LMDB file that is no pack of packer's; the last container in the registry's order."""
 
     kind = "lmdb"
 
@@ -364,11 +375,11 @@ class UnreadLMDB(LMDBContainer):
             )
 
     def entry(self, value: LMDBValue) -> Entry:
-        raise AssertionError("an LMDB file that nobody reads is not opened")
+        raise AssertionError("an LMDB file without a reader is not opened")
 
 
 def _guess(head: bytes) -> str:
-    """Return what a value may be, by its first bytes."""
+    """Name the type of a value, by its first bytes."""
     if not head:
         return "empty"
     if head[:1] in (b"{", b"["):

@@ -17,20 +17,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from packer._containers.blocks import ContainerFile, Unpacked, errors_in, json_in, reading
 from packer._containers.compression import unpack
 from packer._containers.contract import Entry, Packed, Piece, head_of
 from packer._containers.roles import ColumnType, Value
-from packer._containers.shards import (
-    MDSArray,
-    OffsetShards,
-    OpenShard,
-    ShardColumn,
-    Unpacked,
-    first_offset,
-    json_in,
-    reading,
-    samples,
-)
+from packer._containers.shards import MDSArray, OffsetShards, ShardColumn, first_offset, samples
 from packer._fields.encoding import parsed_json
 from packer._storage.safe_open import name_problem
 from packer.errors import SourceError, printable
@@ -51,7 +42,7 @@ _NUMBERS = {
     "float32": ("<f", "float32"),
     "float64": ("<d", "float64"),
 }
-"""How the encodings of numbers are stored, and the dtype of the field that such a column becomes."""
+"""The storage of encodings of numbers, and the dtype of the field of such a column."""
 
 _BLOBS = {"jpeg": "image", "png": "image", "pil": "image", "bytes": "bytes", "str": "text", "json": "json"}
 _BLOBS |= {
@@ -87,7 +78,7 @@ class _Column(ShardColumn):
             return ColumnType("", why="holds pickles, which can run any code")
         return ColumnType(_BLOBS.get(self.base, ""), why=f"has the encoding {printable(self.kind)}")
 
-    def value(self, file: OpenShard, piece: Piece) -> Value:
+    def value(self, file: ContainerFile, piece: Piece) -> Value:
         if self.is_array:
             return self._array.decode(file.read(piece.offset, piece.size))
         if self.base not in _NUMBERS and self.base not in _TEXTS:
@@ -129,7 +120,7 @@ class MDS(OffsetShards):
             if len(paths) > 1:
                 raise SourceError(f"{printable(paths[1])}: an index of MDS is given alone")
             shards = _shards(paths[0])
-            container = cls(paths[0].parent, [*(name for name, _, _, _ in shards), _INDEX])
+            container = cls(paths[0].parent, [*(name for name, _, _, _ in shards), _INDEX], sidecars=1)
             container.packed = [packed for _, packed, _, _ in shards]
             container.counts, where = [count for _, _, count, _ in shards], paths[0]
             container.parts = _same_columns((columns for _, _, _, columns in shards), where)
@@ -144,24 +135,22 @@ class MDS(OffsetShards):
         return self.files[unit].partition(".mds")[0]
 
     @contextlib.contextmanager
-    def _opened(self, unit: int) -> Iterator[OpenShard]:
+    def reading(self, unit: int) -> Iterator[ContainerFile]:
         packed = self.packed[unit]
-        with reading(self.root / self.files[unit]) as file:
+        with super().reading(unit) as file:
             if packed is None:
                 yield file
                 return
-            try:
+            with errors_in(file.path):
                 data = unpack(packed[0], file.read(0, file.size), packed[1])
-            except ValueError as error:
-                raise SourceError(f"{file.path}: {printable(error)}") from error
-        yield OpenShard(Unpacked(self.root / self.files[unit], data))
+        yield ContainerFile(Unpacked(self.root / self.files[unit], data))
 
     def entries(self, unit: int) -> Iterator[Entry]:
         packed = self.packed[unit]
         if packed is None:
             yield from super().entries(unit)
             return
-        with reading(self.root / self.files[unit]) as file:
+        with super().reading(unit) as file:
             whole = Piece(unit, 0, file.size)
 
         def within(value: Any) -> Any:
@@ -198,11 +187,11 @@ def _stored(directory: Path, name: str, shard: Mapping[str, Any], where: str) ->
     packed = shard.get("zip_data")
     if packed is None or os.path.isfile(directory / name):
         return name, None
-    said = str(shard.get("compression")).partition(":")[0]
-    codec, size = _CODECS.get(said), shard["raw_data"].get("bytes")
+    name = str(shard.get("compression")).partition(":")[0]
+    codec, size = _CODECS.get(name), shard["raw_data"].get("bytes")
     zipped = packed.get("basename") if isinstance(packed, dict) else None
     if codec is None or type(size) is not int or not isinstance(zipped, str):
-        raise SourceError(f"{where} is compressed ({printable(said)}), which packer does not read. {_REMEDY}")
+        raise SourceError(f"{where} is compressed ({printable(name)}), which packer does not read. {_REMEDY}")
     if problem := name_problem(zipped):
         raise SourceError(f"{where}, {printable(zipped)}: {problem}")
     return zipped, (codec, size)
@@ -218,16 +207,14 @@ def _columns_of_shard(path: Path) -> list[_Column]:
     with reading(path) as file:
         begin = first_offset(file)
         end = next((start for _, start, _ in samples(file)), begin)
-        try:
+        with errors_in(f"{file.path}: names no columns"):
             config = parsed_json(file.read(begin, end - begin).decode())
-        except ValueError as error:
-            raise SourceError(f"{file.path}: names no columns: {printable(error)}") from error
         return _columns(config, file.path)
 
 
 def _columns(config: Any, where: str) -> list[_Column]:
-    said: dict[str, Any] = config if isinstance(config, dict) else {}
-    lists: list[Any] = [said.get(f"column_{what}") for what in ("names", "encodings", "sizes")]
+    members: dict[str, Any] = config if isinstance(config, dict) else {}
+    lists: list[Any] = [members.get(f"column_{what}") for what in ("names", "encodings", "sizes")]
     if not all(isinstance(one, list) for one in lists) or len(set(map(len, lists))) != 1:
         raise SourceError(f"{where}: names no columns with an encoding and a size each")
     found = []

@@ -10,13 +10,14 @@ its page as it lies in the file. Definition levels and the numbers of values in 
 runs of one number, and groups of eight in few bits each, which ``Encodings.md`` calls RLE/bit-packing hybrid.
 
 Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift), read as
-dicts by the numbers of fields, and written. Only fields that are asked for are kept, so that the others cost no memory.
+dicts by the numbers of fields, and written. Fields outside of the schema are skipped, so that they cost no memory.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,13 +25,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from packer._containers.arrow import NOT_READ
-from packer._containers.compression import MOST_UNPACKED, Packed, Piece, unpack
-from packer._containers.contract import Entry, files_in, head_of, suffix_of
-from packer._containers.hf_tables import MOST_ROWS, TableImages, columns_of, features_of, names_are_plain, row_lists
-from packer._containers.protobuf import varint
+from packer._containers.blocks import damage, damaged, errors_in
+from packer._containers.compression import MOST_UNPACKED, pyarrow_for, unpack
+from packer._containers.contract import Entry, Packed, Piece, files_in, head_of
+from packer._containers.hf_tables import (
+    MOST_ROWS,
+    Columns,
+    TableImages,
+    begin_with_image,
+    columns_of,
+    features_of,
+    is_image_feature,
+    names_are_plain,
+    no_column,
+    row_lists,
+)
+from packer._containers.protobuf import read_varint, varint
 from packer._storage.packfile import PackFile
 from packer._table import Ints
-from packer.errors import MissingDependencyError, PackError, SourceError, pip_install, printable
+from packer.errors import PackError, SourceError, printable
 
 
 def numbers_in(data: bytes, width: int, count: int) -> Ints:
@@ -39,14 +52,10 @@ def numbers_in(data: bytes, width: int, count: int) -> Ints:
         raise ValueError(f"numbers of {width} bits")
     found, have, at, size = [np.empty(0, np.int64)], 0, 0, (width + 7) // 8
     while have < count:
-        head = shift = 0
-        while True:
-            if at >= len(data) or shift > 35:
-                raise ValueError(f"{have} of {count} numbers are there")
-            head |= (data[at] & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-            if data[at - 1] < 0x80:
-                break
+        try:
+            head, at = read_varint(data, at)
+        except IndexError:
+            raise ValueError(f"{have} of {count} numbers are there") from None
         if head & 1:
             groups = min(head >> 1, (count - have + 7) // 8)
             packed = np.frombuffer(data[at : at + groups * width], np.uint8)
@@ -67,7 +76,7 @@ def numbers_in(data: bytes, width: int, count: int) -> Ints:
 
 
 Shape = Mapping[int, Any]
-"""The fields of a structure that are wanted, and what each is: int, bytes, bool, a shape, or a list of one of these."""
+"""The fields of a structure that are read, with their types: int, bytes, bool, a shape, or a list of one of these."""
 
 _TRUE, _FALSE, _BYTE, _I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
 _DEEPEST = 32
@@ -84,7 +93,7 @@ class ThriftError(ValueError):
 
 
 def read_struct(data: bytes, begin: int, shape: Shape) -> tuple[dict[int, Any], int]:
-    """Return the wanted fields of a structure, and where it ends.
+    """Return the fields of a structure that its shape has, and where it ends.
 
     Raises
     ------
@@ -113,19 +122,19 @@ class _Reader:
                 self._skip(kind, depth)
         return found
 
-    def _value(self, kind: int, wanted: Any, depth: int) -> Any:
-        if isinstance(wanted, list) and kind in (LIST, _SET):
+    def _value(self, kind: int, type_: Any, depth: int) -> Any:
+        if isinstance(type_, list) and kind in (LIST, _SET):
             of, count = self._list_head()
             if count > _LONGEST_LIST:
                 raise ThriftError(f"a list of {count} elements")
-            return [self._value(of, wanted[0], depth) for _ in range(count)]
-        if isinstance(wanted, Mapping) and kind == STRUCT:
-            return self.struct(wanted, depth + 1)
-        if wanted is bytes and kind == BINARY:
+            return [self._value(of, type_[0], depth) for _ in range(count)]
+        if isinstance(type_, Mapping) and kind == STRUCT:
+            return self.struct(type_, depth + 1)
+        if type_ is bytes and kind == BINARY:
             return self._bytes(self._varint())
-        if wanted is int and kind in (_I16, I32, I64):
+        if type_ is int and kind in (_I16, I32, I64):
             return self._zigzag()
-        if wanted is bool and kind in (_TRUE, _FALSE):
+        if type_ is bool and kind in (_TRUE, _FALSE):
             return kind == _TRUE
         raise ThriftError("a field has another type than it should have")
 
@@ -168,9 +177,9 @@ class _Reader:
 
     def _varint(self) -> int:
         number = 0
-        for place in range(_LONGEST_VARINT):
+        for index in range(_LONGEST_VARINT):
             byte = self._byte()
-            number |= (byte & 0x7F) << (7 * place)
+            number |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
                 return number
         raise ThriftError("a number has too many bytes")
@@ -242,13 +251,13 @@ class ParquetLeaf:
 
 
 class Parquet(NamedTuple):
-    """What the footer of a file says.
+    """The contents of a file's footer.
 
     Attributes
     ----------
     leaves : list of ParquetLeaf
     groups : list of (int, list of dict)
-        The rows of every row group, and what is said of each leaf in it.
+        The number of rows of every row group, and the metadata of each leaf in it.
     metadata : dict of bytes to bytes
     """
 
@@ -260,30 +269,28 @@ class Parquet(NamedTuple):
 class ParquetValue(NamedTuple):
     """Where a byte string lies, and the first bytes of it."""
 
-    place: Piece | Packed
+    piece: Piece | Packed
     head: bytes
 
 
 def read_footer(file: PackFile) -> Parquet:
-    """Return what the footer says; SourceError where the file is damaged, cut short or encrypted."""
+    """Return the contents of the footer; SourceError where the file is damaged, cut short or encrypted."""
     if file.size < 12 or file.read(file.size - 4, 4) != _MAGIC:
         end = file.read(max(0, file.size - 4), min(4, file.size))
         why = "it is encrypted" if end == _ENCRYPTED else "it is no Parquet file, or was cut short"
         raise SourceError(f"{printable(file.path)}: {why}")
     size = int.from_bytes(file.read(file.size - 8, 4), "little")
     if size > min(file.size - 12, _MOST_FOOTER):
-        raise _damaged(file, file.size - 8, f"its footer should have {size} bytes")
-    try:
+        raise damaged(file, file.size - 8, f"its footer should have {size} bytes")
+    with damage(file, file.size - 8 - size, LookupError, ValueError):
         footer, _ = read_struct(file.read(file.size - 8 - size, size), 0, _FOOTER)
         leaves = _leaves(footer[2])
         groups = [(group[3], group[1]) for group in footer[4]]
         metadata = {pair[1]: pair.get(2, b"") for pair in footer.get(5, [])}
-    except (LookupError, ValueError) as error:
-        raise _damaged(file, file.size - 8 - size, f"its footer is none: {printable(error)}") from error
     if any(rows < 0 or len(columns) != len(leaves) for rows, columns in groups):
-        raise _damaged(file, file.size - 8 - size, "a row group has other columns than the file")
+        raise damaged(file, file.size - 8 - size, "a row group has other columns than the file")
     if sum(rows for rows, _ in groups) > file.size:
-        raise _damaged(file, file.size - 8 - size, "it should have more rows than bytes")
+        raise damaged(file, file.size - 8 - size, "it should have more rows than bytes")
     return Parquet(leaves, groups, metadata)
 
 
@@ -329,7 +336,7 @@ def byte_strings(
     Raises
     ------
     SourceError
-        If the column is damaged, or encoded as nobody encodes images.
+        If the column is damaged, or has an unusual encoding.
     """
     return _Chunk(file, unit, parquet, chunk, head).values()
 
@@ -337,8 +344,8 @@ def byte_strings(
 def dictionary_size(file: PackFile, parquet: Parquet, chunk: tuple[int, int]) -> int:
     """Return how many bytes the dictionary of a column in a row group has, unpacked; 0 where it has none."""
     group, number = chunk
-    said = parquet.groups[group][1][number].get(3, {})
-    first, data = said.get(11, 0), said.get(9, 0)
+    metadata = parquet.groups[group][1][number].get(3, {})
+    first, data = metadata.get(11, 0), metadata.get(9, 0)
     at = min(first, data) if first else data
     try:
         page, _ = read_struct(file.read(at, min(_HEADER, max(0, file.size - at))), 0, _PAGE)
@@ -349,11 +356,11 @@ def dictionary_size(file: PackFile, parquet: Parquet, chunk: tuple[int, int]) ->
 
 @dataclass(frozen=True)
 class _Section:
-    """Values of a page: where they lie in the file, or in what a compressed range gives."""
+    """Values of a page: their range in the file, or in an unpacked range."""
 
-    place: Piece
+    piece: Piece
     codec: str
-    data: bytes  # what was unpacked
+    data: bytes  # unpacked
     begin: int  # in the file, or in data
     end: int
 
@@ -366,23 +373,23 @@ class _Chunk:
         rows, columns = parquet.groups[group]
         leaf, column = parquet.leaves[number], columns[number]
         self._file, self._unit, self._leaf, self._rows, self._head = file, unit, leaf, rows, head
-        said = column.get(3)
+        metadata = column.get(3)
         shown = printable(".".join(leaf.path))
-        if said is None or 8 in column or 1 in column:
+        if metadata is None or 8 in column or 1 in column:
             raise SourceError(f"{printable(file.path)}: column {shown} is encrypted, or lies in another file")
         if leaf.kind != BYTE_ARRAY or leaf.repeated:
             raise SourceError(f"{printable(file.path)}: column {shown} has no byte string a row")
-        codec, count, size, data = (said.get(number, -1) for number in (4, 5, 7, 9))
-        first = said.get(11, 0)
+        codec, count, size, data = (metadata.get(number, -1) for number in (4, 5, 7, 9))
+        first = metadata.get(11, 0)
         if min(codec, count, size, data, first) < 0:
-            raise _damaged(file, 0, f"column {shown} lies nowhere")
+            raise damaged(file, 0, f"column {shown} lies nowhere")
         if codec not in _CODECS:
             raise SourceError(f"{printable(file.path)}: column {shown}: {_rewrite('compression', codec)}")
         self._codec = _CODECS[codec]
         self._at = min(first, data) if first else data
         self._end = self._at + size
         if self._end > file.size or count != rows:
-            raise _damaged(file, self._at, f"column {shown} does not lie in the file")
+            raise damaged(file, self._at, f"column {shown} does not lie in the file")
         self._dictionary: list[ParquetValue] | None = None
 
     def values(self) -> Iterator[ParquetValue | None]:
@@ -391,23 +398,23 @@ class _Chunk:
             header, at = self._header()
             kind, size = header.get(1), header.get(3, -1)
             if not 0 <= size <= self._end - at:
-                raise _damaged(self._file, at, "a page does not lie in its column")
+                raise damaged(self._file, at, "a page does not lie in its column")
             self._at = at + size
             if 4 in header and header[4] & 0xFFFFFFFF != self._file.crc32(at, size):
-                raise _damaged(self._file, at, f"the checksum of a page of {size:,} bytes does not fit")
+                raise damaged(self._file, at, f"the checksum of a page of {size:,} bytes does not fit")
             if kind == _DICTIONARY_PAGE:
                 self._read_dictionary(header, at, size)
             elif kind in (_DATA, _DATA_2):
                 count = header.get(5 if kind == _DATA else 8, {}).get(1, -1)
                 if not 0 <= count <= min(left, _MOST_VALUES):
-                    raise _damaged(self._file, at, f"a page has {count} of {left} values")
+                    raise damaged(self._file, at, f"a page has {count} of {left} values")
                 left -= count
                 yield from self._page(header, at, size, count)
             elif kind != _INDEX:
-                raise _damaged(self._file, at, f"a page of the type {kind}")
+                raise damaged(self._file, at, f"a page of the type {kind}")
 
     def _header(self) -> tuple[dict[int, Any], int]:
-        """Return the header at the present place, and where it ends."""
+        """Return the header at the current offset, and where it ends."""
         for most in (_HEADER, _MOST_HEADER):
             size = min(most, self._end - self._at)
             try:
@@ -415,11 +422,11 @@ class _Chunk:
                 return header, self._at + end
             except ThriftError as error:
                 if not error.ended or size < most or most == _MOST_HEADER:
-                    raise _damaged(self._file, self._at, f"no header of a page: {error}") from error
+                    raise damaged(self._file, self._at, f"no header of a page: {error}") from error
         raise AssertionError
 
     def _page(self, header: dict[int, Any], at: int, size: int, count: int) -> Iterator[ParquetValue | None]:
-        try:
+        with damage(self._file, at, KeyError, ValueError):
             if header[1] == _DATA:
                 encoding = header[5][2]
                 if self._leaf.levels and header[5][3] != _RLE:
@@ -427,12 +434,12 @@ class _Chunk:
                 section = self._section(at, size, header[2], self._codec)
                 present, section = self._levels_in(section, count)
             else:
-                said = header[8]
-                encoding, levels, others = said[4], said[5], said[6]
+                page = header[8]
+                encoding, levels, others = page[4], page[5], page[6]
                 if levels < 0 or others or levels > size:
                     raise ValueError("levels do not lie in their page")
                 present = self._present(self._file.read(at, levels), count)
-                codec = self._codec if said.get(7, True) else ""
+                codec = self._codec if page.get(7, True) else ""
                 section = self._section(at + levels, size - levels, header[2] - levels, codec)
             there = int(present.sum())
             if encoding == _PLAIN:
@@ -443,15 +450,13 @@ class _Chunk:
                 raise ValueError(_rewrite("encoding", encoding))
             for here in present.tolist():
                 yield next(values) if here else None
-        except (KeyError, ValueError) as error:
-            raise _damaged(self._file, at, printable(error)) from error
 
     def _section(self, at: int, size: int, unpacked: int, codec: str) -> _Section:
-        place = Piece(self._unit, at, size)
+        piece = Piece(self._unit, at, size)
         if not codec or not size:
-            return _Section(place, "", b"", at, at + size)
+            return _Section(piece, "", b"", at, at + size)
         data = unpack(codec, self._file.read(at, size), unpacked)
-        return _Section(place, codec, data, 0, len(data))
+        return _Section(piece, codec, data, 0, len(data))
 
     def _read(self, section: _Section, begin: int, size: int) -> bytes:
         """Return some bytes, fewer at the end of a section."""
@@ -467,7 +472,7 @@ class _Chunk:
         if size > section.end - begin:
             raise ValueError("levels do not lie in their page")
         present = self._present(self._read(section, begin, size), count)
-        return present, _Section(section.place, section.codec, section.data, begin + size, section.end)
+        return present, _Section(section.piece, section.codec, section.data, begin + size, section.end)
 
     def _present(self, data: bytes, count: int) -> Ints:
         if not self._leaf.levels:
@@ -486,8 +491,8 @@ class _Chunk:
                 raise ValueError(f"a value at byte {at} has {size} bytes, and does not lie in its page")
             head = window[at - begin : at - begin + min(size, self._head)]
             if section.codec:
-                place = Packed(section.place, section.codec, len(section.data), at, size)
-                yield ParquetValue(place, head)
+                piece = Packed(section.piece, section.codec, len(section.data), at, size)
+                yield ParquetValue(piece, head)
             else:
                 yield ParquetValue(Piece(self._unit, at, size), head)
             at += size
@@ -504,7 +509,7 @@ class _Chunk:
         return map(self._dictionary.__getitem__, numbers.tolist())
 
     def _read_dictionary(self, header: dict[int, Any], at: int, size: int) -> None:
-        try:
+        with damage(self._file, at, KeyError, ValueError):
             count, encoding = header[7][1], header[7][2]
             if encoding not in (_PLAIN, _OLD_DICTIONARY) or not count >= 0:
                 raise ValueError(_rewrite("encoding", encoding))
@@ -514,16 +519,10 @@ class _Chunk:
             if count > max(self._rows, _MOST_VALUES):
                 raise ValueError(f"a dictionary of {count} values, for {self._rows} rows")
             self._dictionary = list(self._plain(section, count))
-        except (KeyError, ValueError) as error:
-            raise _damaged(self._file, at, printable(error)) from error
 
 
 def _rewrite(what: str, number: Any) -> str:
     return f"packer does not know the {what} {number}: write the file anew, with pyarrow's own settings"
-
-
-def _damaged(file: PackFile, at: int, what: str) -> SourceError:
-    return SourceError(f"{printable(file.path)}, byte {at}: damaged: {what}")
 
 
 _FILE_MAGIC = b"PAR1"
@@ -555,18 +554,21 @@ class ParquetImages(TableImages):
         return found
 
     @classmethod
-    def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> ParquetImages:
-        with PackFile(paths[0]) as file:
-            parquet = read_footer(file)
-            features = features_of(parquet.metadata)
-            images = _image_columns(file, parquet, features, keys.get("image"))
-            tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves if leaf.path[0] not in images)
-            types = _types(file) if tops else {}
-            others = {name: types[name] for name in tops if name in types}
-            columns = columns_of(images, others, features, keys, printable(paths[0]))
-        if columns.label is not None and columns.label_type == "float":
-            columns = columns.with_whole_labels(_numbers(paths, columns.label))
-        return cls.of_columns(paths, columns)
+    def columns_in(cls, file: PackFile, keys: Mapping[str, str]) -> Columns:
+        parquet = read_footer(file)
+        features = features_of(parquet.metadata)
+        images = _image_columns(file, parquet, features, keys.get("image"))
+        tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves if leaf.path[0] not in images)
+        types = _types(file) if tops else {}
+        others = {name: types[name] for name in tops if name in types}
+        return columns_of(images, others, features, keys, printable(file.path))
+
+    @classmethod
+    def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
+        parquet, reader = read_footer(file), _pyarrow(file)
+        for group in range(len(parquet.groups)):
+            for row in _rows(file, parquet, reader, group, [column]):
+                yield row[column]
 
     def entries(self, unit: int) -> Iterator[Entry]:
         with self.opened(unit) as file:
@@ -583,9 +585,9 @@ class ParquetImages(TableImages):
                 others = _rows(file, parquet, reader, group, columns.read())
                 for value, row in zip(images, others, strict=True):
                     path = next(names) if names is not None else None
-                    further = {of: one.place for of, ones in pictures.items() if (one := next(ones)) is not None}
-                    place, head = (None, b"") if value is None else value
-                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, place, head, further)
+                    further = {of: one.piece for of, ones in pictures.items() if (one := next(ones)) is not None}
+                    piece, head = (None, b"") if value is None else value
+                    yield columns.entry(row, f"{stem}/{number:0{digits}d}", path, piece, head, further)
                     number += 1
 
     def _images(
@@ -593,7 +595,7 @@ class ParquetImages(TableImages):
     ) -> Iterator[ParquetValue | None]:
         leaf = _leaf(parquet, column, "bytes")
         if leaf is None:
-            raise SourceError(f"{printable(file.path)}: has no column {printable(column)}, as the first file has")
+            raise no_column(file, column)
         return byte_strings(file, unit, parquet, (group, leaf))
 
 
@@ -603,18 +605,15 @@ def _has_images(path: Path) -> bool:
             parquet = read_footer(file)
             return bool(_image_columns(file, parquet, features_of(parquet.metadata), None))
     except SourceError:
-        return True  # whoever opens it says what is wrong
+        return True  # opening it raises the error
 
 
-def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any], wanted: str | None) -> list[str]:
+def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any], chosen: str | None) -> list[str]:
     """Return the columns of images: structures of bytes and path, features, else those that begin with an image."""
     tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves)
     found = [name for name in tops if _is_structure(parquet, name)]
     plain = [leaf.path[0] for leaf in parquet.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]
-    for name in plain:
-        feature = features.get(name)
-        if (isinstance(feature, dict) and feature.get("_type") == "Image") or name == wanted:
-            found.append(name)
+    found += [name for name in plain if is_image_feature(features.get(name)) or name == chosen]
     return found or [name for name in plain if _begins_with_image(file, parquet, name)]
 
 
@@ -631,11 +630,9 @@ def _begins_with_image(file: PackFile, parquet: Parquet, name: str) -> bool:
     leaf = _leaf(parquet, name, "bytes")
     if leaf is None or parquet.leaves[leaf].repeated:
         return False
-    for group in range(len(parquet.groups)):
-        for value in byte_strings(file, 0, parquet, (group, leaf)):
-            if value is not None and value.head:
-                return bool(suffix_of(value.head))
-    return False
+    groups = range(len(parquet.groups))
+    values = (value for group in groups for value in byte_strings(file, 0, parquet, (group, leaf)))
+    return begin_with_image(value.head for value in values if value is not None)
 
 
 def _leaf(parquet: Parquet, column: str, part: str) -> int | None:
@@ -650,7 +647,7 @@ def _texts(file: PackFile, unit: int, parquet: Parquet, leaf: int, group: int | 
     """Yield the texts of a column, in one row group or in all; empty ones where they are longer than any name."""
     for number in range(len(parquet.groups)) if group is None else [group]:
         for value in byte_strings(file, unit, parquet, (number, leaf), _LONGEST):
-            yield None if value is None else value.head.decode("utf-8", "replace") * (value.place.size <= _LONGEST)
+            yield None if value is None else value.head.decode("utf-8", "replace") * (value.piece.size <= _LONGEST)
 
 
 def _pyarrow(file: PackFile) -> Any:
@@ -663,35 +660,17 @@ def _pyarrow(file: PackFile) -> Any:
     SourceError
         If it does not read the file.
     """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{printable(file.path)}: its labels and fields are read by pyarrow: {pip_install('parquet')}"
-        ) from error
-    try:
+    pa = pyarrow_for(f"{printable(file.path)}: its labels and fields are read by pyarrow")
+    import pyarrow.parquet as pq
+
+    with _read_by_pyarrow(file):
         return pq.ParquetFile(pa.PythonFile(file.stream(_MOST_READ), "r"))
-    except NOT_READ as error:
-        raise _not_read(file, error) from error
 
 
 def _types(file: PackFile) -> dict[str, Any]:
     schema = _pyarrow(file).schema_arrow
-    try:
+    with _read_by_pyarrow(file):  # a name may be no text
         return {field.name: field.type for field in schema if str(field.type)}
-    except NOT_READ as error:  # a name that is no text
-        raise _not_read(file, error) from error
-
-
-def _numbers(paths: Sequence[Path], column: str) -> Iterator[float | None]:
-    """Yield the numbers of a column in all files."""
-    for path in paths:
-        with PackFile(path) as file:
-            parquet, reader = read_footer(file), _pyarrow(file)
-            for group in range(len(parquet.groups)):
-                for row in _rows(file, parquet, reader, group, [column]):
-                    yield row[column]
 
 
 def _rows(file: PackFile, parquet: Parquet, reader: Any, group: int, columns: list[str]) -> Iterator[dict[str, Any]]:
@@ -701,17 +680,15 @@ def _rows(file: PackFile, parquet: Parquet, reader: Any, group: int, columns: li
         yield from ({} for _ in range(count))
         return
     left, size = count, _rows_at_once(file, parquet, group, columns)
-    try:
+    with _read_by_pyarrow(file):
         for batch in reader.iter_batches(batch_size=size, row_groups=[group], columns=columns, use_threads=False):
             left -= batch.num_rows
             if left < 0 or sorted(batch.schema.names) != sorted(columns):
                 raise ValueError("its columns are not those of the first file")
             for lists in row_lists(batch.columns, batch.num_rows):
                 yield from (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*lists, strict=True))
-    except NOT_READ as error:
-        raise _not_read(file, error) from error
-    if left:
-        raise _not_read(file, f"{left} of {count} rows are missing")
+        if left:
+            raise ValueError(f"{left} of {count} rows are missing")
 
 
 def _rows_at_once(file: PackFile, parquet: Parquet, group: int, columns: Sequence[str]) -> int:
@@ -721,8 +698,8 @@ def _rows_at_once(file: PackFile, parquet: Parquet, group: int, columns: Sequenc
     return max(1, min(MOST_ROWS, _MOST_LOOKED_UP // max(1, looked_up)))
 
 
-def _not_read(file: PackFile, why: object) -> SourceError:
-    return SourceError(f"{printable(file.path)}: pyarrow does not read its labels and fields: {printable(why)[:300]}")
+def _read_by_pyarrow(file: PackFile) -> AbstractContextManager[None]:
+    return errors_in(f"{printable(file.path)}: pyarrow does not read its labels and fields", *NOT_READ)
 
 
 Encoded = tuple[int, bytes]

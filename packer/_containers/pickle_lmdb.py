@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from packer._account import Account
-from packer._containers.blocks import PIECE
+from packer._containers.blocks import PIECE, errors_in
 from packer._containers.contract import MOST_THINGS, Budget, Chosen, Entry, Piece, field_name, image_name, suffix_of
 from packer._containers.lmdb import COUNTS, DATA, First, LMDBContainer, LMDBValue, failing, shown_key, text_of
 from packer._containers.roles import NAMES, add_candidates
@@ -32,14 +32,14 @@ from packer.errors import OptionError, SourceError, printable
 _ROLES = NAMES["pickled lmdb"]
 _PLACE = "1"  # of the label in a tuple
 _MASKS = re.compile("mask|seg", re.IGNORECASE)
-_MOST_DEPTH = 50  # of what becomes JSON
-_MOST_TEXT = 1 << 24  # bytes of such
+_MOST_DEPTH = 50  # of values that become JSON
+_MOST_TEXT = 1 << 24  # bytes of these
 _SHOWN = 100  # characters of a key, and keys, in a message
 
 
 @dataclass
 class PickleRoles:
-    """Which members of a value are what.
+    """The roles of a value's members.
 
     Attributes
     ----------
@@ -50,9 +50,9 @@ class PickleRoles:
         The key of each field's member, by the field's name.
     label_type : {"class", "float"}
     account : Account
-        What became of the members.
+        The roles of members, for the report.
     all_taken : bool
-        Whether all members were taken, as nobody named some.
+        Whether all members were taken, as the user chose no keys.
     """
 
     image: str
@@ -65,14 +65,14 @@ class PickleRoles:
 
     @classmethod
     def of(cls, found: Sequence[Mapping[str, Any]], keys: Mapping[str, str], path: Path) -> PickleRoles:
-        """Choose members by what some samples have, or as a person said.
+        """Choose the roles of members by the first samples, or by the user's keys.
 
         Raises
         ------
         SourceError
             If there is no image, or a key is not there.
         OptionError
-            If what a person said makes no fields.
+            If the keys make no fields.
         """
         have: dict[str, Any] = {}
         for one in found:
@@ -89,12 +89,14 @@ class PickleRoles:
         images.sort(key=lambda key: key not in _ROLES.images)
         image = chosen.image or next(iter(images), None)
         if image is None:
-            raise SourceError(f"{printable(path)}: its samples have no member that is an encoded image: {_said(have)}")
+            raise SourceError(
+                f"{printable(path)}: its samples have no member that is an encoded image: {_shown_types(have)}"
+            )
         account = Account()
         label = chosen.label if keys else _label({key: of for key, of in have.items() if key != image}, account)
         rest = {key: value for key, value in have.items() if key not in (image, label)}
         try:
-            fields = _given(chosen, have) if keys else _guessed(rest)
+            fields = _chosen_fields(chosen, have) if keys else _guessed(rest)
         except ValueError as error:
             raise OptionError(f"{printable(path)}: {error}") from error
         left = [key for key in rest if key not in fields.values()]
@@ -175,7 +177,7 @@ def image_of(value: Any) -> Blob | bytes | None:
 
 
 def _alone(value: Any) -> Any:
-    """Return what a collated list of one image holds; any other value as it is."""
+    """Return the image in a collated list of one; any other value as it is."""
     if isinstance(value, (tuple, list)) and not isinstance(value, (Blob, Array)) and len(value) == 1:
         return value[0] if image_of(value[0]) is not None else value
     return value
@@ -206,7 +208,7 @@ def _is_label(value: Any) -> bool:
     return isinstance(value, (int, float, str)) and not isinstance(value, bool)
 
 
-def _said(have: Mapping[str, Any]) -> str:
+def _shown_types(have: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{printable(key[:_SHOWN])} is {type(value).__name__.lower()}" for key, value in list(have.items())[:10]
     )
@@ -218,8 +220,8 @@ def _listed(keys: Iterable[str]) -> str:
     return ", ".join(shown[:_SHOWN]) + (", …" if len(shown) > _SHOWN else "")
 
 
-def _given(chosen: Chosen, have: Mapping[str, Any]) -> dict[Field, str]:
-    """Return the fields that a person named, and their keys."""
+def _chosen_fields(chosen: Chosen, have: Mapping[str, Any]) -> dict[Field, str]:
+    """Return the fields that the user chose, and their keys."""
     fields = {}
     for one in chosen.fields:
         field = _field(one.name, have[one.key])
@@ -242,7 +244,7 @@ def _guessed(have: Mapping[str, Any]) -> dict[Field, str]:
 
 
 def _field(name: str, value: Any) -> Field | None:
-    """Return the field that has such values; None where no kind has."""
+    """Return the field for a value; None where no kind fits."""
     if isinstance(value, Array):
         dtype = {stored[1:]: dtype for dtype, stored in DTYPES.items()}.get(value.dtype.lstrip("<>|="))
         if image_of(value) is None:
@@ -356,13 +358,13 @@ class PickledLMDB(LMDBContainer):
         container.members = members
         return container
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
-        order = _Order(blank.file, tree, self.read)
+    def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
+        order = _Order(file, tree, self.read)
         samples = sum(1 for key, _, _ in tree.walk() if key not in COUNTS)
         self.account.left_out("key", f"{text_of(_KEYS)} does not list them", count=samples - order.count)
-        self.names = _names_beside(path, order.count)
+        self.names = _names_beside(Path(file.path), order.count)
         for number in range(order.count):
-            yield order.value(blank.unit, number)
+            yield order.value(unit, number)
 
     def entry(self, value: LMDBValue) -> Entry:
         members = members_of(self.read(value))
@@ -388,10 +390,8 @@ class PickledLMDB(LMDBContainer):
 
     @classmethod
     def _sample(cls, value: LMDBValue) -> dict[str, Any]:
-        try:
+        with errors_in(f"{printable(value.file.path)}: {shown_key(value.key)}"):
             return members_of(cls.read(value))
-        except ValueError as error:
-            raise SourceError(f"{printable(value.file.path)}: {shown_key(value.key)}: {printable(error)}") from error
 
 
 class _Order:
@@ -429,10 +429,8 @@ class _Order:
     def _listed(self, offset: int, size: int) -> list[bytes]:
         """Return the keys that ``__keys__`` lists."""
         most = min(_MOST_KEYS, 8 * max(self._tree.entries, 1) + 1000)
-        try:
+        with errors_in(f"{printable(self._file.path)}: {shown_key(_KEYS)}"):
             listed = self._read(LMDBValue(0, self._file, _KEYS, offset, size), most)
-        except ValueError as error:
-            raise SourceError(f"{printable(self._file.path)}: {shown_key(_KEYS)}: {printable(error)}") from error
         listed = listed if isinstance(listed, (list, tuple)) else [None]
         keys = [found for one in listed if (found := _key(one, self._file)) and len(found) <= MOST_KEY]
         if len(keys) < len(listed) or len(set(keys)) < len(keys):
@@ -441,19 +439,19 @@ class _Order:
 
 
 def _key(listed: Any, file: PackFile) -> bytes:
-    """Return a key of a list of such; an empty one where it is none."""
+    """Return a key in a list of keys; an empty one where it is none."""
     if isinstance(listed, Blob):
         return listed.data(file) if listed.size <= MOST_KEY else b""
     return listed.encode() if isinstance(listed, str) else listed if isinstance(listed, bytes) else b""
 
 
 def _names_beside(path: Path, count: int) -> dict[bytes, str]:
-    """Return the names of images by their keys that Image2LMDB writes beside its file, where no two are the same."""
+    """Return the names of images by their keys from Image2LMDB's sidecar file, where no two are the same."""
     base = path.parent if path.name == DATA else path
-    beside = base.with_name(base.stem + _SIDECAR)
+    sidecar = base.with_name(base.stem + _SIDECAR)
     names: dict[bytes, str] = {}
     try:
-        with open(open_regular(beside), encoding="utf-8", errors="surrogateescape") as lines:
+        with open(open_regular(sidecar), encoding="utf-8", errors="surrogateescape") as lines:
             for line in itertools.islice(lines, count):
                 name, _, number = line.rstrip("\n").rpartition(" ")
                 names[number.encode("utf-8", "surrogateescape")] = name

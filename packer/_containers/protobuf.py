@@ -1,4 +1,4 @@
-"""Messages of Protocol Buffers, found where they lie in a file, and written; and one of them, tf.train.Example.
+"""Messages of Protocol Buffers, found where they lie in a file, and one of them, tf.train.Example.
 
 A field is a varint, which has the field's number above its lowest three bits and the type in these, and then the
 content: a varint, 4 or 8 bytes, or a size and so many bytes. A varint has 7 bits a byte, the lowest first, and the
@@ -19,14 +19,10 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from packer._containers.blocks import BlockReader
-from packer._table import Buffer
 
 VARINT, SIZED, FOUR = 0, 2, 5
 """Types of fields."""
@@ -36,11 +32,6 @@ _EIGHT = 1
 
 class MessageError(ValueError):
     """Bytes are no message, or none that is read; the text says why and at which byte of the file."""
-
-
-def sized(number: int, content: bytes) -> bytes:
-    """Return a field that has a size."""
-    return b"".join((varint(number << 3 | SIZED), varint(len(content)), content))
 
 
 def varint(value: int) -> bytes:
@@ -111,8 +102,6 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 NOTHING, BYTES, FLOATS, INTS = 0, 1, 2, 3
 """Which list a feature has."""
 
-Value = Buffer | str | int | float | Sequence[Any] | npt.NDArray[Any]
-
 _MANY = 1 << 24  # bytes of numbers in one feature
 _MOST = 1 << 16  # byte strings of one feature
 _AHEAD = 512  # bytes that the headers of a feature have at most, else they are read one by one
@@ -123,46 +112,7 @@ _T = TypeVar("_T")
 
 
 class SeveralError(MessageError):
-    """A feature has several values, where one is wanted."""
-
-
-def encode_example(features: Mapping[str, Value]) -> bytes:
-    """Return the Example that has these features, in their order.
-
-    Parameters
-    ----------
-    features : mapping
-        By key: bytes, a text, an int of 64 bits, a float, which is kept as float32, or several of one of these, as a
-        sequence or a vector. None at all are a feature without a list.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a value is none of these.
-    """
-    entries = b"".join(sized(1, sized(1, key.encode()) + sized(2, _feature(value))) for key, value in features.items())
-    return sized(1, entries)
-
-
-def _feature(value: Value) -> bytes:
-    if isinstance(value, (bytes, bytearray, memoryview, str, int, float, np.generic)):
-        value = [value]
-    if not isinstance(value, (Sequence, np.ndarray)):
-        raise TypeError(f"a feature is no {type(value).__name__}")
-    if len(value) == 0:
-        return b""
-    if all(isinstance(one, (bytes, bytearray, memoryview, str)) for one in value):
-        return sized(BYTES, b"".join(sized(1, one.encode() if isinstance(one, str) else bytes(one)) for one in value))
-    array = np.asarray(value)
-    if array.ndim != 1 or array.dtype.kind not in "buif" or (array.dtype.kind == "u" and array.max() >= 1 << 63):
-        raise ValueError(f"a feature is bytes, texts, ints of 64 bits or floats, and not {str(value)[:60]}")
-    if array.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            singles = array.astype("<f4")
-        if (np.isinf(singles) & np.isfinite(array)).any():
-            raise ValueError(f"{str(value)[:60]} is too large for a float of 32 bits")
-        return sized(FLOATS, sized(1, singles.tobytes()))
-    return sized(INTS, sized(1, b"".join(varint(one) for one in array.astype(np.int64).tolist())))
+    """A feature has several values instead of one."""
 
 
 def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
@@ -171,7 +121,7 @@ def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[b
     Parameters
     ----------
     window : BlockReader
-        What reads the file.
+        The reader of the file.
     begin, end : int
         The bytes of the file that are the Example.
 
@@ -228,7 +178,7 @@ def _features(window: BlockReader, at: int, end: int) -> Iterator[tuple[bytes, i
 
 
 def _long(data: bytes, second: int) -> tuple[int, int]:
-    """Return where a varint ends and its value, given where its second byte lies."""
+    """Return the end of a varint and its value, from the offset of its second byte."""
     value, end = read_varint(data, second - 1)
     return end, value
 

@@ -114,8 +114,8 @@ class Paths:
 
     def of(self, key: int, label: float) -> str:
         """Return the path of an image; SourceError where the list has none of its key and label."""
-        place = int(np.searchsorted(self._keys, key))
-        row = int(self._order[place]) if place < len(self._keys) and self._keys[place] == key else None
+        index = int(np.searchsorted(self._keys, key))
+        row = int(self._order[index]) if index < len(self._keys) and self._keys[index] == key else None
         if row is None or self._labels[row] != np.float32(label):
             what = "no such line" if row is None else f"label {self._labels[row]:g}"
             raise SourceError(
@@ -125,7 +125,7 @@ class Paths:
 
 
 def class_names(paths: Sequence[Path]) -> list[str] | None:
-    """Return the names of classes by the directories of the images in the lists beside files of records.
+    """Return the names of classes by the directories of the images in the lists of files of records.
 
     None where there is not a list for each, or images of one directory have several labels, or the other way round.
     """
@@ -233,7 +233,7 @@ class MXNetRecord(NamedTuple):
 
 @dataclass(eq=False)
 class RecordIO(Container):
-    """Files ``.rec``, each perhaps with an ``.idx`` and a ``.lst``, which im2rec writes, beside it."""
+    """Files ``.rec``, each optionally with an ``.idx`` and a ``.lst``, which im2rec writes."""
 
     kind = "recordio"
     suffixes = (".rec",)

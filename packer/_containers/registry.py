@@ -1,6 +1,6 @@
 """The table of containers, where a new one adds its row; and which container a file or a directory is.
 
-The order of the table is the order in which containers are asked. Those of other packages come after packer's own, or
+The order of the table is the order in which containers are tried. Those of other packages come after packer's own, or
 before these where a name is one of theirs and of none of packer's.
 """
 
@@ -158,7 +158,7 @@ def containers_of_directory(
 
 
 def _fitting(names: str, fits: Callable[[ContainerDescriptor], bool]) -> Iterator[ContainerDescriptor]:
-    """Yield the containers that fit, in the order in which they are asked; `names` has a name a line."""
+    """Yield the containers that fit, in the order of the table; `names` has a name a line."""
     own = list(filter(fits, CONTAINERS.own.values()))
     first = []
     if not any(row.fits_name(names) for row in own):
@@ -171,7 +171,7 @@ def _fitting(names: str, fits: Callable[[ContainerDescriptor], bool]) -> Iterato
 
 
 def _answer(row: ContainerDescriptor, ask: Callable[[type[Container]], _T]) -> _T | None:
-    """Return what a container answers; of one of another package whose code fails None, with a warning."""
+    """Return a container's answer; None of one of another package whose code fails, with a warning."""
     kind = row.container()
     if not row.plugin:
         return ask(kind)

@@ -1,6 +1,6 @@
-"""What the columns, features, members or keys of a container's samples are: image, label, name, and fields.
+"""The roles of columns, features, members or keys in a container's samples: image, label, name, and fields.
 
-`NAMES` is the one table of what tools and people call them. `roles_of` decides for containers whose columns have types
+`NAMES` is the one table of their usual names. `roles_of` decides for containers whose columns have types
 that hold for all samples; the others choose by the same names.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,7 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import Account
-from packer._containers.contract import Chosen, ChosenField, Entry, Piece, field_name, image_name, suffix_of
+from packer._containers.contract import (
+    Chosen,
+    ChosenField,
+    Container,
+    Entry,
+    Piece,
+    field_name,
+    image_name,
+    suffix_at,
+    suffix_of,
+)
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer.errors import OptionError, SourceError, printable
 
@@ -25,7 +35,7 @@ LABEL_SUFFIXES = (".csv", ".tsv", ".txt", ".json", ".jsonl")
 """The suffixes of files that may have the labels of others' images."""
 
 _LABELS = ("label", "class", "cls", "target", "category", "labels", "targets", "y")
-"""What labels are called, in any case; of several the first counts."""
+"""The names of labels, in lower case; of several the first counts."""
 
 
 def is_label_name(name: str) -> bool:
@@ -34,14 +44,14 @@ def is_label_name(name: str) -> bool:
 
 
 def has_label_name(name: str) -> bool:
-    """Tell whether a name is one of labels, or has such a word in it: ``train_labels``, ``class_id``, ``LabelName``."""
+    """Tell whether a name is one of labels, or has a word for labels: ``train_labels``, ``class_id``, ``LabelName``."""
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|y", name.rpartition("/")[2])
     return is_label_name(name) or any(is_label_name(word) for word in words)
 
 
 @dataclass(frozen=True)
 class RoleNames:
-    """What image, label and name of a sample are called in one kind of container, the likeliest first.
+    """The names of image, label and name in one kind of container, the likeliest first.
 
     Attributes
     ----------
@@ -72,7 +82,7 @@ class RoleNames:
         Parameters
         ----------
         what : str
-            What keys are called: ``column``, ``feature``.
+            The container's word for keys: ``column``, ``feature``.
         able : mapping
             The keys whose values can be labels, with those of the samples that were looked at.
         account : Account
@@ -110,7 +120,7 @@ NAMES: Mapping[str, RoleNames] = MappingProxyType(
         "webdataset": RoleNames(_TAR_IMAGES, ("cls", "class", "label", "lbl")),
     }
 )
-"""By the kind of container. The first names are those of its own tools, which say what they mean by them."""
+"""By the kind of container. The first names are those of its own tools, where their meaning is certain."""
 
 _OF_OTHERS = frozenset(
     [
@@ -144,11 +154,11 @@ def add_candidates(
     ----------
     account : Account
     what : str
-        What keys are called: ``column``, ``feature``.
+        The container's word for keys: ``column``, ``feature``.
     values : mapping
         By key, values that can be labels, of the samples that were looked at.
     option : str
-        The option that takes a key, with ``{}`` in its place.
+        The option that takes a key, with ``{}`` for it.
     """
     for key, found in values.items():
         if found and (has_label_name(key) or _repeat(key, found)):
@@ -173,7 +183,6 @@ def _repeat(key: str, values: Sequence[Any]) -> bool:
 
 
 _BLOBS = ("image", "mask", "bytes", "text", "json")
-_HEAD = 32
 
 LOOKED_AT = 64
 """Samples by whose values labels are known."""
@@ -183,7 +192,7 @@ Value = Piece | bytes | int | float | np.ndarray[Any, Any] | None
 
 
 class ColumnType(NamedTuple):
-    """What a column holds.
+    """The type of a column.
 
     Attributes
     ----------
@@ -206,7 +215,7 @@ class ColumnType(NamedTuple):
 
 @dataclass(frozen=True)
 class Roles:
-    """What columns become.
+    """The roles of columns.
 
     Attributes
     ----------
@@ -217,7 +226,7 @@ class Roles:
         By column.
     label_type : {"class", "float"}
     notes : tuple of str
-        What is called otherwise.
+        Notes on columns whose fields have other names.
     """
 
     image: str
@@ -233,7 +242,7 @@ class Roles:
         return "they have no column that is a label" if self.label is None else f"they have no {printable(self.label)}"
 
     @property
-    def wanted(self) -> set[str]:
+    def used(self) -> set[str]:
         """The columns that become something."""
         return {column for column in (self.image, self.label, self.name) if column is not None} | self.fields.keys()
 
@@ -251,7 +260,7 @@ class Roles:
         name : str
             The sample's name, without suffix, where no column names the sample.
         values : mapping
-            By columns, at least those that are wanted and have a value.
+            By columns, at least those that have a role and a value.
         read : callable
             Returns a range of the file in which the values lie.
         shape : (height, width), optional
@@ -268,7 +277,7 @@ class Roles:
         if shape is not None:
             suffix = ".png"
         else:
-            suffix = suffix_of(read(image.offset, min(_HEAD, image.size)) if isinstance(image, Piece) else image)
+            suffix = suffix_at(read, image.offset, image.size) if isinstance(image, Piece) else suffix_of(image)
         if self.name is not None:
             name = _text(values.get(self.name), read, self.name)
         stored = {field.name: _stored(field, values.get(column)) for column, field in self.fields.items()}
@@ -284,6 +293,24 @@ class Roles:
         return _text(value, read, self.label)
 
 
+@dataclass(eq=False)
+class ColumnContainer(Container):
+    """A container whose samples have columns.
+
+    Attributes
+    ----------
+    roles : Roles
+    """
+
+    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
+
+    def take_roles(self, roles: Roles) -> None:
+        """Take the roles of columns: fields, labels, notes."""
+        self.roles, self.fields, self.label_type = roles, tuple(roles.fields.values()), roles.label_type
+        self.why_unlabeled = roles.why_unlabeled
+        self.notes += roles.notes
+
+
 def roles_of(
     columns: Mapping[str, ColumnType],
     keys: Mapping[str, str],
@@ -294,7 +321,7 @@ def roles_of(
     name: str | None = None,
     label: str | None = None,
 ) -> Roles:
-    """Return what columns become: what `keys` say, or where they say nothing what names and types tell.
+    """Choose the roles of columns: by `keys`, or without keys by names and types.
 
     Parameters
     ----------
@@ -304,20 +331,20 @@ def roles_of(
     where : str
         The file that has the columns, for messages.
     account : Account
-        What became of the columns.
+        Filled with the roles of columns.
     values : mapping of str to sequence
         By column, the numbers and short texts of the first samples.
     name : str, optional
         The column of names, where no key names another.
     label : str, optional
-        That of labels, where there are no keys; by default what it is called tells.
+        The column of labels, where there are no keys; by default its name decides.
 
     Raises
     ------
     SourceError
         If a key names no column, or none is the image.
     OptionError
-        If a column is not of the kind that is asked for.
+        If a column has another kind than its key.
     """
     chosen = Chosen.of(keys)
     for column in chosen.all_keys():
@@ -383,7 +410,7 @@ def _is_label(type: ColumnType, values: Sequence[Any]) -> bool:
 
 
 def _field(chosen: ChosenField, type: ColumnType) -> Field:
-    """Return the field that a person wants of a column."""
+    """Return the field that the user chose for a column."""
     kind, dtype = chosen.kind, type.dtype
     if kind in OF_SCALARS and type.kind == "scalar":
         kind, dtype = "scalar", kind
@@ -457,7 +484,7 @@ def are_whole(blocks: Iterable[npt.NDArray[Any]]) -> tuple[bool, bool]:
     for block in blocks:
         missing = np.isnan(block)
         gaps |= bool(missing.any())
-        numbers = block[~missing].astype(np.float64)  # in which the limit has a place too
+        numbers = block[~missing].astype(np.float64)  # which can hold the limit too
         if not (np.isfinite(numbers) & (np.abs(numbers) < _MOST) & (numbers == np.floor(numbers))).all():
             return False, gaps
     return True, gaps
@@ -469,7 +496,7 @@ def are_one_hot(blocks: Iterable[npt.NDArray[Any]]) -> bool:
 
 
 def one_hot(values: Sequence[Any]) -> int | None:
-    """Return the place of the only 1 among zeros; None where the values are anything else."""
+    """Return the index of the only 1 among zeros; None of any other values."""
     if len(values) < 2 or any(value not in (0, 1) for value in values):
         return None
     return list(values).index(1) if sum(values) == 1 else None

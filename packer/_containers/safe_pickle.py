@@ -117,7 +117,7 @@ def is_pickle(head: bytes) -> bool:
 
 
 def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, head: bytes = b"") -> Any:
-    """Return what the pickle in a range of a file holds.
+    """Return the value of the pickle in a range of a file.
 
     Parameters
     ----------
@@ -155,16 +155,16 @@ def _plain(value: Any) -> Any:
 
 
 class _Machine:
-    """Does what opcodes say, with a stack and a memo of what was met."""
+    """The interpreter of opcodes, with a stack and a memo."""
 
     def __init__(self, file: PackFile, window: RangeReader) -> None:
         self._file, self._window = file, window
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
-        self._budget = Budget(window.left, window.left)  # of copies of what is referred to
+        self._budget = Budget(window.left, window.left)  # of copies of referenced objects
 
     def run(self, most: int) -> Any:
-        """Return what is on the stack at the end."""
+        """Return the top of the stack at the end."""
         window, stack = self._window, self._stack
         for _ in range(most):
             opcode = window.byte()
@@ -176,7 +176,7 @@ class _Machine:
             action(self)
         raise ValueError("a pickle of too many opcodes")
 
-    # Each of these is what one or several opcodes do.
+    # Each of these does one or several opcodes.
 
     def number(self, count: int, *, signed: bool = False) -> int:
         return int.from_bytes(self._window.take(count), "little", signed=signed)
@@ -240,7 +240,7 @@ class _Machine:
         self._stack.append(self._memo[number])
 
     def since_mark(self) -> list[Any]:
-        """Take what is above the mark from the stack, and the mark."""
+        """Pop everything above the mark, and the mark."""
         stack = self._stack
         at = len(stack) - 1
         while stack[at] is not _MARK:
@@ -281,7 +281,7 @@ class _Machine:
         return found
 
     def call(self) -> None:
-        """Make what a pickle would call a function for."""
+        """Make the value for which a pickle would call a function."""
         arguments, function = self._stack.pop(), self._stack.pop()
         maker = _MAKERS.get(function.text) if isinstance(function, _Name) else None
         if isinstance(function, _Name) and function.text in _RECONSTRUCTORS:
@@ -354,7 +354,7 @@ class _Machine:
 
 
 def _called(opcode: int) -> str:
-    """Return what Python calls an opcode."""
+    """Return Python's name of an opcode."""
     names = (known.name for known in pickletools.opcodes if known.code == chr(opcode))
     return next(names, f"{opcode:#04x}")
 
@@ -435,4 +435,4 @@ _ACTIONS: dict[int, Callable[[_Machine], Any]] = {
     ord("b"): _Machine.build,
     **dict.fromkeys((0x81, 0x92, ord("i"), ord("o")), _Machine.make_instance),  # NEWOBJ, NEWOBJ_EX, INST, OBJ
 }
-"""What each opcode does."""
+"""The method of each opcode."""

@@ -9,106 +9,22 @@ before the elements.
 from __future__ import annotations
 
 import abc
-import contextlib
 import itertools
 import math
 import os
 import re
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from packer._containers.contract import Container, Entry, Piece, PixelLayout
-from packer._containers.roles import LOOKED_AT, ColumnType, Roles, Value, roles_of, short_text
-from packer._fields.encoding import parsed_json
-from packer._storage.packfile import PackFile
-from packer.errors import PackError, SourceError, printable
-
-_READ_BLOCK = 1 << 20  # bytes that are read at once where what is wanted lies close together
-_CLOSE = 1 << 16  # bytes from one miss to the next
-_LEAST = 1 << 10
-_MOST_JSON = 1 << 28
-
-
-class Unpacked:
-    """A file that lay compressed, in memory.
-
-    Parameters
-    ----------
-    path : path
-    data : bytes
-    """
-
-    def __init__(self, path: str | os.PathLike[str], data: bytes) -> None:
-        self.path, self.size = os.fspath(path), len(data)
-        self._data = data
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return a range."""
-        return self._data[offset : offset + size]
-
-
-class OpenShard:
-    """An open file of a container, mostly read from its beginning to its end.
-
-    Attributes
-    ----------
-    path : str
-        As messages show it.
-    size : int
-        Bytes of the file.
-    """
-
-    def __init__(self, file: PackFile | Unpacked) -> None:
-        self._file = file
-        self.path, self.size = printable(file.path), file.size
-        self._block, self._begin, self._missed = b"", 0, -_CLOSE
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return a range of the file; SourceError where it does not lie in the file, or the disk fails."""
-        start = offset - self._begin
-        if start < 0 or start + size > len(self._block):
-            if offset < 0 or size < 0 or offset + size > self.size:
-                raise SourceError(
-                    f"{self.path}: bytes {offset} to {offset + size} are wanted, and it has {self.size}: "
-                    "it was cut short, or is damaged"
-                )
-            ahead = _READ_BLOCK if 0 <= offset - self._missed < _CLOSE + len(self._block) else _LEAST
-            self._missed, self._begin, start = offset, offset, 0
-            try:
-                self._block = self._file.read(offset, min(max(size, ahead), self.size - offset))
-            except PackError as error:
-                raise SourceError(str(error)) from error
-        return self._block[start : start + size]
-
-
-@contextlib.contextmanager
-def reading(path: str | os.PathLike[str]) -> Iterator[OpenShard]:
-    """Open a file for reading; SourceError where it cannot be opened."""
-    try:
-        file = PackFile(path)
-    except PackError as error:
-        raise SourceError(str(error)) from error
-    with file:
-        yield OpenShard(file)
-
-
-def json_in(path: str | os.PathLike[str]) -> Any:
-    """Return what a JSON file says; SourceError where it says nothing, or is larger than any description."""
-    with reading(path) as file:
-        if file.size > _MOST_JSON:
-            raise SourceError(f"{file.path}: {file.size:,} bytes are more than a description has")
-        data = file.read(0, file.size)
-    try:
-        return parsed_json(data.decode("utf-8-sig"))
-    except ValueError as error:
-        raise SourceError(f"{printable(path)}: {error}") from error
-
+from packer._containers.blocks import ContainerFile, errors_in
+from packer._containers.contract import Entry, Piece, PixelLayout
+from packer._containers.roles import LOOKED_AT, ColumnContainer, ColumnType, Value, roles_of, short_text
+from packer.errors import SourceError, printable
 
 _HEAD = struct.Struct("<3I")
 _LAYOUTS = {b"RGB": PixelLayout("HWC", "RGB"), b"L": PixelLayout("HWC", "L")}
@@ -159,19 +75,19 @@ _DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: 
 _DTYPES |= {64: "uint64", 65: "int64", 66: "float64"}
 _NUMBERED = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 _WIDER = {"uint32": "int64", "uint64": "int64"}
-"""The dtypes of fields that hold what no field has; a number that does not fit is an error."""
+"""The dtypes of fields for encodings without a dtype of their own; a number that does not fit is an error."""
 
 _MOST_AXES = 8
 
 
 def array_type(array: npt.NDArray[Any]) -> ColumnType:
-    """Return the type of a column that holds such arrays."""
+    """Return the type of a column of these arrays."""
     return ColumnType("array", _WIDER.get(array.dtype.name, array.dtype.name), array.ndim)
 
 
 @dataclass(frozen=True)
 class MDSArray:
-    """What stands in the name of the encoding, ``ndarray:DTYPE:SHAPE``, rather than before each array.
+    """The dtype and the shape in the name of the encoding, ``ndarray:DTYPE:SHAPE``, rather than before each array.
 
     Attributes
     ----------
@@ -184,11 +100,11 @@ class MDSArray:
     shape: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, said: str) -> MDSArray:
-        """Return what ``DTYPE:SHAPE`` says; ValueError where that is none."""
-        match = re.fullmatch(r"(\w*)(?::([0-9]{1,18}(?:,[0-9]{1,18})*))?", said, re.ASCII)
+    def of(cls, text: str) -> MDSArray:
+        """Parse ``DTYPE:SHAPE``; ValueError where it is malformed."""
+        match = re.fullmatch(r"(\w*)(?::([0-9]{1,18}(?:,[0-9]{1,18})*))?", text, re.ASCII)
         if match is None or (match[1] and match[1] not in _DTYPES.values()):
-            raise ValueError(f"ndarray:{said} is no encoding of arrays")
+            raise ValueError(f"ndarray:{text} is no encoding of arrays")
         return cls(match[1], tuple(map(int, match[2].split(","))) if match[2] else None)
 
     def decode(self, data: bytes) -> npt.NDArray[Any]:
@@ -246,7 +162,7 @@ _SHORT = 256  # bytes of a value that may be a label
 
 @dataclass(frozen=True)
 class ShardColumn(abc.ABC):
-    """What each sample has under a name.
+    """A named part of each sample.
 
     Attributes
     ----------
@@ -263,7 +179,7 @@ class ShardColumn(abc.ABC):
 
     @property
     def base(self) -> str:
-        """The type without what is said of it after a colon."""
+        """The type without its arguments after a colon."""
         return self.kind.partition(":")[0]
 
     @property
@@ -273,39 +189,29 @@ class ShardColumn(abc.ABC):
 
     @abc.abstractmethod
     def type(self) -> ColumnType:
-        """Return what values are; ValueError where the part's size is none of its type."""
+        """Return the type of values; ValueError where the part's size is none of its type."""
 
     @abc.abstractmethod
-    def value(self, file: OpenShard, piece: Piece) -> Value:
+    def value(self, file: ContainerFile, piece: Piece) -> Value:
         """Return a value that is a number or an array; of any other `piece`. ValueError where the bytes are none."""
 
 
 @dataclass(eq=False)
-class OffsetShards(Container):
-    """Shards of one list of parts; `_choose` says what these become."""
+class OffsetShards(ColumnContainer):
+    """Shards of one list of parts; `_choose` decides on their roles."""
 
     parts: Sequence[ShardColumn] = ()
     counts: Sequence[int | None] = ()
     """How many samples each shard has, where the index says."""
 
-    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
-
-    @property
-    def units(self) -> int:
-        return len(self.counts)
-
     def _stem(self, unit: int) -> str:
-        """Return what names of a shard's samples begin with."""
+        """Return the beginning of the names of a shard's samples."""
         return os.path.splitext(self.files[unit])[0]
 
-    def _opened(self, unit: int) -> AbstractContextManager[OpenShard]:
-        """Open a shard."""
-        return reading(self.root / self.files[unit])
-
     def entries(self, unit: int) -> Iterator[Entry]:
-        stem, wanted = self._stem(unit), self.roles.wanted
-        with self._opened(unit) as file:
-            for number, values in enumerate(self._values(file, unit, wanted)):
+        stem, names = self._stem(unit), self.roles.used
+        with self.reading(unit) as file:
+            for number, values in enumerate(self._values(file, unit, names)):
                 name = f"{stem}/{number:06d}"
                 try:
                     if isinstance(values, Exception):
@@ -319,46 +225,39 @@ class OffsetShards(Container):
                 yield entry
 
     def _values(
-        self, file: OpenShard, unit: int, wanted: Collection[str]
+        self, file: ContainerFile, unit: int, names: Collection[str]
     ) -> Iterator[dict[str, Value] | ValueError | struct.error]:
-        """Yield the values of each sample by the names of the parts that are wanted, or why there are none."""
+        """Yield the values of each sample by the names of parts, or the reason why there are none."""
         sizes = [part.size for part in self.parts]
-        parts = [(place, part) for place, part in enumerate(self.parts) if part.name in wanted]
+        parts = [(index, part) for index, part in enumerate(self.parts) if part.name in names]
         for _, start, stop in samples(file, self.counts[unit]):
             try:
-                places = _places(file, start, stop, sizes)
-                yield {part.name: part.value(file, Piece(unit, *places[place])) for place, part in parts}
+                pieces = _ranges(file, start, stop, sizes)
+                yield {part.name: part.value(file, Piece(unit, *pieces[index])) for index, part in parts}
             except (ValueError, struct.error) as error:
                 yield error
 
     def _choose(self, keys: Mapping[str, str], where: str) -> None:
-        """Set what parts become: the axes of arrays and the mode of pixels are those of the first sample."""
+        """Choose the roles of parts: the axes of arrays and the mode of pixels are those of the first sample."""
         names = [part.name for part in self.parts]
-        with self._opened(0) as file:
-            try:
+        with self.reading(0) as file:
+            with errors_in(f"{file.path}: sample 0", ValueError, struct.error):
                 types = {part.name: part.type() for part in self.parts}
                 first = next(self._values(file, 0, names), {})
                 if isinstance(first, Exception):
                     raise first
                 arrays = {name: value for name, value in first.items() if isinstance(value, np.ndarray)}
                 types |= {name: array_type(value) for name, value in arrays.items()}
-            except (ValueError, struct.error) as error:
-                raise _refused(file, 0, error) from error
             looked_at = self._first_values(file, types)
-            self.roles = roles_of(types, keys, where, self.account, looked_at)
+            self.take_roles(roles_of(types, keys, where, self.account, looked_at))
             pil = {part.name for part in self.parts if part.base == "pil"}
             if pil & self.roles.fields.keys():
                 raise SourceError(f"{where}: only the image may be a pil: name with --key what is wanted")
             if self.roles.image in pil and isinstance(image := first.get(self.roles.image), Piece):
-                try:
+                with errors_in(f"{file.path}: sample 0"):
                     self.pixels = pil_layout(file.read, image)
-                except ValueError as error:
-                    raise _refused(file, 0, error) from error
-        self.fields, self.label_type = tuple(self.roles.fields.values()), self.roles.label_type
-        self.why_unlabeled = self.roles.why_unlabeled
-        self.notes += self.roles.notes
 
-    def _first_values(self, file: OpenShard, types: Mapping[str, ColumnType]) -> dict[str, list[Any]]:
+    def _first_values(self, file: ContainerFile, types: Mapping[str, ColumnType]) -> dict[str, list[Any]]:
         """Return the numbers and short texts of the first samples, by the names of their parts."""
         names = [name for name, type in types.items() if type.kind in ("scalar", "text", "bytes")]
         found: dict[str, list[Any]] = {}
@@ -372,22 +271,18 @@ class OffsetShards(Container):
         return found
 
 
-def _refused(file: OpenShard, number: int, error: Exception) -> SourceError:
-    return SourceError(f"{file.path}: sample {number}: {printable(error)}")
-
-
-def first_offset(file: OpenShard) -> int:
+def first_offset(file: ContainerFile) -> int:
     """Return where the table of offsets ends."""
     (count,) = _COUNT.unpack(file.read(0, 4))
     return 4 * (int(count) + 2)
 
 
-def samples(file: OpenShard, count: int | None = None) -> Iterator[tuple[int, int, int]]:
+def samples(file: ContainerFile, count: int | None = None) -> Iterator[tuple[int, int, int]]:
     """Yield the number of each sample, where it begins, and where it ends.
 
     Parameters
     ----------
-    file : OpenShard
+    file : ContainerFile
     count : int, optional
         How many there are as the index says.
 
@@ -412,7 +307,7 @@ def samples(file: OpenShard, count: int | None = None) -> Iterator[tuple[int, in
             yield number, start, stop
 
 
-def _places(file: OpenShard, start: int, stop: int, known: Sequence[int | None]) -> list[tuple[int, int]]:
+def _ranges(file: ContainerFile, start: int, stop: int, known: Sequence[int | None]) -> list[tuple[int, int]]:
     """Return where the parts of a sample begin, and their sizes; ValueError where they do not fill the sample."""
     unknown = sum(size is None for size in known)
     if 4 * unknown > stop - start:

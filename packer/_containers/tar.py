@@ -29,7 +29,7 @@ _REGULAR = (b"0", b"\0", b"7")
 _WITHOUT_BYTES = (b"1", b"2", b"3", b"4", b"5", b"6")  # whatever size their headers say
 _LINKS = {b"1": "a hard link", b"2": "a symbolic link"}
 _LONGEST = {b"L": 1 << 16, b"K": 1 << 16, b"x": 1 << 20, b"X": 1 << 20, b"g": 1 << 20}  # bytes
-_FARTHEST = 1 << 20  # bytes of zeros after an archive, behind which nobody looks for another: tar pads to its records
+_FARTHEST = 1 << 20  # bytes of zeros after an archive that are searched for another: tar pads to its records
 _JOINED = "tars joined to one, of which other tools may read the first alone"
 _OF_A_MEMBER = re.compile(rb" (?:path|size|GNU\.sparse\.)")
 _RECORD = re.compile(rb"([1-9][0-9]{0,7}) ")
@@ -68,21 +68,21 @@ class TarWalk:
     ----------
     file : PackFile
     window : BlockReader
-        What reads the file; for whoever reads members too.
+        The reader of the file; callers read members with it too.
 
     Attributes
     ----------
     remarks : list of str
-        What there is to say after the walk.
+        Remarks after the walk.
     doubt : str
         After the walk, why members may be missing; empty where none is.
     """
 
     def __init__(self, file: PackFile, window: BlockReader) -> None:
         self._path, self._window, self._size = file.path, window, file.size
-        self._name: str | None = None  # what the headers say that come before the member's own
+        self._name: str | None = None  # from the headers before the member's own
         self._bytes: int | None = None
-        self._expects_member = False  # after such a header, whatever it says
+        self._expects_member = False  # after such a header, whatever its contents
         self._archive = 0
         self.remarks: list[str] = []
         self.doubt = ""
@@ -164,7 +164,7 @@ class TarWalk:
         return size
 
     def _take_records(self, kind: bytes, position: int, data: bytes) -> None:
-        """Keep what the records of a pax header say of the member that follows: its path, its size."""
+        """Keep the path and the size in the records of a pax header, which are of the member that follows."""
         if not _OF_A_MEMBER.search(data):  # but times and the like, which many tools write before each member
             return
         records = dict(self._records(position, data))  # of two of one key the later one holds
@@ -234,17 +234,17 @@ class TarWalk:
 
 
 def _is_header(header: bytes, checksum: bytes) -> bool:
-    """Tell whether the sum of a header's bytes, its checksum taken for blanks, is what that says.
+    """Tell whether the sum of a header's bytes, with blanks for its checksum, is the checksum.
 
     Adler-32 has that sum and 1 in its lower half, modulo 65521, and comes from C.
     """
-    said = _number(checksum)
-    if not said:
+    expected = _number(checksum)
+    if not expected:
         return False
-    if adler32(header) & 0xFFFF == (said - _BLANKS + sum(checksum) + 1) % 65521:
+    if adler32(header) & 0xFFFF == (expected - _BLANKS + sum(checksum) + 1) % 65521:
         return True
     around = header[:148] + header[156:]
-    return _BLANKS + sum(around) - 256 * sum(byte > 127 for byte in around) == said  # as some old tools summed
+    return _BLANKS + sum(around) - 256 * sum(byte > 127 for byte in around) == expected  # as some old tools summed
 
 
 def _number(field: bytes) -> int | None:

@@ -4,9 +4,9 @@ A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the
 a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared here, that of the data when the image
 is read. Index files of other tools are not used: they tell where records begin, which is read here anyway.
 
-The first samples tell what the features are, and all samples are read likewise. A feature whose list had one value in
-all of them is one value: a scalar, a text, an image or bytes. One whose lists had other lengths, or whose key says that
-it is of objects, is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of
+The first samples tell the types of the features, and all samples are read likewise. A feature whose list had one value
+in all of them is one value: a scalar, a text, an image or bytes. One whose lists had other lengths, or whose key says
+that it is of objects, is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of
 TensorFlow's Object Detection API and of img2dataset are known.
 """
 
@@ -19,6 +19,7 @@ import struct
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import google_crc32c
 
 from packer._account import Account
 from packer._codecs import UNLABELED
-from packer._containers.blocks import BlockReader
+from packer._containers.blocks import BlockReader, errors_in, text_in
 from packer._containers.contract import (
     Chosen,
     Container,
@@ -38,7 +39,7 @@ from packer._containers.contract import (
     files_in,
     head_of,
     is_image_name,
-    suffix_of,
+    suffix_at,
 )
 from packer._containers.protobuf import (
     BYTES,
@@ -58,7 +59,7 @@ from packer._containers.protobuf import (
 from packer._containers.roles import NAMES, one_hot
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer._storage.packfile import PackFile
-from packer._storage.safe_open import name_problem, open_regular
+from packer._storage.safe_open import name_problem
 from packer._table import Buffer
 from packer.errors import SourceError, printable
 
@@ -66,7 +67,6 @@ Read = Callable[[BlockReader, int, int, int], Any]
 
 TYPES = {NOTHING: "nothing", BYTES: "byte strings", FLOATS: "floats", INTS: "ints"}
 _OF_OBJECTS = re.compile(r"(^|/)(objects?|bbox)/")
-_HEAD = 32  # bytes by which an image is known
 _SHORT = 256  # bytes of a text that may be a label
 _LONGEST_ONE_HOT = 1 << 16  # numbers
 _TEXT = 1 << 16  # bytes of a text that are looked at
@@ -77,7 +77,7 @@ _TEXTS = 1 << 24  # bytes of a list of texts
 
 @dataclass
 class FeatureValues:
-    """What the lists of a feature had in the samples that were looked at.
+    """The lists of a feature in the first samples.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class FeatureValues:
 
     @property
     def is_label(self) -> bool:
-        """Whether each list is one label, or says by the place of a 1 which it is."""
+        """Whether each list is one label, or one-hot."""
         if self.type == BYTES:
             return self.most == 1 and self.text
         return self.type != NOTHING and (self.most == 1 or (self.most > 1 and self.one_hot))
@@ -119,33 +119,11 @@ class FeatureValues:
             not isinstance(value, str) and value >= UNLABELED and float(value).is_integer() for value in self.values
         )
 
-
-class Look:
-    """Looks at samples.
-
-    Attributes
-    ----------
-    seen : dict of str to FeatureValues
-        By key.
-    """
-
-    def __init__(self) -> None:
-        self.seen: dict[str, FeatureValues] = {}
-
-    def add(self, window: BlockReader, begin: int, end: int) -> None:
-        """Look at the Example that lies in some bytes of a file; MessageError where there is none."""
-        for encoded, type_, start, stop in feature_lists(window, begin, end):
-            key = text_of(encoded, start)
-            seen = self.seen.setdefault(key, FeatureValues(several=is_of_objects(key)))
-            if NOTHING not in (type_, seen.type) and type_ != seen.type:
-                raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[seen.type]}")
-            if len(self.seen) > _MOST_KEYS:
-                raise MessageError(f"the first records have more than {_MOST_KEYS:,} different features")
-            seen.type = seen.type or type_
-            self._add_values(seen, window, type_, start, stop)
-
-    def _add_values(self, seen: FeatureValues, window: BlockReader, type_: int, begin: int, end: int) -> None:
-        count = 1
+    def add(self, window: BlockReader, type_: int, begin: int, end: int) -> None:
+        """Take the list of a type that lies in some bytes of a file."""
+        self.type = self.type or type_
+        if type_ == NOTHING:
+            return
         alone: list[int | float | str] = []
         if type_ == BYTES:
             strings = byte_strings(window, begin, end)
@@ -153,22 +131,34 @@ class Look:
             if count == 1 and strings[0][1] <= _SHORT:
                 alone = [window.read(*strings[0]).decode(errors="replace")]
             for offset, size in strings[:_HELD]:
-                is_image = bool(suffix_of(window.read(offset, min(size, _HEAD))))
-                seen.image = seen.image and is_image
-                seen.text = seen.text and not is_image and _is_text(window.read(offset, min(size, _TEXT)), size)
+                is_image = bool(suffix_at(window.read, offset, size))
+                self.image = self.image and is_image
+                self.text = self.text and not is_image and _is_text(window.read(offset, min(size, _TEXT)), size)
         elif type_ == INTS:
             numbers = ints(window, begin, end)
             count, alone = len(numbers), list(numbers[:1])
-            seen.ids = seen.ids and min(numbers, default=0) >= 0
-            seen.one_hot = seen.one_hot and (not numbers or one_hot(numbers) is not None)
-        elif type_ == FLOATS:
+            self.ids = self.ids and min(numbers, default=0) >= 0
+            self.one_hot = self.one_hot and (not numbers or one_hot(numbers) is not None)
+        else:
             data = floats(window, begin, end)
             count, alone = len(data) // 4, list(struct.unpack_from("<f", data)) if data else []
             parts = struct.unpack(f"<{count}f", data) if count <= _LONGEST_ONE_HOT else ()
-            seen.one_hot = seen.one_hot and (not count or one_hot(parts) is not None)
-        seen.several = seen.several or (type_ != NOTHING and count != 1)
-        seen.most = max(seen.most, count if type_ != NOTHING else 0)
-        seen.values += alone if count == 1 else []
+            self.one_hot = self.one_hot and (not count or one_hot(parts) is not None)
+        self.several = self.several or count != 1
+        self.most = max(self.most, count)
+        self.values += alone if count == 1 else []
+
+
+def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int, end: int) -> None:
+    """Add the features of the Example in some bytes of a file to those seen; MessageError where there is none."""
+    for encoded, type_, start, stop in feature_lists(window, begin, end):
+        key = text_of(encoded, start)
+        feature = seen.setdefault(key, FeatureValues(several=is_of_objects(key)))
+        if NOTHING not in (type_, feature.type) and type_ != feature.type:
+            raise MessageError(f"feature {key!r} has {TYPES[type_]} here, and had {TYPES[feature.type]}")
+        if len(seen) > _MOST_KEYS:
+            raise MessageError(f"the first records have more than {_MOST_KEYS:,} different features")
+        feature.add(window, type_, start, stop)
 
 
 def is_of_objects(key: str) -> bool:
@@ -212,39 +202,14 @@ class FeatureColumn:
 
     @classmethod
     def label(cls, seen: FeatureValues) -> FeatureColumn:
-        """Return how a label is read: an int, a float, or the name of a class; of a list the place of the 1."""
+        """Return the column of a label: an int, a float, or a class name; the index of the 1 if it is one-hot."""
         if seen.most > 1 and seen.type != BYTES:
             return cls("label", seen.type, _place_in_ints if seen.type == INTS else _place_in_floats)
         return cls("label", seen.type, {BYTES: _string, FLOATS: _float, INTS: _int}[seen.type])
 
     @classmethod
-    def whole_label(cls) -> FeatureColumn:
-        """Return how a class id is read that is a float."""
-        return cls("label", FLOATS, _whole)
-
-    @classmethod
-    def text(cls, slot: str) -> FeatureColumn:
-        """Return how a text is read, as text."""
-        return cls(slot, BYTES, _string)
-
-    @classmethod
-    def image(cls) -> FeatureColumn:
-        """Return how the image is found."""
-        return cls("image", BYTES, _piece)
-
-    @classmethod
-    def edges(cls, slot: str) -> FeatureColumn:
-        """Return how floats are read, as such."""
-        return cls(slot, FLOATS, _floats)
-
-    @classmethod
-    def whole(cls, slot: str) -> FeatureColumn:
-        """Return how one int is read."""
-        return cls(slot, INTS, _int)
-
-    @classmethod
     def field(cls, field: Field, seen: FeatureValues) -> FeatureColumn:
-        """Return how the value of a field is read; ValueError where the feature has none of the field's kind."""
+        """Return the column of a field; ValueError where the feature has no values of the field's kind."""
         readers = _READERS[seen.type] | (_OF_SEVERAL if seen.type == BYTES and seen.several else {})
         if field.kind not in readers:
             raise ValueError(f"it has {TYPES[seen.type]}, which are no {field.kind}")
@@ -252,7 +217,7 @@ class FeatureColumn:
 
 
 def field_of(
-    key: str, seen: FeatureValues, taken: set[str], said: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
+    key: str, seen: FeatureValues, taken: set[str], chosen: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
 ) -> Field:
     """Return the field that a feature becomes.
 
@@ -263,7 +228,7 @@ def field_of(
     taken : set of str
         Names of other fields, to which the new one's is added.
     said : (str, str), optional
-        The name and the kind that are wanted; either may be empty.
+        The name and the kind that the user chose; either may be empty.
     classes : sequence of str, optional
         The names of the classes whose ids the feature has.
 
@@ -272,7 +237,7 @@ def field_of(
     ValueError
         If the kind is none.
     """
-    name, kind = said
+    name, kind = chosen
     name = name or field_name(key, taken)
     taken.add(name)
     kind = kind or _kind_of(seen, bool(classes))
@@ -351,11 +316,11 @@ def _place_in_floats(window: BlockReader, unit: int, begin: int, end: int) -> in
 
 
 def _place_of_one(values: Sequence[float], begin: int) -> int | None:
-    """Return the place of the only 1 among zeros; None of no numbers."""
-    place = one_hot(values)
-    if values and place is None:
+    """Return the index of the only 1 among zeros; None of no numbers."""
+    index = one_hot(values)
+    if values and index is None:
         raise MessageError(f"its label is no list of zeros and one 1, as those before are, at byte {begin}")
-    return place
+    return index
 
 
 def _ids(window: BlockReader, unit: int, begin: int, end: int) -> bytes:
@@ -433,7 +398,7 @@ class Boxes:
 
 @dataclass(frozen=True)
 class FeatureRoles:
-    """What is made of the features of each sample.
+    """The roles of the features of each sample.
 
     Attributes
     ----------
@@ -464,18 +429,18 @@ class FeatureRoles:
 def choose(
     seen: Mapping[str, FeatureValues], keys: Mapping[str, str], classes: Classes, account: Account
 ) -> FeatureRoles:
-    """Choose what the features become.
+    """Choose the roles of features.
 
     Parameters
     ----------
     seen : mapping of str to FeatureValues
-        What the first samples have, by key.
+        The features of the first samples, by key.
     keys : mapping
         See `Container.open`.
     classes : callable
-        Returns the names of the classes whose ids a feature has, by its key; None where nobody says them.
+        Returns the names of the classes whose ids a feature has, by its key; None where they are unknown.
     account : Account
-        What became of the features.
+        Filled with the roles of features.
 
     Raises
     ------
@@ -505,10 +470,10 @@ class _Chooser:
         """Make a field of all that is neither image nor label nor name."""
         seen = self._seen
         image = self._image()
-        self._put(image, FeatureColumn.image())
+        self._put(image, FeatureColumn("image", BYTES, _piece))
         name = next((key for key in _ROLES.names if key in seen and seen[key].text and not seen[key].several), None)
         if name is not None and seen[name].type == BYTES:
-            self._put(name, FeatureColumn.text("name"))
+            self._put(name, FeatureColumn("name", BYTES, _string))
         self._take_label([key for key in seen if key.encode() not in self._columns and not is_of_objects(key)])
         if all(self._is(f"{_BOXES}/{edge}", FLOATS) for edge in _EDGES):
             if self._is(_HEIGHT, INTS) and self._is(_WIDTH, INTS):
@@ -529,7 +494,7 @@ class _Chooser:
         return self
 
     def _take_label(self, keys: Sequence[str]) -> None:
-        """Take the label that names tell, of features that are nothing else; else say what looks like it."""
+        """Take the label by the names of features without a role; without one, add candidates to the account."""
         seen, account = self._seen, self._account
         able = {key: seen[key].values or [0] for key in keys if seen[key].is_label}
         several = [key for key in keys if key not in able and _ROLES.is_label(key) and seen[key].most > 1]
@@ -543,10 +508,10 @@ class _Chooser:
     def _label_column(self, key: str) -> FeatureColumn:
         seen = self._seen[key]
         self._whole = key.rpartition("/")[2].lower() in _IDS and seen.type == FLOATS and seen.most == 1 and seen.are_ids
-        return FeatureColumn.whole_label() if self._whole else FeatureColumn.label(seen)
+        return FeatureColumn("label", FLOATS, _whole) if self._whole else FeatureColumn.label(seen)
 
     def named(self, chosen: Chosen) -> _Chooser:
-        """Take what a person names."""
+        """Take the features that the user chose."""
         self._strict = False
         self._take("image", "", self._image() if chosen.image is None else chosen.image)
         for name, key in (("label", chosen.label), ("name", chosen.name)):
@@ -561,12 +526,12 @@ class _Chooser:
         return self
 
     def roles(self) -> FeatureRoles:
-        """Return what was chosen."""
+        """Return the roles."""
         of_label = self._seen[self._label] if self._label is not None else FeatureValues()
         if self._label == _ROLES.labels[0] and of_label.type == INTS:
             names = (key for key in _CLASS_NAMES if self._is(key, BYTES) and self._seen[key].text)
             if (key := next(names, None)) is not None:
-                self._put(key, FeatureColumn.text(" class"))
+                self._put(key, FeatureColumn(" class", BYTES, _string))
         return FeatureRoles(
             {key: tuple(columns) for key, columns in self._columns.items()},
             tuple(self._fields),
@@ -579,7 +544,7 @@ class _Chooser:
         )
 
     def _image(self) -> str:
-        """Return the key of the image, which nobody named."""
+        """Return the key of the image, without an option for it."""
         seen = self._seen
         images = [key for key, of_key in seen.items() if of_key.type == BYTES and of_key.image and not of_key.several]
         chosen = next((key for key in _ROLES.images if key in images), images[0] if len(images) == 1 else None)
@@ -603,9 +568,9 @@ class _Chooser:
         if name in ("image", "name") and seen.type != BYTES:
             raise SourceError(f"feature {printable(key)} is no {name}: it has no bytes")
         if name == "image":
-            self._put(key, FeatureColumn.image())
+            self._put(key, FeatureColumn("image", BYTES, _piece))
         elif name == "name":
-            self._put(key, FeatureColumn.text("name"))
+            self._put(key, FeatureColumn("name", BYTES, _string))
         elif name == "label":
             self._label = key
             self._put(key, self._label_column(key))
@@ -614,11 +579,9 @@ class _Chooser:
 
     def _add_field(self, key: str, name: str = "", kind: str = "") -> None:
         seen = self._seen[key]
-        try:
+        with errors_in(f"feature {printable(key)}"):
             made = field_of(key, seen, self._taken, (name, kind), self._classes_of(key) or ())
             self._put(key, FeatureColumn.field(made, seen))
-        except ValueError as error:
-            raise SourceError(f"feature {printable(key)}: {error}") from error
         self._fields.append(made)
 
     def _add_boxes(self, name: str, group: str = _BOXES) -> None:
@@ -629,11 +592,11 @@ class _Chooser:
         self._taken.add(name)
         self._fields.append(self._boxes.field)
         for slot, edge in zip(slots, _EDGES, strict=True):
-            self._put(f"{group}/{edge}", FeatureColumn.edges(slot))
+            self._put(f"{group}/{edge}", FeatureColumn(slot, FLOATS, _floats))
 
     def _add_size(self) -> None:
         for key, slot in ((_HEIGHT, " height"), (_WIDTH, " width")):
-            self._put(key, FeatureColumn.whole(slot))
+            self._put(key, FeatureColumn(slot, INTS, _int))
 
     def _put(self, key: str, column: FeatureColumn) -> None:
         self._columns.setdefault(key.encode(), []).append(column)
@@ -698,19 +661,18 @@ class TFRecord(Container):
                     f"Unpack it: {unpack} < {printable(path.name)} > FILE"
                 )
         container = cls.of_files(paths)
-        look = Look()
-        for number in dict.fromkeys((0, len(paths) // 2, len(paths) - 1)):
-            container._look(number, look)
-        if not look.seen:
-            container._look_on(look)
-        if not look.seen:
+        seen: dict[str, FeatureValues] = {}
+        for unit in dict.fromkeys((0, len(paths) // 2, len(paths) - 1)):
+            container._look(unit, seen)
+        for unit in range(len(paths)):
+            if not seen:  # the first file that has a record
+                container._look(unit, seen)
+        if not seen:
             raise SourceError(f"{printable(paths[0])}: no record has a feature")
-        try:
-            roles = choose(look.seen, keys, lambda key: _class_names(paths[0].parent, key), container.account)
-        except SourceError as error:
-            raise SourceError(f"{printable(paths[0])}: {error}") from error
-        container.roles, container.fields, container.label_type = roles, roles.fields, roles.label_type
-        container.classes, container.notes = roles.classes, roles.notes
+        with errors_in(printable(paths[0]), SourceError):
+            roles = choose(seen, keys, lambda key: _class_names(paths[0].parent, key), container.account)
+        container.roles, container.fields, container.notes = roles, roles.fields, roles.notes
+        container.classes, container.label_type = roles.classes, roles.label_type
         container.why_unlabeled = roles.why_unlabeled
         return container
 
@@ -727,7 +689,7 @@ class TFRecord(Container):
                     yield Entry(name, b"", problem=_problem(number, begin, error))
 
     def _values(self, window: BlockReader, unit: int, begin: int, end: int) -> dict[str, Any]:
-        """Return what a record has, by the slots of the columns."""
+        """Return the values of a record, by the slots of the columns."""
         roles, values = self.roles, dict[str, Any]()
         assert roles is not None
         for key, type_, start, stop in feature_lists(window, begin, end):
@@ -752,7 +714,7 @@ class TFRecord(Container):
             raise MessageError("it has no image")
         name = values.pop("name", None) or number
         if not is_image_name(name):  # else the image is not read
-            name += suffix_of(window.read(image.offset, min(_HEAD, image.size)))
+            name += suffix_at(window.read, image.offset, image.size)
         if self.roles.boxes is not None:
             height, width = values.pop(" height", None), values.pop(" width", None)
             values[self.roles.boxes.field.name] = self.roles.boxes.encoded(values, height, width)
@@ -761,24 +723,15 @@ class TFRecord(Container):
             label = Named(label, class_name)
         return Entry(name, image, label, values)
 
-    def _look(self, unit: int, look: Look) -> None:
-        """Look at the first records of a file."""
+    def _look(self, unit: int, seen: dict[str, FeatureValues]) -> None:
+        """Look at the features of the first records of a file."""
         with self.opened(unit) as file:
             window = BlockReader(file)
-            for number, (begin, end) in enumerate(_records(file, window)):
-                if number == _LOOKED_AT:
-                    break
+            for number, (begin, end) in enumerate(islice(_records(file, window), _LOOKED_AT)):
                 try:
-                    look.add(window, begin, end)
+                    add_features(seen, window, begin, end)
                 except MessageError as error:
                     raise SourceError(f"{printable(file.path)}: {_problem(number, begin, error)}") from error
-
-    def _look_on(self, look: Look) -> None:
-        """Look for the first file that has a record."""
-        for unit in range(len(self.files)):
-            self._look(unit, look)
-            if look.seen:
-                return
 
 
 def _problem(number: int, begin: int, error: MessageError) -> str:
@@ -814,8 +767,8 @@ def _records(file: PackFile, window: BlockReader) -> Iterator[tuple[int, int]]:
 
 
 def _checksum_at(window: BlockReader, offset: int) -> int:
-    place = window.at(offset, 4)
-    return int.from_bytes(window.data[place : place + 4], "little")
+    index = window.at(offset, 4)
+    return int.from_bytes(window.data[index : index + 4], "little")
 
 
 def _is_named(name: str) -> bool:
@@ -839,14 +792,9 @@ def _compression(head: bytes) -> str | None:
 
 
 def _class_names(directory: Path, key: str) -> list[str] | None:
-    """Return the classes that TensorFlow Datasets writes in a file beside the records; None where there is no file."""
+    """Return the classes in TensorFlow Datasets' file next to the records; None where there is no file."""
     name = f"{key.replace('/', '-')}.labels.txt"
     path = directory / name
     if name_problem(name) or "\\" in name or not os.path.isfile(path):
         return None
-    try:
-        with open(open_regular(path), encoding="utf-8") as file:
-            text = file.read(_MOST_CLASSES)
-    except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{printable(path)}: cannot be read: {error}") from error
-    return text.splitlines() or None
+    return text_in(path, _MOST_CLASSES).splitlines() or None

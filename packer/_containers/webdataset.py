@@ -1,26 +1,27 @@
-"""Tars in the way of webdataset: a sample is the members of one key, and its members' extensions say what each is.
+"""Tars in the way of webdataset: the members of one key are a sample, and their extensions tell their roles.
 
 ``0001.jpg 0001.cls 0001.json`` are a sample's image, its class id and a field. The bytes of a member are a plain range
-of the file. Indexes of other tools that lie beside a tar (``.idx`` of DALI, those of Energon) are not read: whoever
-trusts none must read every header anyway, and those are all that a tar's own list of members consists of.
+of the file. Indexes of other tools next to a tar (``.idx`` of DALI, those of Energon) are not read: packer trusts no
+index, so it reads every header anyway, and a tar has no other list of members.
 
-A member's key is its path up to the first dot of the file's name, and its extension, in lower case, is what comes after
+A member's key is its path up to the first dot of the file's name, and its extension, in lower case, is the rest after
 that dot: ``dir/0001.seg.png`` is ``seg.png`` of the sample ``dir/0001``. A key that comes back later, with an image, is
 another sample. See https://github.com/webdataset/webdataset, webdataset/tariterators.py.
 
-Two things are read that webdataset takes for something else. Members of one sample may lie apart, as ``tar cf a.tar
+packer reads two layouts that webdataset misreads. Members of one sample may lie apart, as ``tar cf a.tar
 *.jpg *.cls`` writes them. And file names may have dots: where no member of a key has a plain extension, as in
-``img.v2.jpg`` and ``img.v2.cls``, what comes after the first dot still belongs to the key.
+``img.v2.jpg`` and ``img.v2.cls``, the part after the first dot still belongs to the key.
 
 Shards may be named by a list in JSON. wids (once a part of webdataset) has ``{"__kind__": "wids-shard-index-v1",
 "wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 10, "filesize": 20480}, ...]}``; timm has ``{"splits":
-{"train": {"filenames": ["a.tar", ...], "shard_lengths": [10, ...]}}}``. Neither says where in a shard a sample lies.
+{"train": {"filenames": ["a.tar", ...], "shard_lengths": [10, ...]}}}``. Neither has offsets of samples in a shard.
 
 Members are labels and fields by their extensions, as webdataset has it: ASCII numbers, texts, ``.npy``, JSON.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import math
@@ -38,7 +39,7 @@ import numpy.typing as npt
 
 from packer._account import Account
 from packer._codecs import UNLABELED
-from packer._containers.blocks import BlockReader
+from packer._containers.blocks import BlockReader, json_in
 from packer._containers.contract import (
     Chosen,
     ChosenField,
@@ -55,7 +56,8 @@ from packer._containers.tar import TarMember, TarWalk, begins_tar
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field, Stored
 from packer._fields.encoding import parsed_json
 from packer._storage.foreign_files import LEFT_BY_SYSTEM, is_system_file
-from packer._storage.safe_open import name_problem, open_regular
+from packer._storage.packfile import PackFile
+from packer._storage.safe_open import name_problem
 from packer.errors import OptionError, SourceError, printable
 
 IMAGES = NAMES["webdataset"].images
@@ -76,7 +78,7 @@ _AGAIN = "Make the tar again with its members in the order of their names: `tar 
 
 
 def last_part(extension: str) -> str:
-    """Return what comes after the last dot of an extension."""
+    """Return the part of an extension after its last dot."""
     return extension.rpartition(".")[2]
 
 
@@ -85,28 +87,28 @@ class SampleReader:
 
     Parameters
     ----------
-    path : str
-        The tar, for messages.
-    members : iterable of TarMember
-    window : BlockReader
-        What reads the tar.
+    file : PackFile
+        The tar.
     first_dot : bool
         Whether a key ends at the first dot in any case, as webdataset has it.
 
     Attributes
     ----------
+    window : BlockReader
+        The reader of the tar.
+    members : TarWalk
     notes : list of str
-        What there is to say after the members were read.
+        Remarks on the members that were read.
     account : Account
         The members that belong to no sample.
     apart : bool
         After `gathered`, whether members of one sample lie apart.
     """
 
-    def __init__(
-        self, path: str, members: Iterable[TarMember], window: BlockReader, *, first_dot: bool = False
-    ) -> None:
-        self._path, self._members, self._window, self._first_dot = path, members, window, first_dot
+    def __init__(self, file: PackFile, *, first_dot: bool = False) -> None:
+        self.window = BlockReader(file)
+        self.members = TarWalk(file, self.window)
+        self._path, self._first_dot = file.path, first_dot
         self.notes: list[str] = []
         self.account = Account()
         self.apart = False
@@ -197,7 +199,7 @@ class SampleReader:
 
     def _keyed(self) -> Iterator[tuple[str, int, str, TarMember]]:
         """Yield of each member of a sample its key, its archive, its extension, and the member."""
-        for member in self._members:
+        for member in self.members:
             if _ODD.search(member.name):
                 member = member._replace(name=self._plain(member.name))
             name = member.name
@@ -224,8 +226,8 @@ class SampleReader:
         return "/".join(part for part in parts if part not in ("", "."))
 
     def _leave_out(self, member: TarMember, base: str, why: str) -> None:
-        """Say of a member that belongs to no sample."""
-        head = self._window.read(member.offset, min(_SAMPLE_HEAD, member.size))
+        """Add a member that belongs to no sample to the account."""
+        head = self.window.read(member.offset, min(_SAMPLE_HEAD, member.size))
         if is_system_file(base, lambda: head):
             self.account.not_looked_at("member", LEFT_BY_SYSTEM, [member.name])
             return
@@ -247,7 +249,7 @@ def _has_image(sample: Sample) -> bool:
 
 
 def _split(members: list[tuple[str, TarMember]], depth: int = 0) -> dict[str, list[tuple[str, TarMember]]] | None:
-    """Return members of one key, none of which has a plain extension, by what else belongs to their keys.
+    """Return members of one key, none of which has a plain extension, by the further parts of their keys.
 
     None where that makes samples without an image, or of each member an image by itself, such as ``left.jpg`` and
     ``right.jpg``: these may be several images of one sample. Numbers as in ``0001.jpg`` and ``0001.v2.jpg`` are not.
@@ -270,7 +272,6 @@ def _split(members: list[tuple[str, TarMember]], depth: int = 0) -> dict[str, li
     return None if alone and not all(part.partition(".")[0].isdigit() for part in found) else found
 
 
-_MOST_SHARDS = 1 << 28  # bytes
 _MEMBERS = (b'"shardlist"', b'"shard_lengths"')
 
 
@@ -285,11 +286,10 @@ def listed_shards(path: Path) -> list[Path]:
     Raises
     ------
     SourceError
-        If the list is damaged, has several splits, or names what is no file below its directory, or a file whose size
-        is not the one that it says.
+        If the list is damaged, has several splits, names no file below its directory, or a file of another size.
     """
-    said = _parsed(path)
-    splits = said.get("splits") if isinstance(said, dict) else None
+    document = json_in(path)
+    splits = document.get("splits") if isinstance(document, dict) else None
     if isinstance(splits, dict):
         if len(splits) != 1:
             names = ", ".join(map(printable, list(splits)[:5]))
@@ -298,7 +298,7 @@ def listed_shards(path: Path) -> list[Path]:
         (split,) = splits.values()
         shards = [{"url": name} for name in _list(split, "filenames", path)]
     else:
-        shards = _list(said, "shardlist", path)
+        shards = _list(document, "shardlist", path)
     return [_shard(path, number, shard) for number, shard in enumerate(shards)]
 
 
@@ -314,29 +314,16 @@ def _shard(path: Path, number: int, shard: Any) -> Path:
     except OSError as error:
         raise SourceError(f"{printable(file)}: {error.strerror}, and {printable(path)} names it") from error
     if shard.get("filesize", size) != size:
-        said = f"{printable(path)} says {printable(shard['filesize'])}"
-        raise SourceError(f"{printable(file)}: has {size} bytes, and {said}: one of them was changed since")
+        listed = f"{printable(path)} says {printable(shard['filesize'])}"
+        raise SourceError(f"{printable(file)}: has {size} bytes, and {listed}: one of them was changed since")
     return file
 
 
-def _list(said: Any, name: str, path: Path) -> list[Any]:
-    shards = said.get(name) if isinstance(said, dict) else None
+def _list(document: Any, name: str, path: Path) -> list[Any]:
+    shards = document.get(name) if isinstance(document, dict) else None
     if not isinstance(shards, list) or not shards:
         raise SourceError(f"{printable(path)}: is no list of shards, as it has no {name}")
     return shards
-
-
-def _parsed(path: Path) -> Any:
-    try:
-        with open(open_regular(path), "rb") as file:
-            data = file.read(_MOST_SHARDS + 1)
-        if len(data) > _MOST_SHARDS:
-            raise ValueError(f"it has more than {_MOST_SHARDS:,} bytes")
-        return json.loads(data)
-    except OSError as error:
-        raise SourceError(f"{printable(path)}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{printable(path)}: is no JSON: {error}") from error
 
 
 AS_THEY_ARE = ("text", "json", "bytes", "image", "mask")
@@ -348,9 +335,9 @@ _MOST_OF_HEADER = 10_000  # bytes
 
 
 def class_of(data: bytes) -> int | str:
-    """Return the label that a file says: a class id, or else the name of a class; ValueError where it is neither.
+    """Return the label in a file: a class id, or else the name of a class; ValueError where it is neither.
 
-    -1 says that there is no class, as everywhere in packer.
+    -1 means no class, as everywhere in packer.
     """
     match = _INT.fullmatch(data)
     if match and int(match[1]) >= UNLABELED:
@@ -365,7 +352,7 @@ def class_of(data: bytes) -> int | str:
 
 
 def stored_value(field: Field, data: bytes) -> Stored:
-    """Return what a pack holds of the value in a file, of a kind that is none of `AS_THEY_ARE`.
+    """Return a file's value as a pack stores it, for the kinds that are not in `AS_THEY_ARE`.
 
     Raises
     ------
@@ -427,18 +414,18 @@ _LONGEST_JSON = 1 << 24
 _SEVERAL = re.compile(r"[\[(]?\s*[+-]?[0-9.]+(?:e[+-]?[0-9]+)?(?:\s*[,;\s]\s*[+-]?[0-9.]+(?:e[+-]?[0-9]+)?)+\s*[\])]?")
 
 Values = Mapping[str, Sequence[bytes]]
-"""What the members of the samples that were looked at hold, by extension: of those that are small."""
+"""The contents of small members of the first samples, by extension."""
 
 
 @dataclass(frozen=True)
 class TarLabel:
-    """Where the labels of samples are, and what they are.
+    """The member that holds a sample's label.
 
     Attributes
     ----------
     extension : str
     member : str
-        Of JSON, the name of what has the label in it, with dots where it lies deeper.
+        In JSON, the name of the member with the label, with dots where it lies deeper.
     is_float : bool
         Whether labels are numbers with fractions, and no classes.
     """
@@ -478,7 +465,7 @@ class TarLabel:
 
 
 def find_label(values: Values, account: Account) -> TarLabel | None:
-    """Return where the labels are, by names and values of members; else add what looks like labels to the account."""
+    """Return the label by names and values of members, or None and add candidates to the account."""
     able: dict[str, TarLabel] = {}
     refused: dict[str, str] = {}
     for extension in filter(_is_named, values):
@@ -500,13 +487,13 @@ def find_label(values: Values, account: Account) -> TarLabel | None:
     return able[key]
 
 
-def said_label(key: str, values: Values) -> TarLabel:
-    """Return where the labels are as a person says it: ``cls``, or ``json:category``.
+def label_of_key(key: str, values: Values) -> TarLabel:
+    """Return the label of a key: ``cls``, or ``json:category``.
 
     Raises
     ------
     OptionError
-        If it is JSON, of which no member was said.
+        If it is JSON, and the key names no member of it.
     """
     extension, _, member = key.partition(":")
     label = TarLabel(extension.lower(), member)
@@ -520,7 +507,7 @@ def said_label(key: str, values: Values) -> TarLabel:
             f"--key label={key}: {why}. Of JSON say which member is the label: "
             f"--key label={label.extension}:MEMBER, of {names}"
         )
-    return judged or label  # whoever reads the sample says which it is, and where
+    return judged or label  # reading a sample raises the error, with its place in the file
 
 
 def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, str]:
@@ -591,7 +578,7 @@ def _of_json(document: Any, member: str) -> int | float | str | None:
 
 
 def _scalars(values: Sequence[bytes]) -> dict[str, list[Any]]:
-    """Return what objects of JSON have by the names of their members, where it can be labels."""
+    """Return the values in objects of JSON that can be labels, by the names of their members."""
     found: dict[str, list[Any]] = {}
     for data in values:
         try:
@@ -630,17 +617,56 @@ _KIND_OF = {
 _PICKLES = ("pyd", "pickle", "pkl", "pth", "pt")
 _MASKS = re.compile("mask|(^|[^a-z])seg([^a-z]|$)|segmentation")
 
-_DIRECTORIES = "directory"  # what --key label says where directories are the classes
+_DIRECTORIES = "directory"  # the key of the label where directories are the classes
 _ARCHIVES = ("tar", "tgz", "tar.gz", "zip", "7z", "rar")
 _SMALL = 1 << 16  # bytes of members by whose values labels are known
 
-Peek = Callable[[TarMember], bytes]
-"""Returns the bytes of a member of a sample that was looked at."""
+
+@dataclass(frozen=True)
+class FirstSamples:
+    """The first samples, which tell the roles of members.
+
+    Attributes
+    ----------
+    where : str
+        The file or the directory, for messages.
+    samples : sequence of Sample
+    read : callable
+        Returns the bytes of a member.
+    """
+
+    where: str
+    samples: Sequence[Sample]
+    read: Callable[[TarMember], bytes]
+
+    @functools.cached_property
+    def members(self) -> dict[str, TarMember]:
+        """The first member of each extension."""
+        found: dict[str, TarMember] = {}
+        for sample in self.samples:
+            for extension, member in sample.items():
+                found.setdefault(extension, member)
+        return found
+
+    def content(self, extension: str) -> bytes:
+        """Return the bytes of the first member of an extension."""
+        return self.read(self.members[extension])
+
+    def values(self, extensions: Iterable[str]) -> Values:
+        """Return the content of small members, by which labels are known."""
+        return {
+            extension: [self.read(sample[extension]) for sample in self.samples if _is_small(sample.get(extension))]
+            for extension in extensions
+        }
+
+    def shown(self) -> str:
+        """Return extensions for a message."""
+        return ", ".join(f".{printable(one)}" for one in list(self.members)[:10])
 
 
 @dataclass
 class TarRoles:
-    """What members are, by their extensions.
+    """The roles of members, by their extensions.
 
     Attributes
     ----------
@@ -651,9 +677,9 @@ class TarRoles:
         Whether the directories of the images are their classes.
     fields : dict of str to Field
     others_left_out : bool
-        Whether members of other extensions are left out, as somebody said what to take; else there must be none.
+        Whether members of other extensions are left out, as the user chose keys; else they are an error.
     notes : list of str
-        What a person should know of these.
+        Notes for the user.
     """
 
     images: tuple[str, ...]
@@ -671,22 +697,17 @@ class TarRoles:
         return f"they have no {self.label}" if self.label is not None else "they have no member that is a label"
 
 
-def find_roles(
-    where: str, looked_at: Sequence[Sample], keys: Mapping[str, str], peek: Peek, account: Account
-) -> TarRoles:
-    """Return what the members are of samples like some that were looked at.
+def find_roles(first: FirstSamples, keys: Mapping[str, str], account: Account) -> TarRoles:
+    """Return the roles of members in samples like the first ones.
 
     Parameters
     ----------
-    where : str
-        What messages begin with.
-    looked_at : sequence of Sample
+    first : FirstSamples
     keys : mapping of str to str
-        What somebody said; see `Container.open`. The image may have several extensions: ``jpg;png``; the label may be
-        a member of JSON, ``json:category``, or ``directory``.
-    peek : callable
+        See `Container.open`. The image may have several extensions: ``jpg;png``; the label may be a member of JSON,
+        ``json:category``, or ``directory``.
     account : Account
-        What became of the members.
+        Filled with the roles of members.
 
     Raises
     ------
@@ -695,7 +716,7 @@ def find_roles(
     OptionError
         If a key makes no field, or no label.
     """
-    there = list(dict.fromkeys(extension for sample in looked_at for extension in sample))
+    where, there = first.where, list(first.members)
     if not there:
         raise SourceError(f"{where}: no samples in it")
     if (archive := next((one for one in there if one in _ARCHIVES), None)) and not set(there) & set(IMAGES):
@@ -703,28 +724,23 @@ def find_roles(
             f"{where}: has archives in it, .{archive}, and packer reads none within another. Extract it, and each of "
             "these into a directory of its own name; then convert the directory that these lie in"
         )
-    chosen = Chosen.of({name: _extension_said(name, key) for name, key in keys.items()})
-    roles = _images(where, looked_at, there) if chosen.image is None else TarRoles(tuple(chosen.image.split(";")))
-    first = {extension: member for sample in reversed(looked_at) for extension, member in sample.items()}
-
-    def peek_first(extension: str) -> bytes:
-        return peek(first[extension])
-
+    chosen = Chosen.of({name: _as_extension(name, key) for name, key in keys.items()})
+    roles = _images(first) if chosen.image is None else TarRoles(tuple(chosen.image.split(";")))
     if keys:
-        return _as_said(where, roles, chosen, looked_at, peek, account)
-    with_image = [sample for sample in looked_at if set(roles.images) & sample.keys()]
+        return _roles_by_keys(first, roles.images, chosen, account)
+    with_image = [sample for sample in first.samples if set(roles.images) & sample.keys()]
     rest = list(dict.fromkeys(one for sample in with_image for one in sample if one not in roles.images))
     if pickles := [extension for extension in rest if last_part(extension) in _PICKLES]:
         shown = f"has pickles, .{printable(pickles[0])}, which packer runs never"
         raise SourceError(f"{where}: {shown}. {_example(rest, roles)}")
     others = [extension for extension in there if extension not in roles.images]  # of samples without an image, too
-    roles.label = find_label(_values(looked_at, others, peek), account)
+    roles.label = find_label(first.values(others), account)
     if roles.label is None:
-        _look_at_directories(roles, looked_at, rest, account)
+        _look_at_directories(roles, first.samples, rest, account)
     taken: set[str] = set()
     for extension in rest:
         if roles.label is None or extension != roles.label.extension:
-            roles.fields[extension] = _field(extension, taken, peek_first)
+            roles.fields[extension] = _field(extension, taken, first)
     if len(roles.fields) > MOST_FIELDS:
         raise SourceError(
             f"{where}: samples have {len(roles.fields)} kinds of members, such as .{printable(rest[0])}. "
@@ -733,18 +749,10 @@ def find_roles(
     return roles
 
 
-def _extension_said(name: str, key: str) -> str:
+def _as_extension(name: str, key: str) -> str:
     """Return a key as extensions are known; the member of JSON that is the label stays as it is."""
     extension, colon, member = key.partition(":") if name == "label" else (key, "", "")
     return extension.lower().removeprefix(".") + colon + member
-
-
-def _values(looked_at: Sequence[Sample], extensions: Iterable[str], peek: Peek) -> Values:
-    """Return what members hold by which labels are known."""
-    return {
-        extension: [peek(sample[extension]) for sample in looked_at if _is_small(sample.get(extension))]
-        for extension in extensions
-    }
 
 
 def _is_small(member: TarMember | None) -> bool:
@@ -755,9 +763,9 @@ def _last_is_json(name: str) -> bool:
     return name.lower().endswith((".json", ".jsn"))
 
 
-def _look_at_directories(roles: TarRoles, looked_at: Sequence[Sample], rest: Sequence[str], account: Account) -> None:
+def _look_at_directories(roles: TarRoles, samples: Sequence[Sample], rest: Sequence[str], account: Account) -> None:
     """Take directories for classes where samples are images alone; else say that they could be."""
-    names = [member.name for sample in looked_at for extension, member in sample.items() if extension in roles.images]
+    names = [member.name for sample in samples for extension, member in sample.items() if extension in roles.images]
     directories = {name.rpartition("/")[0] for name in names if "/" in name}
     if directories and not rest:
         roles.directories = True  # once all are listed, a note says which part of the paths is the class
@@ -765,9 +773,10 @@ def _look_at_directories(roles: TarRoles, looked_at: Sequence[Sample], rest: Seq
         account.looks_like_labels("directory", min(directories), f"--key label={_DIRECTORIES}")
 
 
-def _images(where: str, looked_at: Sequence[Sample], there: Sequence[str]) -> TarRoles:
-    """Find which members are the images."""
-    of_each = [found for sample in looked_at if (found := [one for one in IMAGES if one in sample])]
+def _images(first: FirstSamples) -> TarRoles:
+    """Find the extensions of the images."""
+    where = first.where
+    of_each = [found for sample in first.samples if (found := [one for one in IMAGES if one in sample])]
     if any(len(found) > 1 for found in of_each):
         common = [one for one in of_each[0] if all(one in found for found in of_each)]
         others = sorted({one for found in of_each for one in found if one not in common[:1]})
@@ -778,48 +787,43 @@ def _images(where: str, looked_at: Sequence[Sample], there: Sequence[str]) -> Ta
         return TarRoles((common[0],), notes=[note])
     if of_each:
         return TarRoles(IMAGES)
-    if long := [extension for extension in there if last_part(extension) in IMAGES]:
+    if long := [extension for extension in first.members if last_part(extension) in IMAGES]:
         if len(long) == 1:
             return TarRoles((long[0],))
         shown = ", ".join(f".{printable(one)}" for one in long[:5])
         raise SourceError(f"{where}: samples have several images: {shown}. Name one: --key image={printable(long[0])}")
-    shown = ", ".join(f".{printable(one)}" for one in there[:10])
-    raise SourceError(f"{where}: no images in it: the first samples have {shown}")
+    raise SourceError(f"{where}: no images in it: the first samples have {first.shown()}")
 
 
-def _as_said(  # noqa: PLR0917
-    where: str, roles: TarRoles, chosen: Chosen, looked_at: Sequence[Sample], peek: Peek, account: Account
-) -> TarRoles:
-    """Take what somebody said, and nothing else."""
-    there = list(dict.fromkeys(extension for sample in looked_at for extension in sample))
+def _roles_by_keys(first: FirstSamples, images: tuple[str, ...], chosen: Chosen, account: Account) -> TarRoles:
+    """Return the roles that the user chose."""
+    there = first.members
     if chosen.name is not None:
         raise OptionError("--key name=...: a sample in a tar has the name of its image's file")
     directories = chosen.label == _DIRECTORIES and _DIRECTORIES not in there
     for key in chosen.all_keys():
         extensions = [key.partition(":")[0]] if key == chosen.label else key.split(";")
         if not (directories and key == chosen.label) and not any(one in there for one in extensions):
-            shown = ", ".join(f".{printable(one)}" for one in there[:10])
-            raise SourceError(f"{where}: the first samples have no .{printable(key)}; they have {shown}")
+            raise SourceError(f"{first.where}: the first samples have no .{printable(key)}; they have {first.shown()}")
     label = None
     if chosen.label is not None and not directories:
         extension = chosen.label.partition(":")[0]
-        if extension in roles.images:
+        if extension in images:
             raise OptionError(f"--key label={extension}: .{extension} is taken for something else already")
-        label = said_label(chosen.label, _values(looked_at, [extension], peek))
-    roles = TarRoles(roles.images, label, directories, {}, True)
+        label = label_of_key(chosen.label, first.values([extension]))
+    roles = TarRoles(images, label, directories, {}, True)
     of_label = None if label is None or label.member else label.extension
-    first = {extension: member for sample in reversed(looked_at) for extension, member in sample.items()}
     for key, one in chosen.by_key().items():
-        if key in (*roles.images, of_label):
+        if key in (*images, of_label):
             raise OptionError(f"{one}: .{key} is taken for something else already")
-        roles.fields[key] = _said_field(one, lambda extension: peek(first[extension]))
-    taken = {*roles.images, label.extension if label else None, *roles.fields}
+        roles.fields[key] = _field_of_key(one, first)
+    taken = {*images, label.extension if label else None, *roles.fields}
     left = [f".{one}" for one in there if one not in taken]
     account.left_out("member", "no --key names them", left, chosen=True)
     return roles
 
 
-def _said_field(chosen: ChosenField, peek: Callable[[str], bytes]) -> Field:
+def _field_of_key(chosen: ChosenField, first: FirstSamples) -> Field:
     key = chosen.key
     if last_part(key) in _PICKLES and chosen.kind != "bytes":
         instead = f"--key {chosen.name}:bytes={key} takes it as it is"
@@ -828,22 +832,22 @@ def _said_field(chosen: ChosenField, peek: Callable[[str], bytes]) -> Field:
     if kind == "scalar" and _kind(key) in OF_SCALARS:
         kind = _kind(key)
     try:
-        return array_field(chosen.name, peek(key)) if kind == "array" else chosen._replace(kind=kind).of_kind()
+        return array_field(chosen.name, first.content(key)) if kind == "array" else chosen._replace(kind=kind).of_kind()
     except ValueError as error:
         raise OptionError(f"{chosen}: {error}") from error
 
 
-def _field(extension: str, taken: set[str], peek: Callable[[str], bytes]) -> Field:
-    """Return the field that an extension becomes when nobody said anything."""
+def _field(extension: str, taken: set[str], first: FirstSamples) -> Field:
+    """Return the field of an extension that no key names."""
     name = field_name(extension, taken)
     taken.add(name)
     kind = _kind(extension)
     if kind == "array":
         try:
-            return array_field(name, peek(extension))
+            return array_field(name, first.content(extension))
         except ValueError:
             kind = "bytes"  # such as complex numbers, or text
-    if extension in ALWAYS_LABELS and not peek(extension).strip().isdigit():
+    if extension in ALWAYS_LABELS and not first.content(extension).strip().isdigit():
         kind = "text"  # such as several numbers
     return Field(name, "scalar", kind) if kind in OF_SCALARS else Field(name, kind)
 
@@ -854,7 +858,7 @@ def _kind(extension: str) -> str:
 
 
 def _example(extensions: Sequence[str], roles: TarRoles) -> str:
-    """Return what a person may say to take some members alone."""
+    """Return the option that takes some members alone."""
     image = "jpg" if roles.images == IMAGES else roles.images[0]
     keys = [f"image={image}"]
     for extension in extensions:
@@ -872,9 +876,9 @@ _COMPRESSED = {
     b"\xfd7zXZ\0": "unxz",
     b"\x04\x22\x4d\x18": "unlz4",
 }
-"""What compressed files begin with, and the programs that unpack them."""
+"""The signatures of compressed files, and the programs that unpack them."""
 
-_LOOKED_AT = 32  # samples of a file, by which it is known what samples have
+_LOOKED_AT = 32  # samples of a file, which tell the roles of members
 _HEAD = 32  # bytes, by which an image is known
 
 
@@ -886,9 +890,9 @@ class Tar(Container):
     ----------
     roles : TarRoles
     remarks : dict of str to (str, int)
-        What there is to say of files that were listed; of each the first file, and how many files there are.
+        By a remark on files that were listed, the first file, and the number of files.
     first_dot : bool
-        Whether a key ends at the first dot of a file's name in any case: somebody said an extension with dots.
+        Whether a key ends at the first dot of a file's name in any case: the user chose an extension with dots.
     apart : bool
         Whether members of one sample lie apart.
     lacking : dict of str to dict of str to str
@@ -926,30 +930,28 @@ class Tar(Container):
 
     def entries(self, unit: int) -> Iterator[Entry]:
         with self.opened(unit) as file:
-            window = BlockReader(file)
-            members = TarWalk(file, window)
-            reader = SampleReader(file.path, members, window, first_dot=self.first_dot)
-            maker = _Entries(self, unit, window)
+            reader = SampleReader(file, first_dot=self.first_dot)
+            maker = _Entries(self, unit, reader.window)
             for sample in reader.gathered() if self.apart else reader.following():
                 entry = maker.entry(sample)
                 if entry is not None:
                     yield entry
-            for remark in [*members.remarks, *reader.notes]:
+            for remark in [*reader.members.remarks, *reader.notes]:
                 self._remark(remark, unit, 1)
-            if members.doubt:
-                self.doubts[self.files[unit]] = members.doubt
+            if reader.members.doubt:
+                self.doubts[self.files[unit]] = reader.members.doubt
             self.account.update(reader.account)
 
-    def lacks(self, what: str, key: str, unit: int) -> None:
-        """Note a sample without an image or a label; SourceError where what it lacks lies in another file."""
-        other = "label" if what == "image" else "image"
+    def lacks(self, role: str, key: str, unit: int) -> None:
+        """Note a sample without an image or a label; SourceError where that lies in another file."""
+        other = "label" if role == "image" else "image"
         if key in self.lacking[other] and (there := self.lacking[other][key]) != self.files[unit]:
             raise SourceError(
                 f"{printable(self.root / self.files[unit])}: the members of sample {printable(key)} lie in this file "
                 f"and in {printable(there)}: have all members of a sample in one tar, one after the other"
             )
-        if len(self.lacking[what]) < _REMEMBERED:
-            self.lacking[what][key] = self.files[unit]
+        if len(self.lacking[role]) < _REMEMBERED:
+            self.lacking[role][key] = self.files[unit]
 
     def _remark(self, remark: str, unit: int, count: int) -> None:
         first, before = self.remarks.get(remark, (self.files[unit], 0))
@@ -959,7 +961,7 @@ class Tar(Container):
         self.notes.append(_note(remark, first, before + count))
 
     def _find_roles(self, keys: Mapping[str, str]) -> TarRoles:
-        """Return what the members are of the first samples in the first, the middle and the last file."""
+        """Return the roles of members by the first samples of the first, the middle and the last file."""
         last = len(self.files) - 1
         units = sorted({0, last // 2, last})
         looked_at = {unit: self._first(unit) for unit in units}
@@ -977,18 +979,16 @@ class Tar(Container):
 
         where = self.root / self.files[0] if len(self.files) == 1 else self.root
         samples = [sample for of in looked_at.values() for sample in of]
-        return find_roles(printable(where), samples, keys, peek, self.account)
+        return find_roles(FirstSamples(printable(where), samples, peek), keys, self.account)
 
     def _first(self, unit: int) -> list[Sample]:
         with self.opened(unit) as file:
-            window = BlockReader(file)
-            return SampleReader(file.path, TarWalk(file, window), window, first_dot=self.first_dot).first(_LOOKED_AT)
+            return SampleReader(file, first_dot=self.first_dot).first(_LOOKED_AT)
 
     def _gathered(self, unit: int) -> list[Sample]:
         """Return the first samples of a file whose members lie apart; none of any other."""
         with self.opened(unit) as file:
-            window = BlockReader(file)
-            reader = SampleReader(file.path, TarWalk(file, window), window, first_dot=self.first_dot)
+            reader = SampleReader(file, first_dot=self.first_dot)
             samples = reader.gathered()[:_LOOKED_AT]
             return samples if reader.apart else []
 

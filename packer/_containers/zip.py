@@ -13,10 +13,8 @@ none                   no labels; sorted
 A stored member is a range of the archive, a deflated one a compressed range.
 
 The directory at the end of an archive lists its members. PKWARE's APPNOTE.TXT has the layout. In front of a member's
-data lies a header of its own, whose name and extra fields may be longer or shorter than those in the directory: only it
-says where the data begin. Bytes in front of the archive move every offset in it.
-
-The labels of StyleGAN's and EDM's ``dataset_tool.py``: ``dataset.json``, in an archive or among images.
+data is a header of its own, whose name and extra fields may be longer or shorter than those in the directory: only it
+tells where the data begin. Bytes in front of the archive shift every offset in it.
 """
 
 from __future__ import annotations
@@ -31,6 +29,7 @@ from typing import Any, NamedTuple
 
 from packer._account import Account, counted
 from packer._codecs import IMAGE_SUFFIXES
+from packer._containers.blocks import errors_in
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Container, Entry, Packed, Piece, Seal, no_keys, suffix_of
 from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
@@ -46,7 +45,7 @@ ENCRYPTED = 1
 """The flag of a member that is encrypted."""
 
 _UTF8 = 1 << 11
-_ODD = "surrogateescape"  # what becomes of bytes that are no UTF-8
+_ODD = "surrogateescape"  # for bytes that are no UTF-8
 
 _END = struct.Struct("<4s4H2LH")
 _END_64 = struct.Struct("<4sQ2H2L4Q")
@@ -57,7 +56,7 @@ _EXTRA = struct.Struct("<2H")
 
 _MOST_COMMENT = 0xFFFF
 _IN_ZIP64 = 0xFFFFFFFF
-_ZIP64 = 1  # the extra field with what does not fit into 32 bits
+_ZIP64 = 1  # the extra field for numbers that do not fit into 32 bits
 _BLOCK = 1 << 20  # bytes of the directory at a time
 _LINK = 0o120000  # the kind of file, among the upper 16 bits of the attributes that Unix tools write
 _UNIX = 3
@@ -72,7 +71,7 @@ class ZipMember(NamedTuple):
         A relative path with forward slashes, also where backslashes were written. That of a directory ends in a slash.
     method, flags : int
     packed, size : int
-        Bytes of the data as they lie, and of what they give.
+        The sizes of the data, compressed and unpacked.
     crc32 : int
     offset : int
         Where its own header begins, from the beginning of the file.
@@ -93,7 +92,7 @@ class ZipMember(NamedTuple):
 
 
 class _Directory(NamedTuple):
-    """Where the directory begins and ends, how many members it lists, and what moves the offsets in it."""
+    """The range of the directory, the number of its members, and the shift of the offsets in it."""
 
     begin: int
     end: int
@@ -165,13 +164,13 @@ def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
     locator = _LOCATOR_64.unpack(file.read(at, _LOCATOR_64.size)) if at >= 0 else (b"", 0, 0, 0)
     if locator[0] != b"PK\6\7":
         return None
-    for place in (locator[2], at - _END_64.size):  # bytes in front of the archive move the first
-        if 0 <= place <= at - _END_64.size:
-            signature, _, _, _, disk, first, here, count, size, offset = _END_64.unpack(file.read(place, _END_64.size))
+    for begin in (locator[2], at - _END_64.size):  # bytes in front of the archive move the first
+        if 0 <= begin <= at - _END_64.size:
+            signature, _, _, _, disk, first, here, count, size, offset = _END_64.unpack(file.read(begin, _END_64.size))
             if signature == b"PK\6\6":
                 if disk or first or here != count:
                     raise SourceError(f"{printable(file.path)}: an archive in several files: join them with zip -s 0")
-                return place, count, size, offset
+                return begin, count, size, offset
     raise _damaged(file, at, "the record of a large archive's end is not where it should be")
 
 
@@ -208,21 +207,21 @@ def _listed(file: PackFile, block: bytes, begin: int, at: int, directory: _Direc
 
 
 def _large(extra: bytes, numbers: list[int], disk: int) -> list[int]:
-    """Return what the extra fields of a large member say in place of those numbers that are the largest ones."""
+    """Return the numbers in the extra fields of a large member, for those that are the largest ones."""
     begin = 0
     while begin + _EXTRA.size <= len(extra):
         kind, length = _EXTRA.unpack_from(extra, begin)
         begin += _EXTRA.size
         if kind == _ZIP64:
-            place, end = begin, min(begin + length, len(extra))
+            position, end = begin, min(begin + length, len(extra))
             for which, number in enumerate(numbers):
                 if number == _IN_ZIP64:
-                    if place + 8 > end:
+                    if position + 8 > end:
                         raise ValueError("the numbers of a large member are missing")
-                    numbers[which] = int.from_bytes(extra[place : place + 8], "little")
-                    place += 8
+                    numbers[which] = int.from_bytes(extra[position : position + 8], "little")
+                    position += 8
             if disk == 0xFFFF:
-                disk = int.from_bytes(extra[place : min(place + 4, end)], "little")
+                disk = int.from_bytes(extra[position : min(position + 4, end)], "little")
             break
         begin += length
     return [*numbers, disk]  # where there is no such field, they are these numbers themselves
@@ -245,14 +244,14 @@ _CODECS = {_DEFLATED: "deflate", 93: "zstd"}
 _BEGINNING = 64  # bytes by which a member is known
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 _MOST_TEXT = 1 << 28  # bytes of labels
-_FEW, _RATIO = 1 << 24, 64  # what few compressed bytes give at most: JSON takes up to 30 times its text in memory
+_FEW, _RATIO = 1 << 24, 64  # the most bytes unpacked from few: JSON takes up to 30 times its text in memory
 _MAP = "_map.txt"
 _OF_OTHERS = (".npz", ".pth", ".pt")  # zip archives too
 
 
 @dataclass
 class _Archive:
-    """The images of one archive, in their order, and what is known of them by their names in it."""
+    """The images of one archive, in their order, and their labels by name."""
 
     images: list[ZipMember]
     skip: int = 0
@@ -317,15 +316,15 @@ class Zip(Container):
 def _archive(file: PackFile, notes: list[str], account: Account) -> tuple[_Archive, set[str]]:
     """Read the structure of an archive; return its images and the names of its classes."""
     images, folders, texts = _taken(file, notes, account)
-    beside = Path(file.path).with_name(Path(file.path).stem + _MAP)
+    sidecar = Path(file.path).with_name(Path(file.path).stem + _MAP)
     if text := _only(file, [member for member in texts if member.name.endswith(_MAP)]):
         where = f"{printable(file.path)}, {printable(text.name)}"
         return _swin(file, images, _text_of(file, text), where, account), set()
-    if os.path.isfile(beside):
-        with PackFile(beside) as named:
-            listed = named.read(0, _few(file, beside.name, named.size))
-        notes.append(f"labels and order are those of {printable(beside.name)}")
-        return _swin(file, images, listed, printable(beside), account), set()
+    if os.path.isfile(sidecar):
+        with PackFile(sidecar) as named:
+            listed = named.read(0, _few(file, sidecar.name, named.size))
+        notes.append(f"labels and order are those of {printable(sidecar.name)}")
+        return _swin(file, images, listed, printable(sidecar), account), set()
     if text := _only(file, [member for member in texts if not member.name.endswith(_MAP)]):
         if (archive := _stylegan(file, images, text, account)) is not None:
             return archive, set()
@@ -334,7 +333,7 @@ def _archive(file: PackFile, notes: list[str], account: Account) -> tuple[_Archi
 
 
 def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[ZipMember], list[str], list[ZipMember]]:
-    """Return the images of an archive, its directories, and its files of labels; say what else there is."""
+    """Return the images of an archive, its directories, and its files of labels; account for other members."""
     images: dict[str, ZipMember] = {}
     folders, texts, archives = list[str](), list[ZipMember](), list[str]()
     backslashes = False
@@ -379,7 +378,7 @@ def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
 
 
 def _is_of_system(file: PackFile, member: ZipMember, base: str) -> bool:
-    """Tell whether a member is what macOS or Windows leaves in directories, and no image whatever its name is."""
+    """Tell whether a member is a file that macOS or Windows leaves in directories, whatever its name is."""
     if member.name.startswith(f"{MACOSX}/") and (not base or base.startswith("._")):
         return True
     return is_system_file(base, lambda: _head(file, member))
@@ -445,10 +444,10 @@ def _stylegan(file: PackFile, images: list[ZipMember], text: ZipMember, account:
     """Return images with the labels of ``dataset.json``; None where it has none, and directories are classes."""
     where = f"{printable(file.path)}, {printable(text.name)}"
     above = text.name[: -len(DATASET_JSON)]
-    said = dataset_labels(_text_of(file, text), where)
-    if said is None:
+    found = dataset_labels(_text_of(file, text), where)
+    if found is None:
         return None
-    labels = {above + name: label for name, label in said.items()}
+    labels = {above + name: label for name, label in found.items()}
     if not are_of_images(labels, [member.name for member in images], account):
         return None
     return _Archive(sorted(images), _shared(images, above), labels)
@@ -508,10 +507,8 @@ def _text_of(file: PackFile, member: ZipMember) -> bytes:
         return file.read(piece.offset, piece.size)
     if piece.unpacked > _FEW + _RATIO * member.packed:
         raise _refused(file, member, f"{member.packed:,} bytes of it give {member.size:,}: store it with zip -0")
-    try:
+    with errors_in(f"{printable(file.path)}: {printable(member.name)}"):
         return unpack(piece.codec, file.read(piece.piece.offset, piece.piece.size), piece.unpacked)
-    except ValueError as error:
-        raise SourceError(f"{printable(file.path)}: {printable(member.name)}: {error}") from error
 
 
 def _few(file: PackFile, name: str, size: int) -> int:

@@ -39,6 +39,8 @@ from packer._table import Buffer, Sample, are_pixels, checksum, decode_name, enc
 from packer.errors import CorruptPackError, ImageError, NotTileableError, recorded
 
 _TINY = 32
+SMALLER = "smaller than --resize, and not enlarged"
+"""A finding: the image keeps its size."""
 
 
 _SUFFIXES = {
@@ -282,11 +284,11 @@ def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
         If the codec cannot hold all bits or bands of the image, and nothing says how it becomes 8-bit RGB.
     """
     height, width = info.size_shown(recipe.exif)
-    findings, scaled, resize = _audit(info, suffix), (height, width), recipe.resize
+    findings, scaled, resize = audit(info, suffix), (height, width), recipe.resize
     turned = info.orientation if recipe.exif == "apply" and info.orientation in range(2, 9) else 1
     change = Change((info.height, info.width), turned, resize, recipe.exif)
     if resize is not None and not resize.upscale and resize.enlarges(height, width):
-        findings += ("smaller than --resize, and not enlarged",)
+        findings += (SMALLER,)
     kept = _kept(info, height, width, recipe)
     if not kept and info.depth.excess:
         findings = _reduced(info, findings, recipe)
@@ -299,7 +301,8 @@ def _plan(recipe: Recipe, info: ImageInfo, suffix: str) -> _Plan:
     return _Plan(findings, height, width, change, kept, scaled, at_once)
 
 
-def _audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
+def audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
+    """Return the findings on an image, whose file has a suffix in lower case, such as ``.jpg``."""
     findings = info.findings
     expected = _SUFFIXES.get(suffix)
     kind = {"mpo": "jpeg", "pgm": "ppm"}.get(info.kind, info.kind)

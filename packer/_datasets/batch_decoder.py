@@ -127,7 +127,7 @@ class BatchDecoder:
     ) -> Crops:
         """Choose the crops of V views of N images, (N, V) of CROP, as `choose_crops`: each view has a seed of its own.
 
-        The first view is what the same crop and augmentation give alone, with the same seed.
+        The first view equals that of the same crop and augmentation alone, with the same seed.
         """
         seeds = [None if seed is None else seed + number * _BETWEEN_VIEWS for number in range(len(views))]
         return side_by_side(
@@ -159,7 +159,7 @@ class BatchDecoder:
             Their memory is channels last. With views, a sequence of V such. With numbers, tensors of their type and
             layout.
         numbers : Lookup or NumberFormat, optional
-            What levels become.
+            The numbers in place of levels.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class BatchDecoder:
         step: int = _TOGETHER,
         numbers: Lookup | NumberFormat | None = None,
     ) -> Prepared:
-        """Prepare to decode batches of `batch` images; do once for all what depends neither on threads nor on memory.
+        """Prepare to decode batches of `batch` images; do the work that depends neither on threads nor on memory once.
 
         The positions, as `Reader.positions` gives them, are believed.
 
@@ -262,7 +262,7 @@ class BatchDecoder:
 
 
 class NativeTasks:
-    """Views of images of some batches, of which C decodes some at a time. What C needs of all is made at once.
+    """Views of images of some batches, of which C decodes some at a time. The records for C are made at once.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ class NativeTasks:
     step : int
         How many images of a batch are decoded at a time.
     numbers : Lookup or NumberFormat, optional
-        What levels become.
+        The numbers in place of levels.
 
     Attributes
     ----------
@@ -341,7 +341,7 @@ class NativeTasks:
         return _native.decode_into(tasks, (last - first) * self._views, operations, self._each, *self._become)
 
     def _locate(self, begin: int, end: int) -> object:
-        """Let tasks tell in which files the bytes lie, once; return what is to be kept until they were read."""
+        """Fill in the files and offsets of the bytes, once; return an object to hold until they were read."""
         tasks = self._located.tasks[begin:end]
         first = tasks[:, 0].copy()
         held = self._reader._locate_in_files(first)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from torch.utils.data import ConcatDataset, Dataset, Subset
+from torch.utils.data import ConcatDataset, Subset
 
 from packer._datasets.fields import Values, require_same_parts
 from packer._datasets.image_batches import ImageBatches
@@ -17,7 +17,7 @@ from packer._datasets.image_dataset import ImageDataset
 from packer._datasets.items import good
 from packer._datasets.lookup import Lookup
 from packer._datasets.memory import Layout
-from packer._datasets.pipeline import Transform
+from packer._datasets.pipeline import ItemDataset, ItemSettings, SettingsChange, Transform
 from packer._datasets.protocol import (
     Begin,
     Fetching,
@@ -33,8 +33,6 @@ from packer._images.geometry import Crops
 from packer._images.numbers import NumberFormat
 from packer._images.operations import gathered
 from packer._table import Ints, Labels
-from packer.augment import Augmentation, View
-from packer.crops import Crop
 from packer.samplers._random import earlier
 
 _FAR_APART = 0x9E3779B97F4A7C15
@@ -59,17 +57,17 @@ class Share(NamedTuple):
     indices: Ints
 
 
-class ConcatImageDataset(Dataset[tuple[Any, Any]]):
+class ConcatImageDataset(ItemDataset):
     """Samples of several datasets in one row, as torch's ConcatDataset shows them.
 
     ``open_dataset([a, b])`` opens packs as such a dataset. It is read as an `ImageDataset` is: by a `Loader`, by
     torch's DataLoader, by index, in slices and selections. Its settings, such as `transform` and `crop`, are those of
-    its datasets, and what is assigned here is assigned to each.
+    its datasets, and a setting that is assigned here is assigned to each.
 
     Parameters
     ----------
     datasets : iterable of ImageDataset
-        One or more. They stay what they are: what is assigned to one of them counts here.
+        One or more. They stay as they are: a setting that is assigned to one of them counts here.
 
     Attributes
     ----------
@@ -104,8 +102,8 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
                 )
         types = sorted({dataset.reader.manifest.label_type for dataset in self.datasets})
         if len(types) != 1:
-            what = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
-            raise ValueError(f"datasets that are read together have {what}")
+            rule = f"labels of one type, not {' and '.join(types)}" if types else "at least one pack"
+            raise ValueError(f"datasets that are read together have {rule}")
         parts = [dataset._settings.parts for dataset in self.datasets]
         require_same_parts(parts, [dataset.root for dataset in self.datasets])
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
@@ -137,7 +135,7 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         return dataset._item(int(share.indices[0]) % len(dataset), self._own_seed(share.number))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return a batch of items, in the order asked for; DataLoader calls this."""
+        """Return a batch of items, in the order of `indices`; DataLoader calls this."""
 
         def items(share: Share) -> list[Any]:
             dataset = self.datasets[share.number]
@@ -261,59 +259,12 @@ class ConcatImageDataset(Dataset[tuple[Any, Any]]):
         """The form of an image."""
         return self.datasets[0].output
 
-    @property
-    def transform(self) -> Transform:
-        """The transform of each image; another transform may be set between two passes."""
-        return self.datasets[0].transform
+    def _item_settings(self) -> ItemSettings:
+        return self.datasets[0]._settings
 
-    @transform.setter
-    def transform(self, transform: Transform) -> None:
-        self._set("transform", transform)
-
-    @property
-    def target_transform(self) -> Transform:
-        """The transform of each label; another transform may be set between two passes."""
-        return self.datasets[0].target_transform
-
-    @target_transform.setter
-    def target_transform(self, target_transform: Transform) -> None:
-        self._set("target_transform", target_transform)
-
-    @property
-    def transforms(self) -> Any:
-        """The transform of image and label together."""
-        return self.datasets[0].transforms
-
-    @property
-    def crop(self) -> Crop | None:
-        """The part of each image that is decoded; another crop may be set between two passes."""
-        return self.datasets[0].crop
-
-    @crop.setter
-    def crop(self, crop: Crop | Sequence[Crop] | None) -> None:
-        self._set("crop", crop)
-
-    @property
-    def augment(self) -> Augmentation | None:
-        """The operations on the pixels of each crop; another augmentation may be set between two passes."""
-        return self.datasets[0].augment
-
-    @augment.setter
-    def augment(self, augment: Augmentation | Sequence[Augmentation] | None) -> None:
-        self._set("augment", augment)
-
-    @property
-    def views(self) -> tuple[View, ...] | None:
-        """The images that are made of each, where these are several; others may be set between two passes."""
-        return self.datasets[0].views
-
-    @views.setter
-    def views(self, views: Sequence[View] | None) -> None:
-        self._set("views", views)
-
-    def _set(self, name: str, value: Any) -> None:
+    def _change_settings(self, change: SettingsChange) -> None:
         for dataset in self.datasets:
-            setattr(dataset, name, value)
+            dataset._change_settings(change)
 
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
         """Return a rectangle of an image, without a transform; as `ImageDataset.read_region`."""
@@ -507,7 +458,7 @@ class UnreadableError(TypeError):
     ----------
     message : str
     reason : str
-        The same as a clause, without what to do.
+        The same as a clause, without a remedy.
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -534,7 +485,7 @@ def readable(dataset: Any) -> LoaderDataset:
 
 
 def _in_a_row(dataset: Any) -> ConcatImageDataset:
-    """Return what `readable` says as datasets in a row, also where it is one."""
+    """Return a dataset that `readable` takes as datasets in a row, even if there is one."""
     _require_plain(dataset)
     if isinstance(dataset, ConcatImageDataset):
         return dataset

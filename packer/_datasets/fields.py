@@ -58,7 +58,7 @@ class Parts:
     modes : dict of str to str
         How further images are decoded.
     fill : dict
-        What stands in the place of a value that is not there.
+        The values of fields where a sample has none.
     min_visible : float
         The least share of a box that a crop leaves.
     wrapped : bool
@@ -110,8 +110,8 @@ class Parts:
     def require_step(self, step: Crop | Augmentation) -> None:
         """Raise ValueError where a crop, or an augmentation that moves pixels, cannot be that of all fields.
 
-        That is so of segmentations; and of lists beside boxes, of which such a step leaves out some, where nobody said
-        whether the lists' entries go along with them.
+        That is so of segmentations; and of lists beside boxes, of which such a step leaves out some, where `per_box`
+        does not tell whether the lists' entries go along with them.
         """
         kinds = {name: self.fields[name].kind for name in self.names if name in self.fields}
         if drawn := [name for name, kind in kinds.items() if kind == "segmentation" and not self.is_target]:
@@ -147,7 +147,7 @@ def mode_of_images(mode: str | Mapping[str, str]) -> str:
 
 def parts_of(  # noqa: PLR0917
     known: Mapping[str, Field],
-    wanted: str | Iterable[str],
+    fields: str | Iterable[str],
     mode: str | Mapping[str, str],
     per_box: Iterable[str] | Mapping[str, Iterable[str]] | None,
     fill: Mapping[str, Any] | None,
@@ -155,13 +155,13 @@ def parts_of(  # noqa: PLR0917
     output: str | None,
     sizes: Sizes,
 ) -> Parts:
-    """Return what an item has, as the arguments of a dataset say.
+    """Return the keys of an item and the settings of their values, by the arguments of a dataset.
 
     Parameters
     ----------
     known : mapping of str to Field
         The fields of the pack.
-    wanted, mode, per_box, fill, min_visible, output
+    fields, mode, per_box, fill, min_visible, output
         As for `ImageDataset`.
     sizes : callable
         Returns the sizes of a field's blobs.
@@ -169,9 +169,9 @@ def parts_of(  # noqa: PLR0917
     Raises
     ------
     TypeError, ValueError
-        If an argument is of the wrong kind, or names what is not there.
+        If an argument is of the wrong kind, or names a field that the pack lacks.
     """
-    names = _names(known, wanted)
+    names = _names(known, fields)
     if per_box is None and BOXES in names:
         per_box = fields_of_boxes(known, sizes)
     boxes_of = {} if per_box is None else _per_box(known, per_box)
@@ -194,7 +194,7 @@ def parts_of(  # noqa: PLR0917
 def target_parts(
     known: Mapping[str, Field], target: str, min_visible: float, output: str | None, sizes: Sizes
 ) -> Parts:
-    """Return what a detector's target is made of; ValueError where the pack has no boxes with categories."""
+    """Return the parts of a detector's target; ValueError where the pack has no boxes with categories."""
     if target != "coco":
         raise ValueError(f"target is None or 'coco', not {target!r}")
     if not {"boxes", "category"} <= known.keys():
@@ -219,13 +219,13 @@ def require_used(  # noqa: PLR0917
             raise ValueError("target= says which fields are read, so it goes without fields=")
         return
     others = [] if isinstance(mode, str) else [name for name in mode if name != "image"]
-    said = {
+    used = {
         f"mode={{{', '.join(map(repr, others))}: ...}}": bool(others),
         "per_box=": per_box is not None and per_box not in ((), [], {}),
         "fill=": bool(fill),
         "min_visible=": target is None and min_visible != 0,
     }
-    for argument in (argument for argument, is_said in said.items() if is_said):
+    for argument in (argument for argument, is_used in used.items() if is_used):
         if target is not None:
             raise ValueError(f"target= says what becomes of the fields, so it goes without {argument}")
         raise ValueError(
@@ -250,25 +250,25 @@ def require_same_parts(parts: Sequence[Parts | None], roots: Sequence[str]) -> N
 
 
 def _difference(here: Field, there: Field) -> str:
-    """Say in what two fields differ, with what to do."""
-    for what in ("kind", "dtype", "rank"):
-        if (mine := getattr(here, what)) != (theirs := getattr(there, what)):
-            return f"its {what} is {mine or 'none'} and {theirs or 'none'}. Convert one of them again"
+    """Describe the difference of two fields, and the remedy."""
+    for trait in ("kind", "dtype", "rank"):
+        if (mine := getattr(here, trait)) != (theirs := getattr(there, trait)):
+            return f"its {trait} is {mine or 'none'} and {theirs or 'none'}. Convert one of them again"
     ids = [dict(zip(one.classes, one.ids or range(len(one.classes)), strict=False)) for one in (here, there)]
     name = next((name for name in {**ids[0], **ids[1]} if ids[0].get(name) != ids[1].get(name)), "")
-    said = [f"has no class {name!r}" if name not in own else f"gives {name!r} the id {own[name]}" for own in ids]
+    clauses = [f"has no class {name!r}" if name not in own else f"gives {name!r} the id {own[name]}" for own in ids]
     return (
-        f"the first {said[0]}, the second {said[1]}. Convert the second again, with "
+        f"the first {clauses[0]}, the second {clauses[1]}. Convert the second again, with "
         f"{option('classes_from')} of the first"
     )
 
 
-def _names(known: Mapping[str, Field], wanted: str | Iterable[str]) -> tuple[str, ...]:
-    if isinstance(wanted, str):
-        if wanted != "all":
-            raise TypeError(f"fields is a sequence of names or 'all', not {wanted!r}: say fields=({wanted!r},)")
+def _names(known: Mapping[str, Field], fields: str | Iterable[str]) -> tuple[str, ...]:
+    if isinstance(fields, str):
+        if fields != "all":
+            raise TypeError(f"fields is a sequence of names or 'all', not {fields!r}: say fields=({fields!r},)")
         return ("image", "label", *known)
-    names = tuple(wanted)
+    names = tuple(fields)
     for name in names:
         if name not in known and name not in OWN:
             raise ValueError(f"the pack has no field {name!r}. It has {', '.join([*OWN, *known])}")
@@ -299,17 +299,17 @@ def _per_box(known: Mapping[str, Field], per_box: Iterable[str] | Mapping[str, I
 
 
 def _modes(known: Mapping[str, Field], mode: str | Mapping[str, str]) -> dict[str, str]:
-    said = {} if isinstance(mode, str) else {name: one for name, one in mode.items() if name != "image"}
-    for name, one in said.items():
+    own_modes = {} if isinstance(mode, str) else {name: one for name, one in mode.items() if name != "image"}
+    for name, one in own_modes.items():
         if name not in known or known[name].kind != "image":
             raise ValueError(f"mode: {name!r} is no field of images")
         if one not in MODES:
             raise ValueError(f"mode: {name!r} is decoded as one of {', '.join(MODES)}, not {one!r}")
-    return {name: said.get(name, "unchanged") for name, field in known.items() if field.kind == "image"}
+    return {name: own_modes.get(name, "unchanged") for name, field in known.items() if field.kind == "image"}
 
 
 def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
-    """Return what stands where a field has no value, as the field decodes its values; of a mask, a number."""
+    """Return the fill value of a field, as the field decodes its values; of a mask, a number."""
     field = known.get(name)
     if field is None:
         raise ValueError(f"fill: the pack has no field {name!r}")
@@ -328,7 +328,7 @@ def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
 
 
 def _require_no_other(known: Mapping[str, Field], names: Sequence[str]) -> None:
-    """Raise ValueError where a field has the name that packer gives to what belongs to another one."""
+    """Raise ValueError where a field has the name of another field's visibilities."""
     for name in names:
         other = name + VISIBILITY
         if name in known and known[name].kind == "keypoints" and other in names:
@@ -438,7 +438,7 @@ _MOST_BYTES = 1 << 31  # of the masks of one image
 
 
 def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
-    """Return what torchvision's detectors take as the target of an image.
+    """Return the target of an image as torchvision's detectors take it.
 
     The target is that of ``CocoDetection`` wrapped by ``wrap_dataset_for_transforms_v2`` with these keys, each list of
     numbers as ``torch.tensor`` makes it. An image without annotations has tensors of no rows, where torchvision has
@@ -507,7 +507,7 @@ class FieldDecoder:
     ----------
     reader : packer.Reader
     parts : Parts
-        Which fields, and what becomes of each.
+        The fields, and the settings of their values.
     library : str
         As for `packer._images.decode.decode`.
     """
@@ -537,8 +537,8 @@ class FieldDecoder:
         crops : (N,) array of CROP, optional
             Without them the images are whole.
         operations : (N, M) array of OPERATION, optional
-            What is done to the results. Those that move pixels move what the fields say of places; others change
-            nothing here.
+            Operations on the results. Those that move pixels move boxes, keypoints and masks too; others change nothing
+            here.
         memory : mapping of str to N tensors, optional
             Where masks are written, (1, height, width) tensors. Such a mask is among the values only if the dtype of
             the tensor cannot hold it, or there is none.
@@ -627,7 +627,7 @@ class FieldDecoder:
         *,
         encoded: bool = False,
     ) -> list[Values]:
-        """Return what `values` gives, and the label, the name and the index in the pack of each sample."""
+        """Return the values of samples as `values`, with the label, the name and the row in the pack of each."""
         found = self.values(rows, crops, operations, memory, encoded=encoded)
         for row, label, values in zip(rows.tolist(), labels, found, strict=True):
             values["label"], values["index"] = label, row
@@ -645,7 +645,7 @@ class FieldDecoder:
         return "uint8"
 
     def _stored(self, rows: Ints) -> Iterator[Sequence[Stored]]:
-        """Yield what the pack holds of each field."""
+        """Yield the stored values of each field."""
         names = [name for name, field in self._parts.fields.items() if field.is_blob]
         blobs = iter(self.reader.blobs_of(rows, names))
         for name, field in self._parts.fields.items():

@@ -23,7 +23,7 @@ def generators() -> tuple[Any, ...]:
 
 
 def seeder(seed: int, epoch: int, keys: Ints) -> Callable[[int], None]:
-    """Return what lets the next numbers be a function of seed, epoch and one of `keys`, whose place it takes."""
+    """Return a function that seeds the generators by seed, epoch and one of `keys`, by its index."""
     numbers = (uniforms(seed + _APART, epoch, keys, 1)[:, 0] * 2**53).astype(np.int64).tolist()
 
     def begin(place: int) -> None:
@@ -41,10 +41,10 @@ _WITH_GENERATOR = {
     *(torch.Tensor.exponential_, torch.Tensor.cauchy_, torch.Tensor.geometric_, torch.Tensor.log_normal_),
     *(torch.Tensor.bernoulli, torch.Tensor.multinomial),
 }
-"""torch's functions that draw from the generator that they are given."""
+"""torch's functions that take a generator."""
 
 _FILLED = {torch.rand_like: torch.Tensor.uniform_, torch.randn_like: torch.Tensor.normal_}
-"""Those that take none, and what they do with new memory."""
+"""Functions that take none, and the method that fills new memory as they do."""
 
 
 class drawing_from(TorchFunctionMode):  # noqa: N801 - it stands in a with statement

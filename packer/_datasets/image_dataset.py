@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
-from torch.utils.data import Dataset
 
 from packer._codecs import IMAGE_SUFFIXES
 from packer._datasets import staging
@@ -31,7 +30,16 @@ from packer._datasets.fields import (
 )
 from packer._datasets.image_batches import ImageBatches
 from packer._datasets.items import BAD, Pool, replaced_from
-from packer._datasets.pipeline import OUTPUTS, Compiled, ItemSettings, Pipeline, Transform, require_callable
+from packer._datasets.pipeline import (
+    OUTPUTS,
+    Compiled,
+    ItemDataset,
+    ItemSettings,
+    Pipeline,
+    SettingsChange,
+    Transform,
+    require_callable,
+)
 from packer._datasets.sample_view import (
     ColumnArrays,
     Samples,
@@ -60,7 +68,7 @@ _MADE_AGAIN = {"_decoder", "_fields", "_mask_dtypes", "_own_pipeline", "_loaders
 """The attributes that are made from others when they are needed, and are neither pickled nor copied."""
 
 
-class ImageDataset(Dataset[tuple[Any, Any]]):
+class ImageDataset(ItemDataset):
     """A drop-in for torchvision's ImageFolder; without a transform, an image is a uint8 tensor, not a PIL image.
 
     A map-style dataset of ``(image, label)``. A wrapper with transforms of its own for ``dataset[i][0]`` gets PIL
@@ -83,9 +91,9 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         Applied to image and label together, instead of the two: ``image, label = transforms(image, label)``. With
         `fields`, applied to the dict, as torchvision's v2 transforms take it.
     fields : sequence of str or "all", optional
-        What an item has: it is then a dict with these keys in this order, of the pack's fields and of ``image``,
-        ``label``, ``name`` and ``index``, the sample's place in the pack. ``"all"`` is image, label and all fields. The
-        guide says in which form each kind of field comes. A value that is not there is None.
+        The keys of an item, which is then a dict with these keys in this order, of the pack's fields and of ``image``,
+        ``label``, ``name`` and ``index``, the row in the pack. ``"all"`` is image, label and all fields. The guide
+        describes the form of each kind of field. A missing value is None.
     mode : {"RGB", "L", "unchanged"} or dict of str to these
         How images are decoded. ``"L"`` is grey; ``"unchanged"`` keeps grey, alpha, the indices of a palette and 16 bits
         (uint16). One mode is that of the sample's image; a dict says those of ``image`` and of fields. Fields of images
@@ -93,30 +101,31 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     per_box : sequence of str, or dict of str to sequence of str, optional
         The fields that have an entry for each box, and lose it where a crop leaves out the box; the keys of a dict are
         fields of boxes. Packs of annotations (``--coco``, ``--voc``, ``--yolo``, the Hub's ``objects``) tell by
-        themselves. For other packs with a crop it has to be said if there are both boxes and fields that may be such.
+        themselves. For other packs with a crop it is required if there are both boxes and fields that may have such
+        entries.
     min_visible : float
         The least share of a box's area, 0 to 1, that a crop leaves; it leaves out other boxes, and those that are
         narrower or lower than a pixel.
     fill : dict of str to value, optional
-        What stands in the place of a field's value that is not there. For a mask, it is a number that stands in all of
-        the mask, and around the image where a crop is padded; else 0 stands there.
+        The value of a field where a sample has none. For a mask, it is a number that fills the whole mask, and the
+        border of a padded crop; by default 0.
     target : {"coco"}, optional
         Items are image and target as torchvision's detectors take it, of the fields that ``packer convert --coco``
         makes.
     output : {"tensor", "numpy", "pil", "bytes"}, optional
-        The form of an image, and what a transform gets; with ``numpy`` and ``bytes``, also of fields. By default a PIL
-        image where there is a transform, as ImageFolder gives to it, or a tensor where there is none, or the transform
-        is one of torchvision's that takes tensors only.
+        The form of an image, also as input of a transform; with ``numpy`` and ``bytes``, also of fields. By default a
+        PIL image where there is a transform, as ImageFolder gives to it, or a tensor where there is none, or the
+        transform is one of torchvision's that takes tensors only.
 
         * ``tensor``: (3, height, width) uint8 `torch.Tensor`, RGB, 0 to 255; its memory is laid out channels last.
         * ``numpy``: (height, width, 3) uint8 array, RGB, writable.
         * ``pil``: `PIL.Image.Image` of mode RGB, as ImageFolder gives it to its transform.
         * ``bytes``: the stored bytes, undecoded.
     crop : packer crop, optional
-        Which part of each image is wanted, at which size, such as ``packer.RandomResizedCrop(224)``, or a list of crops
-        one after the other. The part is chosen before decoding, so that the rest is not decoded.
+        Which part of each image is decoded, at which size, such as ``packer.RandomResizedCrop(224)``, or a list of
+        crops one after the other. The part is chosen before decoding, so that the rest is not decoded.
     augment : packer augmentation or list of such, optional
-        What is done to the pixels of each crop, such as ``[packer.augment.TrivialAugmentWide()]``; in C, by random
+        Operations on the pixels of each crop, such as ``[packer.augment.TrivialAugmentWide()]``; in C, by random
         numbers that are drawn as those of the crop are.
     views : sequence of packer.View, optional
         Several images of each, for self-supervised learning, instead of `crop` and `augment`: each view has its own. An
@@ -124,11 +133,10 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         read and decoded once. A `transform` is applied to each view. With `fields`, none of them can be a place or
         pixels.
     fuse : bool
-        Whether packer does by itself what `transform` begins with, or with `fields` what `transforms` begins with:
-        crops, resizings, mirrorings and paddings of torchvision's or timm's, and after these, of `transform`,
-        conversions such as ToTensor and Normalize. The same random numbers are drawn. Resized pixels are those of
-        torchvision on tensors, hardly ever more than a level from those on PIL images. ``repr(dataset)`` shows what
-        runs where.
+        Whether packer does the first steps of `transform` itself, or with `fields` those of `transforms`: crops,
+        resizings, mirrorings and paddings of torchvision's or timm's, and after these, of `transform`, conversions such
+        as ToTensor and Normalize. The same random numbers are drawn. Resized pixels are those of torchvision on
+        tensors, hardly ever more than a level from those on PIL images. ``repr(dataset)`` shows what runs where.
     seed : int, optional
         Makes a random crop and its augmentation a function of seed, epoch (`set_epoch`) and sample, whoever reads it,
         and however often. Without a seed they are drawn from torch's generator, others each time an image is read.
@@ -149,16 +157,16 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
     stage : path, optional
         Copy the pack to this directory first, once a node, and read it there; `packer.stage` does the same.
     cache_dir : path, optional
-        Where a pack at a URL keeps what was fetched of it, for all processes of the node; ``""`` is memory alone. By
-        default the variable PACKER_CACHE_DIR says it, or it is ``~/.cache/packer``.
+        The directory of the cache of a pack at a URL, for all processes of the node; ``""`` is memory alone. By default
+        the variable PACKER_CACHE_DIR, or ``~/.cache/packer``.
     cache_size : int or str, optional
-        How many bytes are kept there at most, such as ``"200 GB"``; by default PACKER_CACHE_SIZE, or a share of what is
-        free.
+        The most bytes of that cache, such as ``"200 GB"``; by default PACKER_CACHE_SIZE, or a share of the free
+        space.
     timeout : float, optional
         Seconds until waiting for bytes of a URL ends with an error; by default PACKER_TIMEOUT, or 60.
     on_error : {"raise", "replace"}
-        What becomes of a sample that cannot be read: an error; or the next one that can be read takes its place, the
-        same in every run and on every rank, with a warning that names the bad one. `replaced` lists these.
+        The treatment of a sample that cannot be read: an error; or the next readable one replaces it, the same in every
+        run and on every rank, with a warning that names the bad one. `replaced` lists these.
     max_bad : float
         The share of the samples, 0 to 1, that are replaced at most in a process, and at least one unless it is 0; more
         are an error.
@@ -263,7 +271,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         self._pool, self._replaced = Pool(), replaced_from(on_error, max_bad)
         self._whole: ImageDataset | None = None  # of which this dataset is a selection
         self.reader: Reader = open_pack(root, check=check)
-        self._kept = staging.Kept()
+        self._page_lock = staging.PageLock()
         try:
             self._require_format()
             parts = None
@@ -278,7 +286,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
                 root = staging.stage(root, stage)
                 self.reader = open_pack(root, check=check)
             if cache == "ram":
-                self._kept = staging.keep(root)
+                self._page_lock = staging.lock_in_memory(root)
             self._take_samples(is_valid_file, allow_empty)
             self._warn(decoder, output)
         except BaseException:
@@ -324,7 +332,7 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         return self._item(place, self.seed)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return a batch of items, in the order asked for; DataLoader calls this."""
+        """Return a batch of items, in the order of `indices`; DataLoader calls this."""
         if type(self).__getitem__ is not ImageDataset.__getitem__:  # of a class that adds to the items
             return [self[index] for index in indices]
         return ImageBatches(self).own_items(indices, self.seed)
@@ -366,14 +374,14 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         self._epochs.move_on(epoch)
 
     def close(self) -> None:
-        """Close the pack's files, end the threads, and unlock what ``cache="ram"`` locked. Nothing is read after that.
+        """Close the pack's files, end the threads, and unlock memory of ``cache="ram"``. Nothing is read after that.
 
-        What was read stays valid, and so do `classes` and `targets`. Workers that have the dataset keep their own. A
-        selection closes nothing: the dataset that it was selected from does.
+        Data that was read stays valid, and so do `classes` and `targets`. Workers that have the dataset keep their own.
+        A selection closes nothing: the dataset that it was selected from does.
         """
         if self._whole is None:
             self._pool.close()
-            self._kept.close()
+            self._page_lock.close()
             self.reader.close()
 
     def __enter__(self) -> ImageDataset:
@@ -428,55 +436,11 @@ class ImageDataset(Dataset[tuple[Any, Any]]):
         """
         return ColumnArrays(self._view.columns)
 
-    @property
-    def transform(self) -> Transform:
-        """The transform of each image; another transform may be set between two passes."""
-        return self._settings.transform
+    def _item_settings(self) -> ItemSettings:
+        return self._settings
 
-    @transform.setter
-    def transform(self, transform: Transform) -> None:
-        self._settings = self._settings.with_transform("transform", transform)
-
-    @property
-    def target_transform(self) -> Transform:
-        """The transform of each label; another transform may be set between two passes."""
-        return self._settings.target_transform
-
-    @target_transform.setter
-    def target_transform(self, target_transform: Transform) -> None:
-        self._settings = self._settings.with_transform("target_transform", target_transform)
-
-    @property
-    def transforms(self) -> Any:
-        """The transform of image and label together: that of `transforms`, or `transform` and `target_transform`."""
-        return self._settings.transforms or joint(self.transform, self.target_transform)
-
-    @property
-    def crop(self) -> Crop | None:
-        """The part of each image that is decoded; another crop may be set between two passes."""
-        return self._settings.crop
-
-    @crop.setter
-    def crop(self, crop: Crop | Sequence[Crop] | None) -> None:
-        self._settings = self._settings.with_crop(crop)
-
-    @property
-    def augment(self) -> Augmentation | None:
-        """The operations on the pixels of each crop; another augmentation may be set between two passes."""
-        return self._settings.augment
-
-    @augment.setter
-    def augment(self, augment: Augmentation | Sequence[Augmentation] | None) -> None:
-        self._settings = self._settings.with_augment(augment)
-
-    @property
-    def views(self) -> tuple[View, ...] | None:
-        """The images that are made of each, where these are several; others may be set between two passes."""
-        return self._settings.views
-
-    @views.setter
-    def views(self, views: Sequence[View] | None) -> None:
-        self._settings = self._settings.with_views(views)
+    def _change_settings(self, change: SettingsChange) -> None:
+        self._settings = change(self._settings)
 
     @property
     def output(self) -> str:
@@ -674,26 +638,13 @@ def _joined(kind: type, base: type) -> type:
     return type(kind.__name__, (kind, base), members)
 
 
-def joint(transform: Any, target_transform: Any) -> Any:
-    """Return torchvision's joint transform of the two, which VisionDataset calls `transforms`; None without them."""
-    if transform is None and target_transform is None:
-        return None
-    vision = sys.modules.get("torchvision.datasets.vision")
-    if vision is None:
-        return lambda image, target: (
-            transform(image) if transform is not None else image,
-            target_transform(target) if target_transform is not None else target,
-        )
-    return vision.StandardTransform(transform, target_transform)
-
-
 _WATCHED = 1 << 12  # samples, spread over the pack, whose reading is remembered
 _FEW = 16  # samples of which nobody can tell passes from single looks
 _EPOCH, _READ, _AGAIN, _WARNED, _MOVES, _NUMBERS = range(6)
 
 
 class Epochs:
-    """The epoch of the crops, and what was read in it. DataLoader workers see what `move_on` says.
+    """The epoch of the crops, and the samples that were read in it. DataLoader workers see each `move_on`.
 
     Parameters
     ----------
@@ -766,16 +717,16 @@ class LostNumbersWarning(UserWarning):
 
 def warn_of_lost_numbers(reader: Reader, mode: str) -> None:
     """Warn where the findings of a pack name images that turn white or black in a mode, or lose bands."""
-    told = remark(reader.manifest, mode)
-    if told is not None:
+    lost = remark(reader.manifest, mode)
+    if lost is not None:
         warn(
-            f"{printable(reader.base if isinstance(reader, IndexReader) else reader.place.given)}: {told}",
+            f"{printable(reader.base if isinstance(reader, IndexReader) else reader.place.given)}: {lost}",
             LostNumbersWarning,
         )
 
 
 def remark(manifest: Manifest, mode: str) -> str | None:
-    """Say what images of a pack have that a mode does not show; None where it shows all."""
+    """Describe the bits and bands of a pack's images that a mode does not show; None if it shows all."""
     clipped = manifest.findings.get(CLIPPED, 0) if mode == "RGB" else 0
     bands = _with_more_bands(manifest.findings) if mode != "unchanged" else 0
     if manifest.codec != "keep":

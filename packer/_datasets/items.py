@@ -88,7 +88,7 @@ def item_maker(  # noqa: PLR0917
     seeded: bool,
     before: Callable[[int], None] | None = None,
 ) -> Maker:
-    """Return what makes the items of some of N samples, which several threads may ask for theirs.
+    """Return a function that makes the items of some of N samples, which several threads may call.
 
     Random crops are drawn here, in the order of the samples. Only where a transform draws random numbers, too, and
     without a seed, each crop is drawn just before its image is transformed: as torchvision's transforms would draw.
@@ -164,7 +164,7 @@ def _row_maker(  # noqa: PLR0917
     batch: torch.Tensor,
     before: Callable[[int], None] | None,
 ) -> Maker:
-    """Return what makes items whose images are the rows of one batch."""
+    """Return a function that makes items whose images are the rows of one batch."""
 
     def make(places: range) -> list[tuple[Any, Any]]:
         part = slice_of(places)
@@ -187,7 +187,7 @@ def _items(  # noqa: PLR0917
     crops: Crops | None,
     pipeline: Pipeline,
 ) -> Iterator[Any]:
-    """Yield items of samples. The transforms of each are called when that item is asked for."""
+    """Yield items of samples. The transforms of each are called when that item is requested."""
     bare, operations = pipeline.followed(crops)
     if fields is not None and fields.makes_targets:
         labels = fields.targets(rows, bare, operations)
@@ -283,7 +283,7 @@ class Replaced:
     Attributes
     ----------
     reasons : list of str
-        What is wrong with each, in the order of finding them.
+        The error of each, in the order of their discovery.
     """
 
     def __init__(self, most: float) -> None:
@@ -310,7 +310,7 @@ def replaced_from(on_error: str, max_bad: float) -> Replaced | None:
     """Return where replaced samples are noted; None where a bad sample is an error."""
     if on_error not in ("raise", "replace"):
         raise ValueError(f"on_error is 'raise' or 'replace', not {on_error!r}")
-    replaced = Replaced(max_bad)  # which refuses what is no share
+    replaced = Replaced(max_bad)  # which refuses a number that is no share
     return replaced if on_error == "replace" else None
 
 

@@ -24,7 +24,7 @@ class Lookup:
     kind : type
         The class of the result, torch.Tensor or one derived from it.
     conversions : sequence of callable
-        What the table does, to be shown.
+        The conversions of the table, for its repr.
     planes : bool
         Whether the result is contiguous, or laid out channels last, as the conversions leave it.
 
@@ -81,7 +81,7 @@ class Lookup:
 
 
 def lookup_of(conversions: Sequence[Callable[[Any], Any]], shown: Callable[[npt.NDArray[np.uint8]], Any]) -> Any:
-    """Return a Lookup that does what conversions do, one after the other; None where no table can.
+    """Return a Lookup that does some conversions, one after the other; None if no table can.
 
     Parameters
     ----------

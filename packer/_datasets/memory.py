@@ -1,6 +1,6 @@
 """Memory of batches, used for one batch after the other: shared by processes, and page-locked for a GPU, if need be.
 
-Forks of a process have its objects and none of its threads: what waits for a thread there waits for ever.
+Forks of a process have its objects and none of its threads: a fork that waits for a thread waits for ever.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from packer.errors import WorkerError
 IMAGES = "image"
 """The name of the part that has the images."""
 
+Tensors = Mapping[str, torch.Tensor]
+"""The pixels of a batch by the names of its parts: see `Layout`."""
+
 _VIEWS = f"{IMAGES}/"  # begins the names of parts that have a view each, and no field's name
-_AS_NUMBERS = "/numbers"  # ends the names of what images become
+_AS_NUMBERS = "/numbers"  # ends the names of the numbers of images
 
 _ALIGNED = 64  # bytes; where a part may begin
 _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every device
@@ -107,15 +110,15 @@ class Layout(NamedTuple):
         beside = any(part.name.endswith(_AS_NUMBERS) for part in self.parts)
         return None if beside else self.numbers
 
-    def levels_and_numbers(self, memory: Mapping[str, torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the images of a batch, or each view of them, and what they become."""
+    def levels_and_numbers(self, memory: Tensors) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return the images of a batch, or each view of them, and their numbers."""
         return [(memory[part.name], memory[part.name + _AS_NUMBERS]) for part in self.images]
 
-    def decoded(self, memory: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def decoded(self, memory: Tensors) -> Tensors:
         """Return the parts of a batch that are decoded."""
         return {name: tensor for name, tensor in memory.items() if not name.endswith(_AS_NUMBERS)}
 
-    def handed_out(self, memory: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def handed_out(self, memory: Tensors) -> Tensors:
         """Return the parts that are handed out, when the batch is done: with numbers in place of images."""
         return {name: memory.get(name + _AS_NUMBERS, tensor) for name, tensor in self.decoded(memory).items()}
 
@@ -123,7 +126,7 @@ class Layout(NamedTuple):
         """Return how many bytes `count` samples need."""
         return _laid_out(self.parts, count)[1]
 
-    def tensors(self, memory: npt.NDArray[np.uint8], count: int) -> dict[str, torch.Tensor]:
+    def tensors(self, memory: npt.NDArray[np.uint8], count: int) -> Tensors:
         """Return the parts of memory as (count, channels, height, width) tensors, laid out as the parts say."""
         return self.as_tensors(self.arrays(memory, count))
 
@@ -132,7 +135,7 @@ class Layout(NamedTuple):
         places = _laid_out(self.parts, count)[0].items()
         return {name: np.ndarray(shape, dtype, memory, begin, steps) for name, (dtype, shape, steps, begin) in places}
 
-    def as_tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
+    def as_tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Tensors:
         """Return such arrays as tensors, which hold them."""
         if torch.is_inference_mode_enabled():  # the threads that write into the tensors are not in that mode
             with torch.inference_mode(False):
@@ -143,7 +146,7 @@ class Layout(NamedTuple):
                 tensors[part.name] = tensors[part.name].view(torch.bfloat16)
         return tensors
 
-    def page_locked(self, count: int) -> dict[str, torch.Tensor]:
+    def page_locked(self, count: int) -> Tensors:
         """Return such tensors in page-locked memory, which torch keeps for reuse by itself."""
         with torch.inference_mode(False):
             tensors = {}
@@ -257,7 +260,7 @@ class Slot:
 
     @property
     def free(self) -> bool:
-        for holder in self._holders:  # noqa: SIM110  # asked of each slot for each batch, in half the time of all()
+        for holder in self._holders:  # noqa: SIM110  # for each slot and batch, in half the time of all()
             if holder() is not None:
                 return False
         return True
@@ -266,7 +269,7 @@ class Slot:
     def size(self) -> int:
         return self._pixels.size
 
-    def tensors(self, layout: Layout, count: int) -> dict[str, torch.Tensor]:
+    def tensors(self, layout: Layout, count: int) -> Tensors:
         """Return the slot as a batch of `count` samples, and take it until the last view of the batch is gone."""
         # All views of a tensor hold its storage, and the storage holds the array.
         arrays = layout.arrays(self._pixels, count)
@@ -274,7 +277,7 @@ class Slot:
         return layout.as_tensors(arrays)
 
 
-def pinned(memory: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def pinned(memory: Tensors) -> Tensors:
     """Return tensors in page-locked memory: copies of those that lie elsewhere."""
     return {name: tensor if tensor.is_pinned() else tensor.pin_memory() for name, tensor in memory.items()}
 
@@ -305,7 +308,7 @@ def leak(*values: object) -> None:
 
 
 def require_same_process(process: int) -> None:
-    """Raise WorkerError where this is not the process with the given id, but a fork of it."""
+    """Raise WorkerError if this is a fork of the process with this id."""
     if os.getpid() != process:
         raise WorkerError(
             f"this iterator was begun in process {process}, and this process ({os.getpid()}) is a fork without its "

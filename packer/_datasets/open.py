@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import inspect
 import os
 import shutil
 import stat
@@ -14,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import IO, TYPE_CHECKING, Any, TypedDict, overload
 
 from packer._account import TAKEN
 from packer._containers import Container, files_to_name, keys_said, named_paths, open_container
@@ -50,13 +51,16 @@ from packer.errors import (
     warn,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 __all__ = [
     "SHARED_MEMORY",
     "HDF5ImageDataset",
     "ImageDataset",
+    "InPlaceOptions",
     "LMDBImageDataset",
     "PthImageDataset",
-    "Wanted",
     "index_of",
     "is_pack",
     "open_dataset",
@@ -78,8 +82,8 @@ def is_pack(path: str | os.PathLike[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What an index of images in place is to have.
+class InPlaceOptions:
+    """Options of the index that is made of images in place.
 
     Attributes
     ----------
@@ -88,7 +92,7 @@ class Wanted:
     unreadable : bool
         Whether images that cannot be read are in it too.
     unlabeled : bool
-        Whether a person said that there are samples without labels.
+        Whether samples may lack a label.
     allow_empty : bool
         Whether a class directory may have no image.
     """
@@ -101,9 +105,9 @@ class Wanted:
 
 def index_of(
     root: str | os.PathLike[str],
-    kept: str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
-    wanted: Wanted | None = None,
+    options: InPlaceOptions | None = None,
 ) -> Path | None:
     """Return the index of a directory of images, or of a container; None where there is neither.
 
@@ -113,12 +117,12 @@ def index_of(
     ----------
     root : path
         A directory as ImageFolder takes it; or files, a directory or a pattern that `packer.convert` takes.
-    kept : path, optional
-        Where the index is kept for the next time; it is used where the images are those that it lists. By default it
-        lies in memory, or among temporary files, until this process ends.
+    path : path, optional
+        The file of the index, which is used again while the images are those that it lists. By default the index lies
+        in memory, or among temporary files, until this process ends.
     progress : callable, optional
         Called with how many images were looked at, and how many there are.
-    wanted : Wanted, optional
+    options : InPlaceOptions, optional
 
     Raises
     ------
@@ -130,73 +134,75 @@ def index_of(
     paths = named_paths(root)
     if not paths:
         return None
-    wanted = wanted or Wanted()
-    container = open_container(paths, wanted.keys)
-    if container is None and wanted.keys:
+    options = options or InPlaceOptions()
+    container = open_container(paths, options.keys)
+    if container is None and options.keys:
         raise OptionError(f"--key is for containers, and {printable(root)} is none that packer reads")
     if container is None and not (len(paths) == 1 and os.path.isdir(paths[0])):
         return None
     source = None if container is not None else _tree(paths[0])
-    if source is not None and source.kind == "imagefolder" and not wanted.allow_empty:
+    if source is not None and source.kind == "imagefolder" and not options.allow_empty:
         _require_images(source)
     if container is None and source is None:
         return None
-    if kept is None:
-        return _made(_temporary() / f"{paths[0].stem}.index", source, container, wanted, progress)
-    place = Path(os.path.abspath(os.path.expanduser(kept)))
-    with held(place.with_name(f"{place.name}.lock"), _wait):  # one process makes it for all
-        if os.path.lexists(place) and _is_of(place, source, container, wanted):
-            return place
-        return _made(place, source, container, wanted, progress)
+    if path is None:
+        return _made(_temporary() / f"{paths[0].stem}.index", source, container, options, progress)
+    index = Path(os.path.abspath(os.path.expanduser(path)))
+    with held(index.with_name(f"{index.name}.lock"), _wait):  # one process makes it for all
+        if os.path.lexists(index) and _is_of(index, source, container, options):
+            return index
+        return _made(index, source, container, options, progress)
 
 
 def _made(
-    place: Path,
+    index: Path,
     source: Source | None,
     container: Container | None,
-    wanted: Wanted,
+    options: InPlaceOptions,
     progress: ProgressCallback | None,
 ) -> Path:
-    """Make an index at a place, in that of an older one."""
+    """Make an index, which replaces an older one at its path."""
     if source is None:
         assert container is not None
-        source = listed_container(container, in_place=True, unlabeled=wanted.unlabeled)
+        source = listed_container(container, in_place=True, unlabeled=options.unlabeled)
     _warn_of_losses(source)
-    partial = place.with_name(f"{place.name}.partial")
+    partial = index.with_name(f"{index.name}.partial")
     remove(partial)
     with writing_to(partial):
         partial.mkdir()
     try:
-        _build(source, partial, place, wanted, progress)
-        remove(place)
-        with writing_to(place):
-            os.rename(partial, place)
+        _build(source, partial, index, options, progress)
+        remove(index)
+        with writing_to(index):
+            os.rename(partial, index)
     finally:
         remove(partial)
-    return place
+    return index
 
 
 def _warn_of_losses(source: Source) -> None:
-    """Say what was left out or has no label, before anybody trains without it. Files of other types are no loss."""
+    """Warn of images that are left out or have no label. Files of other types are no loss."""
     tree = source.kind in ("imagefolder", "stylegan")  # in which hidden directories are taken
-    told = [
+    losses = [
         item.line()
         for item in source.account or ()
         if item.is_loss or (tree and (item.fate == TAKEN or item.what == "class"))
     ]
-    if said := [*told, *(note for note in source.notes if note not in map(recorded, source.others.notes()))]:
-        warn("\n  ".join([f"What is read of {printable(source.root)}:", *said]))
+    if lines := [*losses, *(note for note in source.notes if note not in map(recorded, source.others.notes()))]:
+        warn("\n  ".join([f"What is read of {printable(source.root)}:", *lines]))
 
 
-def _build(source: Source, directory: Path, place: Path, wanted: Wanted, progress: ProgressCallback | None) -> None:
-    on_error = "keep" if wanted.unreadable else "fail"
+def _build(
+    source: Source, directory: Path, index: Path, options: InPlaceOptions, progress: ProgressCallback | None
+) -> None:
+    on_error = "keep" if options.unreadable else "fail"
     try:
-        build_index(source, directory, place, checksums=False, on_error=on_error, keys=wanted.keys, progress=progress)
+        build_index(source, directory, index, checksums=False, on_error=on_error, keys=options.keys, progress=progress)
     except ImageError as error:
         remedy = "To leave out such images: `packer index SRC OUT.index --on-error skip`, and open OUT.index"
-        told = type(error)(f"{error.reason}. {remedy}", error.name)
-        told.index = error.index
-        raise told from error
+        advised = type(error)(f"{error.reason}. {remedy}", error.name)
+        advised.index = error.index
+        raise advised from error
 
 
 def _wait() -> None:
@@ -204,12 +210,12 @@ def _wait() -> None:
 
 
 def _tree(root: Path) -> Source | None:
-    """List a directory of images; None where it is none, or what is left of a pack."""
+    """List a directory of images; None for another directory, or the remains of a pack."""
     if root.suffix in {suffix for row in FORMATS.values() for suffix in row.suffixes}:
         return None
     if class_directories(root):
         refuse_splits(root, root.with_suffix(".index"))
-        with contextlib.suppress(SourceError):  # whoever opens it as a pack says what it is
+        with contextlib.suppress(SourceError):  # opening it as a pack raises the error
             return stylegan_source(root) or imagefolder_source(root, allow_empty=True)
     if others := files_to_name(root):
         raise SourceError(f"{printable(root)}: is no directory of images in classes{others}")
@@ -225,24 +231,27 @@ def _require_images(source: Source) -> None:
         raise SourceError(problem.replace(hidden, own)) from None
 
 
-def _is_of(place: Path, source: Source | None, container: Container | None, wanted: Wanted) -> bool:
-    """Tell whether an index lists these images, in files that are what they were.
+def _is_of(index: Path, source: Source | None, container: Container | None, options: InPlaceOptions) -> bool:
+    """Tell whether an index lists these images, in unchanged files; if not, it may be replaced.
 
-    Where it does not, it may be made anew: SourceError of what nobody makes anew from these images.
+    Raises
+    ------
+    SourceError
+        If there is something else at the path, or the index is of other files.
     """
     try:
-        reader = open_pack(place)
+        reader = open_pack(index)
     except NotAPackError:
-        raise SourceError(f"{printable(place)}: is there, and no index. Choose another place.") from None
+        raise SourceError(f"{printable(index)}: is there, and no index. Choose another place.") from None
     with reader:
         if not isinstance(reader, IndexReader) or not reader.in_place or reader.brings_files:
-            raise SourceError(f"{printable(place)}: is a pack, and no index. Choose another place.")
+            raise SourceError(f"{printable(index)}: is a pack, and no index. Choose another place.")
         root = source.root if source is not None else container.root if container is not None else None
         if os.path.isdir(reader.base) and os.path.realpath(reader.base) != os.path.realpath(root or ""):
             raise SourceError(
-                f"{printable(place)}: is the index of files in {printable(reader.base)}. Choose another place."
+                f"{printable(index)}: is the index of files in {printable(reader.base)}. Choose another place."
             )
-        if reader.manifest.settings.get("keys", {}) != wanted.keys:
+        if reader.manifest.settings.get("keys", {}) != options.keys:
             return False
         if source is not None:
             same = os.path.isdir(reader.base) and reader.manifest.source == source.describe()
@@ -267,14 +276,14 @@ def _temporary() -> Path:
     made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=memory))
     lock = open(made / f"new-{_LOCK}", "wb")  # noqa: SIM115 - open as long as the process lives
     try_lock(lock)
-    if os.name != "nt":  # where what is open keeps its name
+    if os.name != "nt":  # where an open file cannot be renamed
         os.rename(lock.name, made / _LOCK)
     atexit.register(_remove_own, made, os.getpid(), lock)
     return made
 
 
 def _remove_abandoned(directory: Path) -> None:
-    """Remove what processes of this user left that were killed."""
+    """Remove the directories of killed processes of this user."""
     for path in directory.glob(f"{_PREFIX}*/{_LOCK}"):
         with contextlib.suppress(OSError, DestinationError), open(path, "ab", opener=_open_lock) as lock:
             owner = os.lstat(path.parent)
@@ -308,7 +317,51 @@ class PthImageDataset(ImageDataset):
 
 
 _CLASSES = ("same", "union")
+_NOT_OF_EACH = {"root", "cache_dir", "cache_size", "timeout"}  # how URLs are read is a setting of the process
+_SETTINGS = [name for name in inspect.signature(ImageDataset).parameters if name not in _NOT_OF_EACH]
 _DATASETS = {dataset._format: dataset for dataset in (LMDBImageDataset, HDF5ImageDataset, PthImageDataset)}
+
+
+class DatasetSettings(TypedDict, total=False):
+    """The types of the settings that `ImageDataset` and `open_dataset` take by keyword alone; a test compares them.
+
+    The overloads below need types alone. The two signatures spell the settings with their defaults, for `help`.
+    """
+
+    transforms: Callable[..., Any] | None
+    fields: str | Iterable[str] | None
+    mode: str | Mapping[str, str]
+    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None
+    min_visible: float
+    fill: Mapping[str, Any] | None
+    target: str | None
+    output: str | None
+    crop: Crop | Sequence[Crop] | None
+    augment: Augmentation | Sequence[Augmentation] | None
+    views: Sequence[View] | None
+    fuse: bool
+    seed: int | None
+    check: str
+    decoder: str
+    scaled_decode: bool
+    threads: int
+    cache: str | None
+    stage: str | os.PathLike[str] | None
+    cache_dir: str | os.PathLike[str] | None
+    cache_size: int | str | None
+    timeout: float | None
+    on_error: str
+    max_bad: float
+
+
+class OpenOptions(DatasetSettings, total=False):
+    """The types of all that `open_dataset` takes by keyword alone."""
+
+    classes: str
+    index: str | os.PathLike[str] | None
+    keys: Sequence[str] | Mapping[str, str]
+    unlabeled: bool
+    progress: Callable[[int, int], None] | bool | None
 
 
 @overload
@@ -319,36 +372,7 @@ def open_dataset(
     loader: Callable[[str], Any] | None = ...,
     is_valid_file: Callable[[str], bool] | None = ...,
     allow_empty: bool = ...,
-    *,
-    classes: str = ...,
-    transforms: Callable[..., Any] | None = ...,
-    fields: str | Iterable[str] | None = ...,
-    mode: str | Mapping[str, str] = ...,
-    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = ...,
-    min_visible: float = ...,
-    fill: Mapping[str, Any] | None = ...,
-    target: str | None = ...,
-    output: str | None = ...,
-    crop: Crop | Sequence[Crop] | None = ...,
-    augment: Augmentation | Sequence[Augmentation] | None = ...,
-    views: Sequence[View] | None = ...,
-    fuse: bool = ...,
-    seed: int | None = ...,
-    check: str = ...,
-    decoder: str = ...,
-    scaled_decode: bool = ...,
-    threads: int = ...,
-    cache: str | None = ...,
-    stage: str | os.PathLike[str] | None = ...,
-    cache_dir: str | os.PathLike[str] | None = ...,
-    cache_size: int | str | None = ...,
-    timeout: float | None = ...,
-    on_error: str = ...,
-    max_bad: float = ...,
-    index: str | os.PathLike[str] | None = ...,
-    keys: Sequence[str] | Mapping[str, str] = ...,
-    unlabeled: bool = ...,
-    progress: Callable[[int, int], None] | bool | None = ...,
+    **options: Unpack[OpenOptions],
 ) -> ImageDataset: ...
 @overload
 def open_dataset(
@@ -358,36 +382,7 @@ def open_dataset(
     loader: Callable[[str], Any] | None = ...,
     is_valid_file: Callable[[str], bool] | None = ...,
     allow_empty: bool = ...,
-    *,
-    classes: str = ...,
-    transforms: Callable[..., Any] | None = ...,
-    fields: str | Iterable[str] | None = ...,
-    mode: str | Mapping[str, str] = ...,
-    per_box: Iterable[str] | Mapping[str, Iterable[str]] | None = ...,
-    min_visible: float = ...,
-    fill: Mapping[str, Any] | None = ...,
-    target: str | None = ...,
-    output: str | None = ...,
-    crop: Crop | Sequence[Crop] | None = ...,
-    augment: Augmentation | Sequence[Augmentation] | None = ...,
-    views: Sequence[View] | None = ...,
-    fuse: bool = ...,
-    seed: int | None = ...,
-    check: str = ...,
-    decoder: str = ...,
-    scaled_decode: bool = ...,
-    threads: int = ...,
-    cache: str | None = ...,
-    stage: str | os.PathLike[str] | None = ...,
-    cache_dir: str | os.PathLike[str] | None = ...,
-    cache_size: int | str | None = ...,
-    timeout: float | None = ...,
-    on_error: str = ...,
-    max_bad: float = ...,
-    index: str | os.PathLike[str] | None = ...,
-    keys: Sequence[str] | Mapping[str, str] = ...,
-    unlabeled: bool = ...,
-    progress: Callable[[int, int], None] | bool | None = ...,
+    **options: Unpack[OpenOptions],
 ) -> ConcatImageDataset: ...
 def open_dataset(  # noqa: PLR0917
     root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -444,76 +439,51 @@ def open_dataset(  # noqa: PLR0917
         Whether several packs must have the same classes; or the first pack's classes keep their ids, classes that other
         packs have beyond them follow, and labels are renumbered.
     index : path, optional
-        Where the index of a directory or a container is kept for the next time; it is used as long as the images are
-        those that it lists. By default there is one for as long as the process lives. It has no checksums;
-        `packer.index` makes one that has.
+        The file of the index of a directory or a container, which is used again while the images are those that it
+        lists. By default the index lasts as long as the process. It has no checksums; `packer.index` makes one with
+        checksums.
     keys : sequence of str, or mapping of str to str
-        What in a container is the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by names.
+        The keys of a container that hold the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or keys by
+        names.
     unlabeled : bool
-        Whether samples of a container that have no label are wanted, with the label -1. Where none has one, and
-        something in the container looks like the labels, that is an error otherwise.
+        Whether samples of a container may lack a label, and get -1. Otherwise it is an error if no sample has one and
+        something in the container looks like labels.
     progress : bool or callable, optional
         True shows a bar. A callable is called with how many images an index has, and will have.
     """
+    arguments = locals()
+    settings = {name: arguments[name] for name in _SETTINGS}
     progress = shown_progress(progress, "index")
     if classes not in _CLASSES:
         raise ValueError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
-    settings = {
-        "transform": transform,
-        "target_transform": target_transform,
-        "loader": loader,
-        "is_valid_file": is_valid_file,
-        "allow_empty": allow_empty,
-        "transforms": transforms,
-        "fields": fields,
-        "mode": mode,
-        "per_box": per_box,
-        "min_visible": min_visible,
-        "fill": fill,
-        "target": target,
-        "output": output,
-        "crop": crop,
-        "augment": augment,
-        "views": views,
-        "fuse": fuse,
-        "seed": seed,
-        "check": check,
-        "decoder": decoder,
-        "scaled_decode": scaled_decode,
-        "threads": threads,
-        "cache": cache,
-        "stage": stage,
-        "on_error": on_error,
-        "max_bad": max_bad,
-    }
     choose_reading(root if isinstance(root, list | tuple) else [root], cache_dir, cache_size, timeout)
-    said = dict(keys) if isinstance(keys, Mapping) else keys_said(keys)
-    wanted = Wanted(said, on_error == "replace", unlabeled, allow_empty)
+    named_keys = dict(keys) if isinstance(keys, Mapping) else keys_said(keys)
+    options = InPlaceOptions(named_keys, on_error == "replace", unlabeled, allow_empty)
     if not isinstance(root, list | tuple):
-        return _opened(_pack_of(root, index, wanted, progress), settings)
+        return _opened(_pack_of(root, index, options, progress), settings)
     if index is not None:
         raise ValueError("index= is for one directory or container; each of several has an index of its own")
     with contextlib.ExitStack() as opened:
-        datasets = [opened.enter_context(_opened(_pack_of(path, None, wanted, progress), settings)) for path in root]
+        datasets = [opened.enter_context(_opened(_pack_of(path, None, options, progress), settings)) for path in root]
         joined = ConcatImageDataset(datasets)
         unite_classes(datasets, classes)
         opened.pop_all()
     return joined
 
 
-def _pack_of(root: Any, index: Any, wanted: Wanted, progress: Callable[[int, int], None] | None) -> Any:
-    """Return the pack at a path; or the index of what lies there, where that is no pack."""
+def _pack_of(root: Any, index: Any, options: InPlaceOptions, progress: Callable[[int, int], None] | None) -> Any:
+    """Return the pack at a path, or the index of images at that path."""
     if is_url(root):
-        if wanted.keys or index is not None:
-            raise ValueError(f"{'keys' if wanted.keys else 'index'}= is for containers on this machine's disks")
-        return place_of(root)  # asked once which version there is
+        if options.keys or index is not None:
+            raise ValueError(f"{'keys' if options.keys else 'index'}= is for containers on this machine's disks")
+        return place_of(root)  # the version of the object is requested once
     if index is None and is_pack(root):
-        if wanted.keys:
+        if options.keys:
             raise ValueError(
                 f"keys= is for containers, and {printable(user_path(root))} is a pack, which has names for its fields"
             )
         return root
-    return index_of(root, index, progress, wanted) or root
+    return index_of(root, index, progress, options) or root
 
 
 def _opened(path: Any, settings: dict[str, Any]) -> ImageDataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import Dataset
 
 from packer._datasets.fields import Parts, in_form, item_of, wrapped_image
 from packer._datasets.lookup import Lookup, lookup_of
@@ -180,7 +182,7 @@ class Pipeline:
         return tuple(map(self.transform, image)) if self.views else self.transform(image)
 
     def __str__(self) -> str:
-        """Say what runs where, in one line."""
+        """Describe the steps of packer and the remaining transforms, in one line."""
         steps = self.crop, self.augment, self.views or None, self.lookup
         own = ", ".join(f"{step!r}" for step in steps if step is not None)
         own = f"packer: {own}" if own else ""
@@ -342,6 +344,84 @@ class ItemSettings:
         return chain
 
 
+SettingsChange = Callable[[ItemSettings], ItemSettings]
+
+
+class ItemDataset(Dataset[tuple[Any, Any]]):
+    """The settings of items as attributes of a dataset, whether it reads one pack or several."""
+
+    def _item_settings(self) -> ItemSettings:
+        """Return the settings, of several packs those of the first."""
+        raise NotImplementedError
+
+    def _change_settings(self, change: SettingsChange) -> None:
+        """Replace the settings of each pack."""
+        raise NotImplementedError
+
+    @property
+    def transform(self) -> Transform:
+        """The transform of each image; another transform may be set between two passes."""
+        return self._item_settings().transform
+
+    @transform.setter
+    def transform(self, transform: Transform) -> None:
+        self._change_settings(lambda settings: settings.with_transform("transform", transform))
+
+    @property
+    def target_transform(self) -> Transform:
+        """The transform of each label; another transform may be set between two passes."""
+        return self._item_settings().target_transform
+
+    @target_transform.setter
+    def target_transform(self, target_transform: Transform) -> None:
+        self._change_settings(lambda settings: settings.with_transform("target_transform", target_transform))
+
+    @property
+    def transforms(self) -> Any:
+        """The transform of image and label together: that of `transforms`, or `transform` and `target_transform`."""
+        return self._item_settings().transforms or joint(self.transform, self.target_transform)
+
+    @property
+    def crop(self) -> Crop | None:
+        """The part of each image that is decoded; another crop may be set between two passes."""
+        return self._item_settings().crop
+
+    @crop.setter
+    def crop(self, crop: Crop | Sequence[Crop] | None) -> None:
+        self._change_settings(lambda settings: settings.with_crop(crop))
+
+    @property
+    def augment(self) -> Augmentation | None:
+        """The operations on the pixels of each crop; another augmentation may be set between two passes."""
+        return self._item_settings().augment
+
+    @augment.setter
+    def augment(self, augment: Augmentation | Sequence[Augmentation] | None) -> None:
+        self._change_settings(lambda settings: settings.with_augment(augment))
+
+    @property
+    def views(self) -> tuple[View, ...] | None:
+        """The images that are made of each, where these are several; others may be set between two passes."""
+        return self._item_settings().views
+
+    @views.setter
+    def views(self, views: Sequence[View] | None) -> None:
+        self._change_settings(lambda settings: settings.with_views(views))
+
+
+def joint(transform: Any, target_transform: Any) -> Any:
+    """Return torchvision's joint transform of the two, which VisionDataset calls `transforms`; None without them."""
+    if transform is None and target_transform is None:
+        return None
+    vision = sys.modules.get("torchvision.datasets.vision")
+    if vision is None:
+        return lambda image, target: (
+            transform(image) if transform is not None else image,
+            target_transform(target) if target_transform is not None else target,
+        )
+    return vision.StandardTransform(transform, target_transform)
+
+
 class Compiled(NamedTuple):
     """Steps, and the settings of which they were compiled."""
 
@@ -371,7 +451,7 @@ def _fused(transform: Any, output: str) -> tuple[Crop | None, Lookup | None, Tra
 def _crop_of_all(
     transforms: Callable[..., Any], parts: Parts, output: str
 ) -> tuple[Crop | None, Callable[..., Any] | None]:
-    """Return the crop that a joint transform begins with, and what is left, if the crop changes all fields as that.
+    """Return the crop that a joint transform begins with, and the rest, if the crop changes all fields like it.
 
     packer's crops leave out boxes that torchvision's keep, and resize further images unlike PIL images.
     """
@@ -392,7 +472,7 @@ def _crop_of_all(
 
 
 def _pads_with_nothing(crop: Crop) -> bool:
-    """Tell whether what a crop shows outside of an image is 0, if it is of one colour."""
+    """Tell whether a crop pads with 0, or not with one colour."""
     if isinstance(crop, Compose):
         return all(_pads_with_nothing(one) for one in crop._settings["crops"])
     return crop._settings.get("fill", 0) in (0, (0, 0, 0))

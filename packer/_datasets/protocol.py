@@ -1,4 +1,4 @@
-"""The contract between a Loader and a dataset: `LoaderDataset`, and what packer's DataLoader asks beyond it."""
+"""The contract between a Loader and a dataset: `LoaderDataset`, and its extension for packer's DataLoader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from packer._images.numbers import NumberFormat, write
 from packer._table import Ints, Labels
 
 Memory = Mapping[str, Any]
-"""The tensors of a batch by name: ``image``, and those of views, masks and numbers; see `Layout`."""
+"""The memory of a batch by the names of its parts, ``image``, views, masks and numbers: a tensor, or one an image."""
 
 Begin = Callable[[slice, Memory], Callable[[slice], list[Values]]]
 """Takes the place of a batch among the samples, and its memory; returns the function that decodes slices of it."""
@@ -132,7 +132,7 @@ class LoaderDataset(abc.ABC):
         return Traits(transforms=transform is not None)
 
     def settings(self) -> dict[str, str]:
-        """Return what is done to each image, as text by name: a Loader's states keep it, and warn where it changed."""
+        """Return the steps of each image, as text by name: a Loader's states store them, and warn if they changed."""
         return {}
 
     def identity(self) -> str:
@@ -194,7 +194,8 @@ class LoaderDataset(abc.ABC):
     ) -> Begin:
         """Prepare to decode several batches of `batch` samples, whose memory comes later.
 
-        The default calls `fill`. Override it to do once for all batches what depends neither on threads nor on memory.
+        The default calls `fill`. Override it to do work once for all batches that depends neither on threads nor on
+        memory.
 
         Parameters
         ----------
@@ -274,7 +275,7 @@ class ItemsError(Exception):
 
 
 class TorchDataset(LoaderDataset):
-    """A dataset that torch's DataLoader can read as well: what packer's DataLoader asks beyond `LoaderDataset`."""
+    """A dataset that torch's DataLoader can read as well, with the methods that packer's DataLoader needs."""
 
     @abc.abstractmethod
     def batch_layout(self) -> Layout:

@@ -101,7 +101,7 @@ class SampleDecoder:
         """
         if self.raw:
             return self._in_mode(self._raw_pixels(row, data))
-        # What this leaves, for another size or damage, goes the way that is asked for: the pixels are the same.
+        # Images that this leaves, for another size or damage, go to the chosen library: the pixels are the same.
         if self._whole_in_c and row.height > 0 < row.width and row.height * row.width <= MAX_PIXELS:
             found = native.decode(data, row.height, row.width)
             if found is not None:

@@ -23,6 +23,8 @@ from packer._table import Ints, Labels, Names, encode_name
 from packer.errors import CorruptPackError, OptionError, printable
 from packer.samplers._random import earlier
 
+_SEARCHED = 1 << 20  # bytes of names that are searched at a time
+
 _IDENTIFYING = ("crc32c", "label", "name_end", "names")
 """The columns of the table that say the same in every format."""
 
@@ -60,6 +62,11 @@ class SampleView:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self.__post_init__()  # a pickled array is writable again
+
+    def __post_init__(self) -> None:
+        if self.own_labels is not None:
+            self.own_labels.flags.writeable = False
 
     @property
     def classes(self) -> list[str]:
@@ -155,9 +162,7 @@ class SampleView:
         labels: Any = np.array(targets)
         if labels.shape != (len(self),) or labels.dtype.kind not in "iuf":
             raise ValueError(f"targets are {len(self)} numbers, a label a sample, not {labels.dtype} {labels.shape}")
-        labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
-        labels.flags.writeable = False
-        return replace(self, own_labels=labels)
+        return replace(self, own_labels=labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64))
 
     def with_classes(self, classes: list[str]) -> SampleView:
         """Return a view with `classes`, among which the pack's are; the labels are numbers of these."""
@@ -176,7 +181,9 @@ class SampleView:
     @cached_property
     def _stored_labels(self) -> Labels:
         self.reader.require_column("label")
-        return self._numbered(self.reader.table.kept("label"))
+        labels: Labels = self._numbered(self.reader.table.kept("label")).view()
+        labels.flags.writeable = False
+        return labels
 
     @cached_property
     def _stored_names(self) -> Names:
@@ -195,9 +202,9 @@ class SampleView:
 
 
 class Samples(Sequence[tuple[str, int | float]]):
-    """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when asked for.
+    """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when it is needed.
 
-    What a list answers without being changed, this answers too; sums and copies are lists.
+    It has the methods of a list that do not change it; sums and copies are lists.
 
     Parameters
     ----------
@@ -285,10 +292,10 @@ class NamesInARow:
 
 
 class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
-    """The columns by name, each as a read-only (N,) array, made when it is asked for.
+    """The columns by name, each as a read-only (N,) array, made when it is needed.
 
-    A column without missing values is a plain array; otherwise it is a masked array. Below the mask lies what no value
-    is: NaN, -1 in place of an id, None in place of a text, the least of a dtype's integers; of bool there is none.
+    A column without missing values is a plain array; otherwise it is a masked array. Masked entries hold NaN, -1 in
+    place of an id, None in place of a text, the least of a dtype's integers; bool has no such value.
     """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
@@ -318,12 +325,12 @@ class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
 
 
 class ColumnsInARow(Mapping[str, Column]):
-    """The columns of several packs, one after the other, made when they are asked for.
+    """The columns of several packs, one after the other, made when they are needed.
 
     Parameters
     ----------
     parts : sequence of (str, mapping of str to Column)
-        What each pack is called in messages, and its columns.
+        The name of each pack in messages, and its columns.
     which : (N,) int64 array, optional
         Which samples of all in the row these are; by default all.
 
@@ -373,7 +380,7 @@ class ColumnsInARow(Mapping[str, Column]):
 
 
 def _described(column: Column) -> str:
-    """Return what the values are: those of two packs that are alike are described alike."""
+    """Describe the values of a column: equal types have equal descriptions."""
     if column.kind == "numbers":
         return f"{column.values.dtype} numbers"
     return "ids without names" if column.ids is not None and not column.ids else column.kind
@@ -403,7 +410,7 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
     ``a.targets + b.targets`` concatenates, and so does adding a list, which gives a list; `count`, `index` and the
     truth value are a list's too. Scripts for ImageFolder rely on that, and an array would add the numbers without a
     word. All that is made of this array otherwise, such as ``targets[mask]``, ``targets == 3``, ``targets * 2`` or
-    ``targets.copy()``, is an ordinary array. A pickled one comes back as what it was.
+    ``targets.copy()``, is an ordinary array. Pickling keeps the class.
     """
 
     __slots__ = ()
@@ -538,22 +545,24 @@ def valid_rows(
     FileNotFoundError
         If a class loses all of its samples, as by ImageFolder, unless `allow_empty`.
     """
-    kept = np.array([number for number, (name, _) in enumerate(samples) if is_valid_file(name)], np.int64)
+    valid = np.array([number for number, (name, _) in enumerate(samples) if is_valid_file(name)], np.int64)
     labels = samples.labels
-    lost = np.setdiff1d(labels, labels[kept]).tolist()
+    lost = np.setdiff1d(labels, labels[valid]).tolist()
     if lost and not allow_empty:
         names = ", ".join(classes[label] if 0 <= label < len(classes) else str(label) for label in lost)
         raise FileNotFoundError(f"is_valid_file leaves no sample of the classes {names}; allow_empty=True allows that")
-    return kept
+    return valid
 
 
 def row_of(names: Names, name: str) -> int:
-    """Return the place of the sample with a name; FileNotFoundError where there is none."""
-    wanted, blob = encode_name(name), names.blob.tobytes()
-    begin = blob.find(wanted)
-    while begin >= 0:
-        row = int(np.searchsorted(names.ends, begin + len(wanted)))
-        if row < len(names) and names[row] == name:
-            return row
-        begin = blob.find(wanted, begin + 1)
+    """Return the row of the sample with a name; FileNotFoundError if there is none. Names are copied part by part."""
+    encoded = encode_name(name)
+    for start in range(0, len(names.blob), _SEARCHED):
+        part = names.blob[start : start + _SEARCHED + len(encoded)].tobytes()
+        begin = part.find(encoded)
+        while begin >= 0:
+            row = int(np.searchsorted(names.ends, start + begin + len(encoded)))
+            if row < len(names) and names[row] == name:
+                return row
+            begin = part.find(encoded, begin + 1)
     raise FileNotFoundError(f"{printable(names.path)}: no sample has the name {printable(name)}")

@@ -1,6 +1,6 @@
 """Packs nearer to the processor: in memory, or on a disk of this node; either once for all processes.
 
-A directory that nobody but this user writes into: what lies in it is what this user put there.
+Copies lie in a directory that only this user may write into, so nobody else can have put them there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def own_directory(directory: Path) -> Path:
 def own_directories(directory: Path) -> list[Path]:
     """Return those directories that `own_directory` may have returned for `directory` and that are there.
 
-    DestinationError where `own_directory` refuses what is there: a stranger could have it lead elsewhere.
+    DestinationError for a directory that `own_directory` refuses: a stranger could redirect it.
     """
     with writing_to(directory), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         _require_trusted_link(directory)
@@ -152,8 +152,8 @@ _LOCK = ".staging.lock"
 def warm(path: str | os.PathLike[str], *, progress: ProgressCallback | bool | None = None) -> int:
     """Read the files of a pack from beginning to end, so that they lie in the page cache; return their bytes.
 
-    The cache is shared by every process of the node. The system drops what was not used for long when memory gets
-    scarce; `keep` forbids that.
+    The cache is shared by every process of the node. The system drops pages that were not used for long when memory
+    gets scarce; `lock_in_memory` forbids that.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def _read(pack: PackFiles, progress: ProgressCallback | None) -> int:
     return sum(len(data) for _, _, data in pack.chunks(progress))
 
 
-class Kept:
+class PageLock:
     """The files of a pack, locked in the page cache until this is closed, or collected, or its process ends.
 
     Parameters
@@ -199,7 +199,7 @@ class Kept:
         # A lock lasts as long as its mapping, which nobody reads: reads stay `pread`, which no cut file can kill.
         self._mappings: list[mmap.mmap] = []
         if pack is not None:
-            for name in [name for name, size in pack.sizes.items() if size]:  # what is empty cannot be mapped
+            for name in [name for name, size in pack.sizes.items() if size]:  # an empty file cannot be mapped
                 with pack.open(name) as file:
                     self._mappings.append(file.mapping())
                 _lock(self._mappings[-1])
@@ -212,14 +212,14 @@ class Kept:
         self._mappings, self.size = [], 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Kept, ()
+        return PageLock, ()
 
 
-def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> Kept:
+def lock_in_memory(path: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> PageLock:
     """Read a pack into the page cache and lock it there, where every process of the node finds it.
 
     Nothing is copied: processes that keep the same pack lock the same memory, and the last one frees it, however it
-    ends. What a process that locks pays is its page table: 0.2 % of the size of the pack.
+    ends. A process that locks needs a page table of 0.2 % of the size of the pack.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
 
     Returns
     -------
-    Kept
+    PageLock
         The lock. It is empty, with a RuntimeWarning, where the system does not allow it: the limit on locked memory
         (``ulimit -l``) is often some MB only. Then the pack was read, and stays while memory lasts.
 
@@ -253,7 +253,7 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
         )
     _read(pack, progress)
     try:
-        return Kept(pack)
+        return PageLock(pack)
     except OSError as error:
         warn(
             f"{printable(user_path(path))}: was read into the page cache and is not locked there, so the system may "
@@ -261,7 +261,7 @@ def keep(path: str | os.PathLike[str], *, progress: ProgressCallback | None = No
             f"{-(-size // 1024)} kB, or stage the pack in /dev/shm.",
             RuntimeWarning,
         )
-        return Kept()
+        return PageLock()
 
 
 def stage(
@@ -342,7 +342,7 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
     path : path
         The pack.
     directory : path
-        As it was given to `stage`.
+        The directory that `stage` got.
     all_versions : bool
         Whether to remove the copies of every pack of this name too: of earlier versions, and of packs of that name in
         other directories. Then the pack itself may be gone. A copy is a pack of such a name whose manifest is the one
@@ -405,7 +405,7 @@ def _copy_names(pack: Path) -> str:
 
 
 def _is_copy(path: Path) -> bool:
-    """Tell whether what has the name of a copy is one: a pack whose manifest is the one that the name says."""
+    """Tell whether a path with the name of a copy is one: a pack with the manifest of which the name has the digits."""
     try:
         with open_pack(path) as reader:
             return path.stem.endswith("-" + reader.manifest.identity()[:12])
@@ -423,7 +423,7 @@ def _held_by_nobody_else(copy: Path) -> Iterator[None]:
 
 
 def _remove_abandoned(staged: Path, pack: Path) -> None:
-    """Remove what interrupted processes left of other copies of packs of this name: nobody would continue them."""
+    """Remove unfinished copies of packs of this name that interrupted processes left."""
     for copy in _unfinished(staged.parent, pack) - {staged.name}:
         with contextlib.suppress(_InUseError), held(staged.with_name(copy + _LOCK), _refuse_to_wait):
             remove(staged.with_name(copy + _UNFINISHED))

@@ -32,6 +32,7 @@ from packer._storage.files import AppendFile, sync_directory
 from packer._storage.packfile import NOWHERE, Descriptor
 from packer._storage.place import Place
 from packer._table import COLUMNS, Buffer, Ints, Names, Sample, Table
+from packer.errors import DestinationError, option, printable
 
 
 class Locations(NamedTuple):
@@ -170,6 +171,14 @@ class Writer(abc.ABC):
     def layout(self) -> dict[str, Any]:
         """Return what a reader must know to find the data, for the manifest; asked for just before `commit`."""
         return {}
+
+
+AGAIN = f"Start again with {option('fresh', True)}."
+
+
+def not_of_journal(path: str | Path) -> DestinationError:
+    """Return the error for an unfinished file whose bytes are not those that the journal records."""
+    return DestinationError(f"{printable(path)}: does not fit its journal. {AGAIN}")
 
 
 class PackAccess(abc.ABC):
@@ -345,6 +354,10 @@ class GrowingFiles:
             file.close()
 
 
+IMAGE = -1
+"""The slot of the image in a frame; those of fields that have blobs are their numbers."""
+
+
 class Frame:
     """The bytes that a layout makes of one sample, and where in them the image and the blobs of the fields begin.
 
@@ -395,6 +408,12 @@ class Frame:
         """Add the blob of the field that is so many among those that have blobs; return where it begins."""
         self.blobs[number] = begin = self._add(data)
         return begin
+
+    def add_value(self, data: Buffer, slot: int | None) -> int:
+        """Add the image, where `slot` is `IMAGE`, a blob of this number, or else bytes; return where they begin."""
+        if slot is None:
+            return self.add(bytes(data))
+        return self.add_image(data) if slot == IMAGE else self.add_blob(slot, data)
 
     def copy_image(self, data: Buffer) -> None:
         """Copy the image into packer's index."""

@@ -25,16 +25,15 @@ import google_crc32c
 import numpy as np
 
 from packer._fields import Field, Stored
-from packer._formats.contract import NOTHING, Contents, Frame, GrowingFiles, Placed, Writer
+from packer._formats.contract import AGAIN, NOTHING, Contents, Frame, GrowingFiles, Placed, Writer, not_of_journal
 from packer._formats.index import DATA_FILE, INDEX_DIRECTORY, IndexReader, file_columns, write_files
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, Spool, remove, writing_to
 from packer._storage.packfile import PackFile
 from packer._storage.stamps import ANY_TIME
 from packer._table import NO_VALUE, Ints, Names, Sample, Table, column_checksum, encode_name
-from packer.errors import CorruptPackError, DestinationError, PackError, option, printable
+from packer.errors import CorruptPackError, DestinationError, PackError
 
-AGAIN = f"Start again with {option('fresh', True)}."
 COPIED_FROM = 1 << 60
 """The offset of the first byte in the index's own data: so that it is known before the end of the files is."""
 
@@ -85,7 +84,7 @@ class ForeignWriter(Writer):
     def complete(self) -> list[ShardEntry]:
         """Complete the files with samples, and their indexes, and return them in this order."""
 
-    def beside(self) -> Iterator[tuple[str, bytes]]:
+    def sidecar_files(self) -> Iterator[tuple[str, bytes]]:
         """Yield name and bytes of the layout's other files: ``classes.txt``, where each class's name is a line."""
         classes = self._contents.classes
         if classes and not any("\n" in name or "\r" in name for name in classes):
@@ -162,7 +161,7 @@ class ForeignWriter(Writer):
         complete = self.complete()
         if self._others is None:
             self._others = []
-            for name, text in self.beside():
+            for name, text in self.sidecar_files():
                 self._others.append(self._write(name, [text]))
                 if not len(self._others) % _MOST_OPEN:
                     self.flush()
@@ -466,7 +465,7 @@ class ShardWriter(ForeignWriter):
             self._copied = end_of(written, int(rows[0]), COPIED_FROM) - COPIED_FROM
             for row, sample in zip(rows.tolist(), self._read_back(written, rows.tolist()), strict=True):
                 if self._place(self.frame(sample), self._gap(shard), shard).offset != int(written.offset[row]):
-                    raise DestinationError(f"{printable(self._path)}: does not fit its journal. {AGAIN}")
+                    raise not_of_journal(self._path)
         except PackError as error:
             raise DestinationError(f"{error}. {AGAIN}") from error
         self._open_shard(shard)

@@ -17,10 +17,10 @@ import h5py
 import numpy as np
 
 from packer._formats.contract import NOTHING, Contents, Locations, Placed, Writer
-from packer._formats.reader import Reader, table_from
+from packer._formats.reader import FileReader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, writing_to
-from packer._storage.packfile import NOWHERE, Descriptor
+from packer._storage.packfile import NOWHERE
 from packer._table import Buffer, Ints, Sample, Table, blocks
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
@@ -159,7 +159,7 @@ class _Frame(io.RawIOBase):
         return self.end
 
 
-class HDF5Reader(Reader):
+class HDF5Reader(FileReader):
     """Asks libhdf5 where the datasets lie, and reads them as plain ranges of the file."""
 
     def _open(self) -> tuple[Manifest, Table]:
@@ -198,22 +198,6 @@ class HDF5Reader(Reader):
         inside = (offset >= 0) & (size >= 0) & (offset <= self._data_size - size)
         file, position, held = self._file.locate(self._data_at + np.where(inside, offset, 0), size)
         return Locations(np.where(inside, file, NOWHERE), position, held)
-
-    def _one_file(self) -> tuple[Descriptor, int, int] | None:
-        descriptor = self._file.duplicate()
-        return None if descriptor is None else (descriptor, self._data_at, self._data_size)
-
-    def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
-        self._file.ahead(zip((self._data_at + offset).tolist(), size.tolist(), strict=True), urgent=urgent)
-
-    def data_files(self) -> list[tuple[str, int, int]]:
-        return [("", self._data_at, self._data_size)]
-
-    def require_table(self) -> None:
-        self._file.require_whole()
-
-    def close(self) -> None:
-        self._file.close()
 
     def _find(self, file: h5py.File, name: str, dtype: str) -> tuple[int, int]:
         """Return where a dataset lies in the file, and its length; refuse what is not a plain range of this file."""

@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from packer._containers import ForeignFiles, PixelLayout
 from packer._formats.contract import Locations
-from packer._formats.parts import SpreadData, SpreadReader, column_offsets, write_table
-from packer._formats.reader import MANIFEST_FILE, read_manifest, table_from, write_manifest
+from packer._formats.parts import TABLE_FILE, SpreadData, SpreadReader, write_table
+from packer._formats.reader import MANIFEST_FILE, read_manifest, write_manifest
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, replacing
 from packer._storage.packfile import BY_PATH, NOWHERE, Descriptor, PackFile, by_path
@@ -190,7 +190,7 @@ class ListedFiles(SpreadData):
             return b""
 
 
-TABLE_FILE, FILES_FILE = "table.bin", "files.bin"
+FILES_FILE = "files.bin"
 COPIES = "files"
 INDEX_DIRECTORY = ".packer.index"
 
@@ -349,18 +349,7 @@ class IndexReader(SpreadReader):
                 self.check = "never"  # there is nothing to compare with
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptPackError(f"the manifest does not say where the files are: {error}", self.path) from error
-        self._table_file = self._directory.open(TABLE_FILE)
-        types = manifest.column_types
-        of_a_row = sum(np.dtype(dtype).itemsize for name, dtype in types.items() if name != "names")
-        rows, rest = divmod(self._table_file.size - names, of_a_row)
-        if rows < 0 or rest:
-            raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
-        self._table_file.keep_together([(0, self._table_file.size)])
-        ranges = {
-            name: (at, names if name == "names" else rows, types[name])
-            for name, at in column_offsets(rows, types).items()
-        }
-        columns = self._table_file.vectors(ranges)
+        _, table = self._open_table(self._directory.open(TABLE_FILE), manifest, names)
         self._files_file = self._directory.open(FILES_FILE)
         if self._files_file.size != 24 * files + file_names:
             raise CorruptPackError("it is not as long as the manifest says", self._files_file.path)
@@ -375,7 +364,7 @@ class IndexReader(SpreadReader):
         self._base = self._base_of(base, names_of_files)
         own = self._own or self._brings_files
         self._data = ListedFiles(self._directory, self._base, names_of_files, stamps, data, data_at, own=own)
-        return manifest, table_from(columns, manifest, self.path)
+        return manifest, table
 
     def _base_of(self, base: str, listed: Names) -> Place:
         """Return the directory below which the listed files lie, which the manifest says unless they were copied."""

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from packer._formats.contract import NOTHING, Contents, Locations, Placed, Writer
-from packer._formats.reader import Reader, table_from
+from packer._formats.contract import NOTHING, Contents, Placed, Writer, not_of_journal
+from packer._formats.reader import FileReader, table_from
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, Spool
 from packer._storage.lmdb_tree import (
@@ -45,9 +45,8 @@ from packer._storage.lmdb_tree import (
     Page,
     even,
 )
-from packer._storage.packfile import Descriptor
-from packer._table import COLUMNS, Buffer, Ints, Sample, Table, blocks, spans
-from packer.errors import CorruptPackError, DestinationError, NotAPackError, option, printable
+from packer._table import COLUMNS, Buffer, Sample, Table, blocks, spans
+from packer.errors import CorruptPackError, DestinationError, NotAPackError, option
 
 _LEAF = struct.Struct("<HQ")  # of a leaf page, in the spool: the length of its first key, which follows, and its number
 
@@ -279,9 +278,7 @@ class LMDBWriter(Writer):
         for part in spans(len(written)):
             for size, offset in zip(written.extent(part).tolist(), written.offset[part].tolist(), strict=True):
                 if self._put(size) != offset:
-                    raise DestinationError(
-                        f"{printable(path)}: does not fit its journal. Start again with {option('fresh', True)}."
-                    )
+                    raise not_of_journal(path)
         self._tree.open(path, cached=contents.cached)
 
     @classmethod
@@ -317,13 +314,14 @@ class LMDBWriter(Writer):
         return self._tree.put(sample_key(self._count - 1), size, parts)
 
 
-class LMDBReader(Reader):
+class LMDBReader(FileReader):
     """Reads the table through the B-tree and the samples through the table."""
 
     def _open(self) -> tuple[Manifest, Table]:
         if not self.place.is_a_file():
             raise NotAPackError("not an LMDB file (packs are single files, not directories)", self.path)
         self._file = self.place.open()
+        self._data_size = self._file.size
         self._tree = LMDBTree(self._file)
         self._tree.require_whole()
         begin, size = self._tree.end()
@@ -346,28 +344,6 @@ class LMDBReader(Reader):
             offset, size = found
             ranges[name] = offset, size // np.dtype(dtype).itemsize, dtype
         return manifest, table_from(self._file.vectors(ranges), manifest, self.path)
-
-    def _fetch(self, offset: int, size: int) -> Buffer:
-        return self._file.read(offset, size)
-
-    def _locate(self, offset: Ints, size: Ints) -> Locations:
-        return Locations(*self._file.locate(offset, size))
-
-    def _one_file(self) -> tuple[Descriptor, int, int] | None:
-        descriptor = self._file.duplicate()
-        return None if descriptor is None else (descriptor, 0, self._file.size)
-
-    def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
-        self._file.ahead(zip(offset.tolist(), size.tolist(), strict=True), urgent=urgent)
-
-    def data_files(self) -> list[tuple[str, int, int]]:
-        return [("", 0, self._file.size)]
-
-    def require_table(self) -> None:
-        self._file.require_whole()
-
-    def close(self) -> None:
-        self._file.close()
 
     def check_structure(self) -> Iterable[str]:
         """Compare the B-tree, which other programs read, with the table, which this one reads."""

@@ -27,21 +27,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from packer._fields import Field, Stored
-from packer._formats.contract import NOTHING, Contents, Frame
+from packer._formats.contract import IMAGE, NOTHING, Contents, Frame
 from packer._formats.foreign import DEFAULT_SHARD_SIZE, ShardWriter
 from packer._table import NO_VALUE, Buffer, Sample, Table, encode_name
 from packer.errors import DestinationError, printable
 
 _MOST = (1 << 32) - 1
 _BYTES_A_PLACE = 1 << 12
-_IMAGE = -1
 _IMAGES = {"jpeg": "jpeg", "png": "png", "raw": "ndarray:uint8"}
 _BLOBS = {"text": "str", "json": "json", "segmentation": "json"}
 _NUMBERS = {"int": struct.Struct("<q"), "float32": struct.Struct("<f"), "float64": struct.Struct("<d")}
 
 
 class _Value(NamedTuple):
-    """A value of a column: bytes, and what may follow them, a blob with its number, or the image with `_IMAGE`."""
+    """A value of a column: bytes, and what may follow them, a blob with its number, or the image with `IMAGE`."""
 
     head: bytes
     blob: Buffer = b""
@@ -91,7 +90,7 @@ class MDSWriter(ShardWriter):
             before += values[name].head
             if values[name].slot is not None:
                 frame.add(before)
-                _add(frame, values[name])
+                frame.add_value(values[name].blob, values[name].slot)
                 before = b""
         frame.add(before)
         return frame
@@ -103,7 +102,7 @@ class MDSWriter(ShardWriter):
         offsets = struct.pack("<I", len(lines) // 4) + lines + struct.pack("<I", size)
         return (offsets + _as_json(self._config)).ljust(self.head_size, b" ")
 
-    def beside(self) -> Iterator[tuple[str, bytes]]:
+    def sidecar_files(self) -> Iterator[tuple[str, bytes]]:
         shards = [
             {
                 **self._config,
@@ -114,11 +113,11 @@ class MDSWriter(ShardWriter):
             for shard in self._shards
         ]
         yield "index.json", _as_json({"shards": shards, "version": 2})
-        yield from super().beside()
+        yield from super().sidecar_files()
 
     def _values(self, sample: Sample) -> Iterator[tuple[str, _Value]]:
         raw = self._contents.codec == "raw"
-        yield "image", _Value(_axes(sample.height, sample.width, 3) if raw else b"", sample.data, _IMAGE)
+        yield "image", _Value(_axes(sample.height, sample.width, 3) if raw else b"", sample.data, IMAGE)
         yield "label", _Value(_NUMBERS[self._columns["label"]].pack(sample.label))
         name = encode_name(sample.name).decode("utf-8", "backslashreplace")  # else streaming reads none of the sample
         yield "name", _Value(name.encode())
@@ -156,11 +155,6 @@ def _axes(*shape: int) -> bytes:
     """Return the axes of an array, as streaming has them before the elements: how many, their type, and their sizes."""
     kind = 0 if max(shape) < 1 << 8 else 1 if max(shape) < 1 << 16 else 2
     return struct.pack(f"<B{len(shape)}{'BHI'[kind]}", len(shape) << 2 | kind, *shape)
-
-
-def _add(frame: Frame, value: _Value) -> None:
-    assert value.slot is not None
-    frame.add_image(value.blob) if value.slot == _IMAGE else frame.add_blob(value.slot, value.blob)
 
 
 def _as_json(value: Mapping[str, Any]) -> bytes:

@@ -278,7 +278,7 @@ class ParquetWriter(ShardWriter):
     def head(self, lines: bytes, size: int) -> bytes:
         return MAGIC
 
-    def beside(self) -> Iterator[tuple[str, bytes]]:
+    def sidecar_files(self) -> Iterator[tuple[str, bytes]]:
         return iter(())
 
     def _is_full(self) -> bool:

@@ -172,6 +172,24 @@ class SpreadReader(Reader):
     _table_file: PackFile
     _data: SpreadData
 
+    def _open_table(self, file: PackFile, manifest: Manifest, names: int) -> tuple[int, Table]:
+        """Return the rows of the table in a file, and the table; `names` are the bytes of all names.
+
+        Raises
+        ------
+        CorruptPackError
+            If the file is not as long as its columns.
+        """
+        self._table_file, types = file, manifest.column_types
+        of_a_row = sum(np.dtype(dtype).itemsize for name, dtype in types.items() if name != "names")
+        rows, rest = divmod(file.size - names, of_a_row)
+        if min(names, rows) < 0 or rest:
+            raise CorruptPackError("it is not as long as the manifest says", file.path)
+        file.keep_together([(0, file.size)])
+        starts = column_offsets(rows, types)
+        columns = {name: (at, names if name == "names" else rows, types[name]) for name, at in starts.items()}
+        return rows, table_from(file.vectors(columns), manifest, self.path)
+
     def _fetch(self, offset: int, size: int) -> Buffer:
         return self._data.read(offset, size)
 
@@ -387,22 +405,11 @@ class PartsReader(SpreadReader):
             self._data = _PartFiles(self.place, files)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise CorruptPackError(f"the manifest does not list the parts: {error}", self.path) from error
-        self._table_file = self.place.open(self._table_name)
-        types = manifest.column_types
-        of_a_row = sum(np.dtype(dtype).itemsize for name, dtype in types.items() if name != "names")
-        rows, rest = divmod(self._table_file.size - names, of_a_row)
-        if min(names, rows) < 0 or rest:
-            raise CorruptPackError("it is not as long as the manifest says", self._table_file.path)
+        rows, table = self._open_table(self.place.open(self._table_name), manifest, names)
         counts = [count for _, count, _ in self._parts]
         if sum(counts) != rows or min(counts, default=0) < 0:
             raise CorruptPackError(f"its parts do not have the {rows} samples that are in its table", self.path)
-        self._table_file.keep_together([(0, self._table_file.size)])
-        ranges = {
-            name: (at, names if name == "names" else rows, types[name])
-            for name, at in column_offsets(rows, types).items()
-        }
-        columns = self._table_file.vectors(ranges)
-        return manifest, table_from(columns, manifest, self.path)
+        return manifest, table
 
     def file_names(self) -> list[str]:
         data = self._data.names()

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer._formats.contract import NOTHING, Contents, GrowingFiles, Placed, Writer
+from packer._formats.contract import AGAIN, NOTHING, Contents, GrowingFiles, Placed, Writer, not_of_journal
 from packer._formats.parts import SpreadData, SpreadReader
 from packer._formats.reader import MANIFEST_FILE, read_manifest, table_from, write_manifest
 from packer._manifest import Manifest
@@ -405,12 +405,10 @@ class PthWriter(Writer):
                 file = PackFile(self._path / name)
                 _, size = member_of(members_of(file), _member_of_samples(name), file.path)
             except PackError as error:
-                raise DestinationError(f"{error}. Start again with {option('fresh', True)}.") from error
+                raise DestinationError(f"{error}. {AGAIN}") from error
             file.close()
             if size != length:
-                raise DestinationError(
-                    f"{printable(file.path)}: does not fit its journal. Start again with {option('fresh', True)}."
-                )
+                raise not_of_journal(file.path)
 
     def _add_row(self, label: int | float, offset: int, name: bytes) -> None:
         """Note a sample of the open shard, whose `offset` counts from the beginning of the first."""

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._fields import Column, Field, Stored
-from packer._formats.contract import PackAccess
+from packer._formats.contract import Locations, PackAccess
 from packer._manifest import Manifest
 from packer._storage.files import AppendFile, sync_directory
-from packer._storage.packfile import LOCATION, MEMORY, NOWHERE
+from packer._storage.packfile import LOCATION, MEMORY, NOWHERE, Descriptor, PackFile
 from packer._storage.place import Place, place_of
 from packer._table import LONGEST_NAME, NO_VALUE, Buffer, Ints, Labels, Names, Row, Table, Vector, value_checksum
 from packer.errors import CorruptPackError, NotAPackError, PackError, printable
@@ -431,6 +431,36 @@ class Reader(PackAccess):
                 f"{printable(self.path)}: another pack now lies where this one was opened. Whoever reads the old "
                 "one and whoever opens the path would read different samples: open the dataset anew"
             )
+
+
+class FileReader(Reader):
+    """A reader of a pack that is one file, in which all samples lie in one range; `_open` opens it."""
+
+    _file: PackFile
+    _data_at = 0  # where in the file offsets begin
+    _data_size: int  # how far they count
+
+    def _fetch(self, offset: int, size: int) -> Buffer:
+        return self._file.read(offset, size)
+
+    def _locate(self, offset: Ints, size: Ints) -> Locations:
+        return Locations(*self._file.locate(offset, size))
+
+    def _one_file(self) -> tuple[Descriptor, int, int] | None:
+        descriptor = self._file.duplicate()
+        return None if descriptor is None else (descriptor, self._data_at, self._data_size)
+
+    def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
+        self._file.ahead(zip((self._data_at + offset).tolist(), size.tolist(), strict=True), urgent=urgent)
+
+    def data_files(self) -> list[tuple[str, int, int]]:
+        return [("", self._data_at, self._data_size)]
+
+    def require_table(self) -> None:
+        self._file.require_whole()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def table_from(columns: Mapping[str, npt.NDArray[Any] | Vector], manifest: Manifest, path: str) -> Table:

@@ -25,18 +25,17 @@ from packer._containers.contract import suffix_of
 from packer._containers.protobuf import varint
 from packer._containers.tfrecord import masked, masked_crc32c
 from packer._fields import Field, Stored
-from packer._formats.contract import Frame
+from packer._formats.contract import IMAGE, Frame
 from packer._formats.foreign import ShardWriter
 from packer._table import Buffer, Sample, encode_name
 from packer.errors import DestinationError, printable
 
 _BYTES, _FLOATS, _INTS = b"\x0a", b"\x12", b"\x1a"  # tags of a Feature's lists, which are of a BytesList's values too
 _FORMATS = {".jpg": b"JPEG", ".png": b"PNG", ".webp": b"WEBP", ".bmp": b"BMP", ".gif": b"GIF", ".tif": b"TIFF"}
-_IMAGE = -1
 _MOST = 1 << 31  # bytes: what a protocol buffer has at most
 
 _Feature = tuple[str, bytes, Buffer, int | None]
-"""The name, the tag of the list, the value's bytes, and for a blob its number, for the image `_IMAGE`."""
+"""The name, the tag of the list, the value's bytes, and for a blob its number, for the image `IMAGE`."""
 
 
 class TFRecordWriter(ShardWriter):
@@ -57,11 +56,8 @@ class TFRecordWriter(ShardWriter):
         frame.add(length + struct.pack("<I", masked_crc32c(length)) + example)
         checksum = google_crc32c.value(example)
         for head, data, slot in features:
-            if slot is None:
-                frame.add(head + bytes(data))
-            else:
-                frame.add(head)
-                frame.add_image(data) if slot == _IMAGE else frame.add_blob(slot, data)
+            frame.add(head)
+            frame.add_value(data, slot)
             checksum = _extended(google_crc32c.extend(checksum, head), data)
         frame.add(struct.pack("<I", masked(checksum)))
         return frame
@@ -77,7 +73,7 @@ class TFRecordWriter(ShardWriter):
             yield "image/class/label", _INTS, varint(label), None
             if contents.label_type == "class" and label < len(contents.classes):
                 yield "image/class/text", _BYTES, encode_name(contents.classes[label]), None
-        yield "image/encoded", _BYTES, sample.data, _IMAGE
+        yield "image/encoded", _BYTES, sample.data, IMAGE
         yield "image/filename", _BYTES, encode_name(sample.name), None
         kind = b"RAW" if contents.codec == "raw" else _FORMATS.get(suffix_of(bytes(sample.data[:16])))
         if kind is not None:

@@ -28,7 +28,7 @@ import numpy as np
 from packer._codecs import IMAGE_SUFFIXES
 from packer._containers.contract import suffix_of
 from packer._fields import Field
-from packer._formats.contract import NOTHING, Contents, Frame
+from packer._formats.contract import IMAGE, NOTHING, Contents, Frame
 from packer._formats.foreign import ShardWriter
 from packer._storage.safe_open import name_problem
 from packer._table import Buffer, Names, Sample, Table, encode_name
@@ -133,10 +133,7 @@ class WebDatasetWriter(ShardWriter):
         for extension, data, slot in sorted(self._parts(sample), key=lambda part: part[0]):
             name = f"{key}.{extension}"
             frame.add(header(name, len(data)))
-            if slot is None:
-                begin = frame.add(bytes(data))
-            else:
-                begin = frame.add_image(data) if slot < 0 else frame.add_blob(slot, data)
+            begin = frame.add_value(data, slot)
             frame.add(bytes(-len(data) % BLOCK))
             self._members.append((extension, begin, len(data), name))
         return frame
@@ -152,12 +149,12 @@ class WebDatasetWriter(ShardWriter):
         return bytes(2 * BLOCK + -(size + 2 * BLOCK) % RECORD)
 
     def _parts(self, sample: Sample) -> Iterator[tuple[str, Buffer, int | None]]:
-        """Yield what follows the key, the bytes, and for a blob its number, for the image -1."""
+        """Yield what follows the key, the bytes, and for a blob its number, for the image `IMAGE`."""
         if self._contents.label_type == "float":
             yield "label.json", json.dumps(sample.label).encode("ascii"), None
         elif self._contents.label_type == "int" or sample.label >= 0:
             yield "cls", b"%d" % sample.label, None
-        yield self._image_extension(sample.data), sample.data, -1
+        yield self._image_extension(sample.data), sample.data, IMAGE
         for one, stored in zip(self._contents.fields, sample.fields, strict=True):
             if stored is None:
                 continue

@@ -27,8 +27,10 @@ __all__ = [
     "Crops",
     "Rectangle",
     "affordable",
+    "colour_of_fill",
     "from_corner",
     "is_padded",
+    "outside",
     "require_affordable",
     "scratch",
     "shown",
@@ -215,6 +217,17 @@ def _sources(mode: str, first: int, count: int, side: int) -> Ints:
     return np.minimum(positions, period - twice - positions)
 
 
+def outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
+    """Tell which of `count` positions from `first` on lie outside of `side` pixels."""
+    positions = np.arange(first, first + count)
+    return (positions < 0) | (positions >= side)
+
+
+def colour_of_fill(fill: int) -> list[int]:
+    """Return red, green and blue of a box's or an operation's fill."""
+    return [int(fill) >> shift & 0xFF for shift in (0, 8, 16)]
+
+
 def _extent(mode: str, first: int, count: int, side: int) -> tuple[int, int]:
     """Return first and end of those of `side` pixels that stand in `count` positions from `first` on."""
     starts = range(first, first + count, _POSITIONS)
@@ -260,38 +273,38 @@ def _span(first: int, count: int, full: int, scaled: int, reach: int) -> tuple[i
 
 Pixels = npt.NDArray[np.uint8]
 
+_NO_MEMORY: Pixels = np.empty(0, np.uint8)
+
 
 class _Scratch(threading.local):
     """The memory of one thread: what a method returns is valid until that method is called again."""
 
     def __init__(self) -> None:
-        self._decoded = np.empty(0, np.uint8)
-        self._framed = np.empty(0, np.uint8)
-        self._mirrored = np.empty(0, np.uint8)
-        self._exchanged = np.empty(0, np.uint8)
+        self._memory: dict[str, Pixels] = {}
+
+    def _image(self, name: str, height: int, width: int) -> Pixels:
+        size = height * width * 3
+        memory = self._memory[name] = _enough(self._memory.get(name, _NO_MEMORY), size)
+        return memory[:size].reshape(height, width, 3)
 
     def decoded(self, height: int, width: int) -> Pixels:
         """Return memory for an image of that size."""
-        self._decoded = _enough(self._decoded, height * width * 3)
-        return self._decoded[: height * width * 3].reshape(height, width, 3)
+        return self._image("decoded", height, width)
 
     def framed(self, pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
         """Return a rectangle with pixels in it from (top, left) on; the other pixels have any colour."""
-        self._framed = _enough(self._framed, height * width * 3)
-        framed = self._framed[: height * width * 3].reshape(height, width, 3)
+        framed = self._image("framed", height, width)
         inside = framed[max(top, 0) :, max(left, 0) :]
         inside[:] = pixels[max(-top, 0) :, max(-left, 0) :][: inside.shape[0], : inside.shape[1]]
         return framed
 
     def mirrored(self, height: int, width: int) -> Pixels:
         """Return memory for an image of that size."""
-        self._mirrored = _enough(self._mirrored, height * width * 3)
-        return self._mirrored[: height * width * 3].reshape(height, width, 3)
+        return self._image("mirrored", height, width)
 
     def exchanged(self, height: int, width: int) -> Pixels:
         """Return memory for an image of that size, whose colours come in another order."""
-        self._exchanged = _enough(self._exchanged, height * width * 3)
-        return self._exchanged[: height * width * 3].reshape(height, width, 3)
+        return self._image("exchanged", height, width)
 
 
 def _enough(memory: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:

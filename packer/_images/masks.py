@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._images.extension import _native
-from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, PADDINGS, Box, sources
+from packer._images.geometry import INTERPOLATIONS, MAX_PIXELS, PADDINGS, Box, colour_of_fill, outside, sources
 from packer._images.modes import decode_as, decode_unchanged, holds_ids
 from packer._images.operations import KINDS, NO_FILL, Operations
 from packer._images.resize import resize_numbers
@@ -80,14 +80,9 @@ def window_places(box: Box) -> tuple[Ints, Ints]:
     """Do the same as `places`, of the resized rectangle in place of the image."""
     rows, columns = sources(box)
     if PADDINGS[box.padding] == "constant":
-        rows[_outside(box.cut_top, box.out_height, box.scaled_height)] = -1
-        columns[_outside(box.cut_left, box.out_width, box.scaled_width)] = -1
+        rows[outside(box.cut_top, box.out_height, box.scaled_height)] = -1
+        columns[outside(box.cut_left, box.out_width, box.scaled_width)] = -1
     return rows, columns[::-1] if box.flip else columns
-
-
-def _outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
-    positions = np.arange(first, first + count)
-    return (positions < 0) | (positions >= side)
 
 
 def _of_image(shown: Ints, first: int, side: int, scaled: int) -> Ints:
@@ -299,7 +294,7 @@ def _fill(fill: Fill | None, pixels: Pixels, box: Box) -> Fill:
     """Return a fill, or the box's colour if there is none."""
     if fill is not None:
         return fill
-    colour = [box.fill >> shift & 0xFF for shift in (0, 8, 16)]
+    colour = colour_of_fill(box.fill)
     if pixels.shape[2] == 3:
         return colour
     if len(set(colour)) > 1:
@@ -365,7 +360,7 @@ def _moved(pixels: Pixels, matrix: npt.NDArray[np.float64], colour: Pixels) -> P
 def _own_fill(operation: Any, pixels: Pixels) -> Fill:
     if operation["fill"] == NO_FILL:
         return 0
-    colour = [int(operation["fill"]) >> shift & 0xFF for shift in (0, 8, 16)]
+    colour = colour_of_fill(operation["fill"])
     if pixels.shape[2:] == (3,):
         return colour
     if len(set(colour)) > 1:

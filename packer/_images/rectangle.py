@@ -26,8 +26,10 @@ from packer._images.geometry import (
     PADDINGS,
     Box,
     Rectangle,
+    colour_of_fill,
     from_corner,
     is_padded,
+    outside,
     require_affordable,
     scratch,
     shown,
@@ -72,15 +74,9 @@ def _pad_block(pixels: Pixels, part: Box, box: Box, window: Pixels, rectangle: R
     rows, columns = sources(box._replace(cut_top=first[0], cut_left=first[1], out_height=count[0], out_width=count[1]))
     block[:] = pixels[(rows - part.cut_top)[:, None], columns - part.cut_left]
     if PADDINGS[box.padding] == "constant":
-        colour = [box.fill >> shift & 0xFF for shift in (0, 8, 16)]
-        block[_outside(first[0], count[0], box.scaled_height)] = colour
-        block[:, _outside(first[1], count[1], box.scaled_width)] = colour
-
-
-def _outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
-    """Tell which of `count` positions from `first` on lie outside of `side` pixels."""
-    positions = np.arange(first, first + count)
-    return (positions < 0) | (positions >= side)
+        colour = colour_of_fill(box.fill)
+        block[outside(first[0], count[0], box.scaled_height)] = colour
+        block[:, outside(first[1], count[1], box.scaled_width)] = colour
 
 
 @functools.cache

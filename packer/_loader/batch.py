@@ -18,7 +18,7 @@ from torch.utils.data import default_collate
 
 from packer._datasets.fields import Parts
 from packer._datasets.generators import drawing_from
-from packer._datasets.memory import IMAGES, Layout, images_in, layout_of
+from packer._datasets.memory import IMAGES, Layout, Tensors, images_in, layout_of
 from packer._datasets.pipeline import Transform
 from packer._datasets.protocol import LoaderDataset
 from packer._images.numbers import Mixture, NumberFormat, writer
@@ -34,14 +34,8 @@ from packer.samplers._random import uniforms
 _BATCHES_TOGETHER, _IMAGES_TOGETHER = 8, 1024
 _OF_MIXTURES, _OF_TRANSFORMS = 0x2545F4914F6CDD1D, 0x6C62272E07BB0142  # from the seeds of the crops to those of batches
 
-Memory = dict[str, torch.Tensor]
-"""The pixels of a batch by the names of its parts: see `Layout`."""
-
 SliceFunction = Callable[[slice], Sequence[Any] | None]
 """Does the work at a slice of a batch, on any thread; returns the results of the slice, if there are any."""
-
-Begin = Callable[[Memory], SliceFunction]
-"""Takes the memory of a batch; returns the function that decodes a slice of it."""
 
 BatchTransform = Callable[[Any], Any] | None
 
@@ -200,7 +194,7 @@ class BatchPlan:
         other.memory = job.memory
         return other
 
-    def batch(self, job: BatchJob, memory: Memory | None, results: list[Any]) -> Any:
+    def batch(self, job: BatchJob, memory: Tensors | None, results: list[Any]) -> Any:
         """Return the batch of a job that is done.
 
         Images that the device augments, normalises or mixes stay as they are, in a `DeviceBatch` if need be.
@@ -233,7 +227,7 @@ class BatchPlan:
             return batch
         return batch if self.on_device else self.normalizer(batch)
 
-    def _collated(self, job: BatchJob, memory: Memory | None, results: list[Any]) -> Any:
+    def _collated(self, job: BatchJob, memory: Tensors | None, results: list[Any]) -> Any:
         if self.collation is None or (memory is None and self.collate is not default_collate):
             return (images_in(memory), job.labels) if memory is not None else collate_items(self.collate, results)
         if self.parts is not None and self.parts.is_target:
@@ -248,13 +242,13 @@ class BatchFuture(Protocol):
     """The result of work that others do: a `concurrent.futures.Future`, or `packer._loader.threads.SlicedFuture`."""
 
     def result(self) -> list[Any]:
-        """Wait, and return what was made, or raise the error of the work."""
+        """Wait, and return the results, or raise the error of the work."""
 
     def exception(self) -> BaseException | None:
         """Wait, and return the error of the work, or None."""
 
     def cancel(self) -> bool:
-        """Leave out what was not begun; return True if that is all, so that there is nothing to wait for."""
+        """Leave out work that was not begun; return True if that is all, so that there is nothing to wait for."""
 
 
 @dataclass(eq=False)
@@ -277,7 +271,8 @@ class BatchJob:
     operations : Operations, optional
         The augmentations that are done on the device.
     begin : callable, optional
-        Begins to decode, where that was prepared for several batches.
+        Takes the memory of the batch and returns the function that decodes a slice of it, if that was prepared for
+        several batches.
     memory : dict of str to tensor, optional
         The memory into which images are decoded; workers allocate it.
     futures : sequence of BatchFuture
@@ -291,8 +286,8 @@ class BatchJob:
     mixture: Mixture | None = None
     postprocess: Postprocess | None = None
     operations: Operations | None = None
-    begin: Begin | None = None
-    memory: Memory | None = None
+    begin: Callable[[Tensors], SliceFunction] | None = None
+    memory: Tensors | None = None
     futures: Sequence[BatchFuture] = ()
 
     def results(self) -> list[Any]:
@@ -336,7 +331,7 @@ class Postprocess(NamedTuple):
         """Return slices of the work: with a transform one thread does all, while others go on with later batches."""
         return split(count, step if self.seed is None else count)
 
-    def function(self, layout: Layout, memory: Memory, transform: BatchTransform) -> SliceFunction:
+    def function(self, layout: Layout, memory: Tensors, transform: BatchTransform) -> SliceFunction:
         """Return the function that does the steps for a slice of a batch; with a transform, for the whole batch."""
         writers = []
         if isinstance(layout.numbers, NumberFormat):  # a lookup is applied when an image is decoded
@@ -357,9 +352,9 @@ def _transform_in_place(transform: Callable[[Any], Any], images: torch.Tensor, s
     with drawing_from(seed):
         made = transform(images)
     if not isinstance(made, torch.Tensor) or made.dtype != torch.uint8 or made.shape != images.shape:
-        what = f"{tuple(made.shape)} {made.dtype}" if isinstance(made, torch.Tensor) else f"{made!r:.80}"
+        got = f"{tuple(made.shape)} {made.dtype}" if isinstance(made, torch.Tensor) else f"{made!r:.80}"
         raise ValueError(
-            f"batch_transform gets {tuple(images.shape)} uint8 images and gives as many of that size, uint8, not {what}"
+            f"batch_transform gets {tuple(images.shape)} uint8 images and gives as many of that size, uint8, not {got}"
             ": crop= decides on the size, and normalize= and dtype= convert what the transform gives"
         )
     if made.data_ptr() != images.data_ptr() or made.stride() != images.stride():

@@ -67,7 +67,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     dataset, batch_size, shuffle, sampler, batch_sampler, collate_fn, drop_last, generator
         As torch's DataLoader takes them.
     num_workers : int
-        Number of threads. With 0 the calling thread makes each batch when it is asked for. A dataset that was opened
+        Number of threads. With 0 the calling thread makes each batch when it is requested. A dataset that was opened
         with ``threads=T`` gives each worker T threads.
     prefetch_factor : int, optional
         How many batches a thread are in work ahead; 2 by default.
@@ -83,7 +83,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     The crop of a sample is a function of the dataset's `seed`, the epoch and the sample, or without such a seed of the
     base seed that torch draws from its generator for each pass. So it does not depend on `num_workers`, and after the
     same `torch.manual_seed` a run gives the same batches again. With the dataset's `seed` each pass is the next epoch,
-    from the one on that ``dataset.set_epoch`` said.
+    from the epoch of ``dataset.set_epoch`` on.
 
     Nothing is divided among ranks, as with torch's DataLoader: `DistributedSampler` does so, and packer's samplers.
     """
@@ -401,7 +401,7 @@ class TorchWorkersPass(_MultiProcessingDataLoaderIter, CountedPass):
 
 @contextlib.contextmanager
 def _drawing_again(generator: torch.Generator | None, state: torch.Tensor | None) -> Iterator[torch.Tensor]:
-    """Yield the state of a generator, by default torch's own; it draws from the given state inside the block."""
+    """Yield the state of a generator, by default torch's own; it draws from `state` inside the block."""
     source = torch.default_generator if generator is None else generator
     before = source.get_state()
     if state is None:
@@ -471,7 +471,7 @@ class ThreadsPass(CountedPass):
         self._submit(indices, self._workers)
 
     def _open_workers(self, batch_size: int) -> Workers:
-        """Return workers for batches of about a size; they are given back when this pass is gone."""
+        """Return workers for batches of about a size; they return to the cache when this pass is gone."""
         each = self._images.threads
         threads = self._num_workers * each if self._num_workers or each == 1 else each
         count = max(self._batches_ahead, 1)

@@ -59,7 +59,7 @@ class Loader:
         Divide the threads over so many processes, which write into memory shared with this one. For dozens of CPUs,
         where the threads of one process wait for Python's lock; see Notes.
     prefetch : int
-        How many batches are in work beyond the one that is asked for.
+        How many batches are in work beyond the one that is waited for.
     drop_last : bool
         Leave out the last batch where it is not full.
     seed : int, optional
@@ -88,7 +88,7 @@ class Loader:
         Applied by the threads to each (N, 3, H, W) uint8 batch before `normalize` and `mix`, such as a v2 transform of
         torchvision. It gives as many uint8 images of the same size, and may change those that it gets.
     pad : int, or dict of str to int or None, optional
-        For a dataset with `fields`: to how many entries boxes, labels, keypoints, arrays, and what has an entry for
+        For a dataset with `fields`: to how many entries boxes, labels, keypoints, arrays, and fields with an entry for
         each box are padded with 0, so that they are (N, pad, ...) tensors; ``NAME_count`` is then a (N,) tensor of how
         many there are. By default they are lists of tensors, and arrays are stacked; None makes lists of arrays.
     collate_fn : callable
@@ -114,8 +114,9 @@ class Loader:
     therefore does its work below ``if __name__ == "__main__":``.
 
     With ``threads="auto"`` the first pass measures other numbers of threads in turn, and stays with the fewest that are
-    as fast as the best; each rank does so for itself. A short epoch may end without a choice. What `mix` draws, and
-    `batch_transform` by torch's functions, is a function of the crops' seed, the epoch and the batch's first sample.
+    as fast as the best; each rank does so for itself. A short epoch may end without a choice. The random numbers of
+    `mix`, and of `batch_transform` by torch's functions, are a function of the crops' seed, the epoch and the batch's
+    first sample.
     """
 
     batch_sampler = None  # frameworks ask for it where there is a `sampler`
@@ -274,7 +275,7 @@ class Loader:
         return self._pass()
 
     def _pass(self) -> Generator[tuple[Any, Any], None, None]:
-        """Begin a pass when its first batch is asked for: frameworks make iterators of which they take no batch."""
+        """Begin a pass when its first batch is requested: frameworks make iterators of which they take no batch."""
         self._pass_waits = False
         sampling = self._sampling
         sampling.agree_on_seed(self._draws_by_seed)

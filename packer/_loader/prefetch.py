@@ -121,9 +121,9 @@ class Normalizer:
 
     def _no_image(self, tensors: list[torch.Tensor]) -> ValueError:
         found = ", ".join(f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors[:_SHOWN]) or "none"
-        asked = f"normalize (channels: {self.channels})" if self.normalizes else f"dtype={self.dtype}"
+        setting = f"normalize (channels: {self.channels})" if self.normalizes else f"dtype={self.dtype}"
         return ValueError(
-            f"{asked} is for uint8 tensors of shape (N, {self.channels}, H, W) or ({self.channels}, H, W), and the "
+            f"{setting} is for uint8 tensors of shape (N, {self.channels}, H, W) or ({self.channels}, H, W), and the "
             f"batch has no such tensor. Its tensors: {found}. Give uint8 images, as output='tensor' without a "
             "transform does, or leave the conversion to the transform."
         )
@@ -283,7 +283,7 @@ class CUDAPrefetcher(_Wrapper):
 
     On a CUDA device the copy runs on a stream of its own, from pinned memory. Unpinned tensors are pinned first, on the
     thread of the loop: let the source pin them, by ``pin_memory=True``. On another device the same work is done when
-    the batch is asked for, so that one training script runs on both.
+    the batch is requested, so that one training script runs on both.
 
     Parameters
     ----------
@@ -412,7 +412,7 @@ class BackgroundPrefetcher(_Wrapper):
 
 
 def _fetch(source: Iterator[tuple[Any, Any]], items: queue.Queue[tuple[str, Any]], stopped: threading.Event) -> None:
-    """Put the items of an iterator, and what ends it, into a queue, until nobody wants them."""
+    """Put the items of an iterator, and its end or error, into a queue, until the reader stops."""
 
     def put(kind: str, value: Any) -> bool:
         while not stopped.is_set():

@@ -26,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from packer._datasets.memory import Layout, SharedMemory, Slot, page_lock
+from packer._datasets.memory import Layout, SharedMemory, Slot, Tensors, page_lock
 from packer._datasets.pipeline import Transform
 from packer._datasets.protocol import LoaderDataset
 from packer._images.operations import crops_from
-from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Memory, Postprocess, split
+from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Postprocess, split
 from packer._loader.threads import BATCHES_THE_LOOP_MAY_KEEP, Choices, Threads, Workers, WorkerSettings
 from packer._storage.system import interrupts_held
 from packer._table import Ints
@@ -48,7 +48,7 @@ class _Region(NamedTuple):
     layout: Layout
     samples: int
 
-    def tensors(self, pixels: npt.NDArray[np.uint8]) -> Memory:
+    def tensors(self, pixels: npt.NDArray[np.uint8]) -> Tensors:
         return self.layout.tensors(pixels[self.begin :][: self.layout.bytes_for(self.samples)], self.samples)
 
 
@@ -85,15 +85,14 @@ class Processes(Workers):
         slots = self._count + BATCHES_THE_LOOP_MAY_KEEP if size else 0
         self._slots = [Slot(memory.pixels[number * size :][:size]) for number in range(slots)]
         images = self._step * _SENT
-        shares = _shares(settings.threads, settings.processes)
-        self._processes = [_Process(memory, share, images, settings.resizable) for share in shares]
-        self._readers = [
-            threading.Thread(target=self._read, args=(process,), name="packer-answers", daemon=True)
-            for process in self._processes
-        ]
-        for reader in self._readers:
-            reader.start()
+        self._processes: list[_Process] = []
         self._finalizer = weakref.finalize(owner, self._close)
+        try:
+            for share in _shares(settings.threads, settings.processes):
+                self._processes.append(_Process(self._read, memory, share, images, settings.resizable))
+        except BaseException:
+            self.close()
+            raise
         _STARTED.add(self)
 
     def close(self) -> None:
@@ -128,14 +127,14 @@ class Processes(Workers):
                 for process, share in zip(self._processes, _shares(threads, len(self._processes)), strict=True):
                     process.send(Future(), ("resize", share))
 
-    def _allocate(self, count: int, layout: Layout) -> Memory:
+    def _allocate(self, count: int, layout: Layout) -> Tensors:
         slot = next((slot for slot in self._slots if slot.free), None)
         if slot is None:
             raise WorkerError(f"all {len(self._slots)} batches of the memory that processes share are in use")
         self._filling += 1
         return slot.tensors(layout, count)
 
-    def _decode(self, job: BatchJob, layout: Layout, memory: Memory, choices: Choices) -> Sequence[BatchFuture]:
+    def _decode(self, job: BatchJob, layout: Layout, memory: Tensors, choices: Choices) -> Sequence[BatchFuture]:
         count, indices = len(job.indices), job.indices
         region = _Region(memory[layout.parts[0].name].data_ptr() - self._address, layout, count)
         futures = [
@@ -158,7 +157,7 @@ class Processes(Workers):
             for some in split(len(job.indices), self._step)
         ]
 
-    def _hand_out(self, memory: Memory) -> Memory:
+    def _hand_out(self, memory: Tensors) -> Tensors:
         """Return the batch itself, or a copy where the batches that are in work at a time need its memory."""
         self._filling -= 1
         if self._free() + self._filling >= self._count:
@@ -225,9 +224,9 @@ class Processes(Workers):
             return
         for process in self._processes:
             process.process.terminate()
-        for process, reader in zip(self._processes, self._readers, strict=True):
-            if reader is not threading.current_thread():  # the garbage collector runs anywhere
-                reader.join(_PATIENCE)
+        for process in self._processes:
+            if process.reader is not threading.current_thread():  # the garbage collector runs anywhere
+                process.reader.join(_PATIENCE)
             if process.process.is_alive():
                 process.process.kill()
 
@@ -260,19 +259,31 @@ def _shares(threads: int, processes: int) -> list[int]:
 
 
 class _Process:
-    """A worker process, and the futures of the requests that it has not answered yet, by their numbers."""
+    """A worker process, the thread that reads its answers, and the futures of pending requests by their numbers."""
 
-    def __init__(self, memory: SharedMemory, threads: int, images: int, resizable: bool) -> None:
+    def __init__(
+        self, read: Callable[[_Process], None], memory: SharedMemory, threads: int, images: int, resizable: bool
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
             target=serve, args=(theirs, memory, threads, images, resizable), name="packer-worker", daemon=True
         )
-        with interrupts_held(), _without_rendezvous():
-            self.process.start()
-        theirs.close()  # or the connection would not end with the process
+        self.reader = threading.Thread(target=read, args=(self,), name="packer-answers", daemon=True)
         self.running: dict[int, Future[Any]] = {}
         self._count = 0
+        try:
+            with interrupts_held(), _without_rendezvous():
+                self.process.start()
+            self.reader.start()
+        except BaseException:
+            self.connection.close()
+            if self.process.pid is not None:
+                self.process.kill()
+                self.process.join()
+            raise
+        finally:
+            theirs.close()  # or the connection would not end with the process
 
     def send(self, future: Future[Any], request: tuple[Any, ...]) -> None:
         """Send a request, whose answer `future` gets."""
@@ -307,7 +318,7 @@ def _without_rendezvous() -> Iterator[None]:
     """Hide from a process where the ranks meet.
 
     Where the program's script does its work without ``if __name__ == "__main__":``, the process would join the ranks,
-    and wait for ever. So it ends with an error, and `cause_of_end` says what to do.
+    and wait for ever. So it ends with an error, for which `cause_of_end` has the remedy.
     """
     address = os.environ.pop("MASTER_ADDR", None)
     try:

@@ -23,10 +23,10 @@ import numpy.typing as npt
 
 from packer._datasets.generators import generators
 from packer._datasets.items import BAD
-from packer._datasets.memory import Layout, Slot, fresh, pinned
+from packer._datasets.memory import Layout, Slot, Tensors, fresh, pinned
 from packer._datasets.pipeline import Transform
 from packer._datasets.protocol import Fetching, LoaderDataset
-from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Memory, Postprocess, SliceFunction, split
+from packer._loader.batch import BatchFuture, BatchJob, BatchTransform, Postprocess, SliceFunction, split
 from packer._table import Ints
 from packer.errors import warn
 
@@ -140,11 +140,11 @@ class Workers(abc.ABC):
         return plan.batch(job, memory, results)
 
     @abc.abstractmethod
-    def _allocate(self, count: int, layout: Layout) -> Memory:
+    def _allocate(self, count: int, layout: Layout) -> Tensors:
         """Return memory for a batch of `count` samples, of any content."""
 
     @abc.abstractmethod
-    def _decode(self, job: BatchJob, layout: Layout, memory: Memory, choices: Choices) -> Sequence[BatchFuture]:
+    def _decode(self, job: BatchJob, layout: Layout, memory: Tensors, choices: Choices) -> Sequence[BatchFuture]:
         """Begin to decode the samples of a job into memory, and to postprocess them.
 
         The results of the futures are the values that the batch has beside its memory, see `LoaderDataset.begin`.
@@ -154,7 +154,7 @@ class Workers(abc.ABC):
     def _make_items(self, job: BatchJob) -> Sequence[BatchFuture]:
         """Begin to make the items of a job; the futures' results are these, in the order of the job's indices."""
 
-    def _hand_out(self, memory: Memory) -> Memory:
+    def _hand_out(self, memory: Tensors) -> Tensors:
         """Return a batch that is done, or a copy, which the loop may keep as long as it likes."""
         return memory
 
@@ -253,7 +253,7 @@ class Threads(Workers):
         with self._resizing:  # threads call this, too: those that have decoded the last images of a batch
             self._pools[-1].put(pieces)
 
-    def _allocate(self, count: int, layout: Layout) -> Memory:
+    def _allocate(self, count: int, layout: Layout) -> Tensors:
         if self._pinned:
             return layout.page_locked(count)
         size = layout.bytes_for(count)
@@ -267,7 +267,7 @@ class Threads(Workers):
             self._slots[number] = slot
         return slot
 
-    def _decode(self, job: BatchJob, layout: Layout, memory: Memory, choices: Choices) -> Sequence[SlicedFuture]:
+    def _decode(self, job: BatchJob, layout: Layout, memory: Tensors, choices: Choices) -> Sequence[SlicedFuture]:
         step, then = self.step, None  # another thread may change the step meanwhile
         if job.begin is None:
             decode = self._function(job.indices, choices, memory, layout, step)
@@ -278,18 +278,18 @@ class Threads(Workers):
             then = postprocess.function(layout, memory, self._batch_transform), postprocess.slices(count, step)
         return [SlicedFuture(self._put, decode, split(count, step), then)]
 
-    def decode(self, indices: Ints, choices: Choices, memory: Memory, layout: Layout) -> Sequence[SlicedFuture]:
+    def decode(self, indices: Ints, choices: Choices, memory: Tensors, layout: Layout) -> Sequence[SlicedFuture]:
         """Begin to decode some samples of a batch into their part of its memory."""
         step = self.step
         decode = self._function(indices, choices, memory, layout, step)
         return [SlicedFuture(self._put, decode, split(len(indices), step))]
 
-    def _function(self, indices: Ints, choices: Choices, memory: Memory, layout: Layout, step: int) -> SliceFunction:
+    def _function(self, indices: Ints, choices: Choices, memory: Tensors, layout: Layout, step: int) -> SliceFunction:
         begin = self._dataset.begin(indices, choices, len(indices), step, layout.decoded_numbers)
         return begin(slice(None), layout.decoded(memory))
 
     def postprocess(
-        self, postprocess: Postprocess, memory: Memory, layout: Layout, some: slice
+        self, postprocess: Postprocess, memory: Tensors, layout: Layout, some: slice
     ) -> Sequence[SlicedFuture]:
         """Begin to postprocess some of the images of a batch; with a transform, all of them."""
         return [SlicedFuture(self._put, postprocess.function(layout, memory, self._batch_transform), [some])]

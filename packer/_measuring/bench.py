@@ -359,7 +359,7 @@ def named(paths: list[str]) -> dict[str, str]:
 
 
 def ways(by_name: dict[str, str], recipe: str | None) -> Iterator[Way]:
-    """Yield the ways of reading some packs and trees, given as paths by name."""
+    """Yield the ways of reading some packs and trees, whose paths `by_name` has."""
     if recipe is not None and (url := next(filter(is_url, by_name.values()), None)):
         raise OptionError(f"{shown(url)}: a recipe is measured on a disk: `packer stage` brings the pack there")
     kinds = {path: _kind(path) for path in by_name.values()}  # raises errors before torch is imported

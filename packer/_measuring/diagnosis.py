@@ -79,7 +79,7 @@ class ProfileReport:
         Number of samples that this was measured with.
     gains : dict of str to float
         How many times as fast the loop would be: with ``"packing"``, ``"packing with --resize 256"``, and the number
-        of workers, such as ``"num_workers=2"``. Only what was measured or follows from it.
+        of workers, such as ``"num_workers=2"``. Only measured figures, and those that follow from them.
     packing_helps : bool
         Whether one of those with packing is worth while.
     sentences : tuple of str
@@ -110,7 +110,7 @@ class ProfileReport:
 
 _FEW = 10
 _EXPLAINED = 0.5
-"""The share of the waiting that the stages explain at least, where nothing else is to be said."""
+"""The share of the waiting that the stages explain at least, for the report to say no more."""
 
 _NAMES = {"items": "the rest of dataset[i]", "transfer": "the copy to the device"}
 _COLLATION = "The collate_fn runs for every batch: stack tensors of one size, as torch's default_collate does."
@@ -147,7 +147,7 @@ class ProfileFindings:
     unpacked : str
         Why there are none.
     gains : dict of str to float
-        How many times as fast the loop would be, by what is changed.
+        How many times as fast the loop would be, by the change.
     packing_helps : bool
     keeps_up : bool
         Whether the loop hardly waits after its first batch.
@@ -199,7 +199,7 @@ class ProfileFindings:
 
 
 def sentences(found: ProfileFindings) -> Iterator[str]:
-    """Yield what a user should know, the most important first."""
+    """Yield the sentences of a report, the most important first."""
     packing = "; ".join(filter(None, [_cause_in_words(found), _packing_in_words(found)]))
     yield f"{_waiting(found)}{':' if packing else ''} {packing}".rstrip() + "."
     yield from _own_cure(found)
@@ -220,7 +220,7 @@ def _waiting(found: ProfileFindings) -> str:
 
 
 def _cause_in_words(found: ProfileFindings) -> str:
-    """Return what takes the time."""
+    """Return the cause as a clause."""
     if found.cause == "step":
         return f"the loader keeps up, {CAUSES['step']}; packing will not help you"
     stages = found.stages
@@ -233,7 +233,7 @@ def _cause_in_words(found: ProfileFindings) -> str:
 
 
 def _packing_in_words(found: ProfileFindings) -> str:
-    """Return what packing would give."""
+    """Return the gain of packing as a clause."""
     gains = {name.partition(" with ")[2]: gain for name, gain in found.gains.items() if name.startswith("packing")}
     if found.cause == "step" or found.stages is None:
         return ""
@@ -258,7 +258,7 @@ def _stages(stages: Stages) -> str:
 
 
 def _basis(found: ProfileFindings) -> str:
-    """Return what the figures for packing are based on."""
+    """Return the basis of the figures for packing."""
     staged = ""
     if found.cause == "reading":
         staged = " A pack on the disk that is slow was not measured: `packer stage` copies one to this machine."
@@ -270,7 +270,7 @@ def _basis(found: ProfileFindings) -> str:
 
 
 def _own_cure(found: ProfileFindings) -> Iterator[str]:
-    """Yield what helps against the cause itself."""
+    """Yield remedies for the cause itself."""
     info, cause = found.info, found.cause
     numbers = ((name, gain) for name, gain in found.gains.items() if not name.startswith("packing"))
     workers = max(numbers, key=lambda number: number[1], default=None)
@@ -336,7 +336,7 @@ def _ms(seconds: float) -> str:
 WORTH_A_WORD = 0.1
 """The share of waiting from which on something is to be gained."""
 
-_CERTAIN = 0.03  # what the share of waiting is at least, within its error, where it counts
+_CERTAIN = 0.03  # the least share of waiting, within its error, that counts
 _STARTING = 0.5  # the share of a pass from which on the start of many workers is worth a look
 _LOCKED = 0.25  # of the time that two threads make items; 0.5 is what Python alone gives
 _OUTWEIGHS = 1.5  # how much more a stage must have to give than the number of workers, which is changed at no cost
@@ -366,14 +366,14 @@ def diagnose(loader: Iterable[Any], timings: Timings, seconds: float) -> Profile
 
 
 def _find(found: ProfileFindings, seconds: float) -> None:
-    """Find out what the batches wait for, and what would help."""
+    """Find the cause of the waiting, and the gain of each remedy."""
     info = found.info
     if info.unseen:
         found.unseen = info.unseen
         return
     try:
         found.stages = measure_stages(info, 0.4 * seconds)
-    except Exception as error:  # a user's dataset, which may not be asked outside of its workers
+    except Exception as error:  # a user's dataset, which may only work in its workers
         found.unseen = f"making a sample outside of the loop failed: {type(error).__name__}: {error}"
         return
     cpus = available_cpus()
@@ -414,7 +414,7 @@ def _cause(found: ProfileFindings, cpus: int) -> str:
 
 
 def _slowest(found: ProfileFindings, fewer: bool, cpus: int) -> str:
-    """Return what a loader that does not keep up is slow for; `fewer` workers may be faster."""
+    """Return the cause of a loader that does not keep up; `fewer` workers may be faster."""
     stages = found.stages
     assert stages is not None
     if stages.lock > _LOCKED:
@@ -459,7 +459,7 @@ def _start(info: LoaderInfo, workers: int) -> float:
 
 
 def _gains(found: ProfileFindings, cpus: int) -> None:
-    """Note what each change would give, in times as fast."""
+    """Note the gain of each change, in times as fast."""
     info, stages = found.info, found.stages
     assert stages is not None
     name = "threads" if info.kind == "Loader" else "num_workers"
@@ -481,8 +481,8 @@ def _packing(found: ProfileFindings, packed: PackedCost) -> float:
     workers, stages = found.info.workers, found.stages
     now, then = found.made(stages.total, workers), found.made(packed.cost, workers)
     measured = found.timings.interval if workers else found.timings.wait
-    # What a batch takes beyond its stages grows with them where processors are shared, with the other thread of a core
-    # or with other programs. What is still beyond, such as the way from a worker to the loop, stays.
+    # The time of a batch beyond its stages grows with them where processors are shared, with the other thread of a core
+    # or with other programs. A remainder, such as the way from a worker to the loop, stays.
     scale = min(measured / max(now, 1e-12), SHARED / max(1 - stages.others, _BUSIEST))
     if workers:
         scale = max(scale, 1.0)
@@ -586,7 +586,7 @@ class Profile:
             sys.stderr.write(f"{text}\n")
 
     def report(self, seconds: float | None = None) -> ProfileReport:
-        """Return what the last pass says. What it takes to find out is done once.
+        """Return the report on the last pass. The measurements for it are made once.
 
         Parameters
         ----------
@@ -615,7 +615,7 @@ class Profile:
 
 
 def measured_pass(loader: Iterable[Any], timings: Timings, steps: int | None = None) -> Iterator[Any]:
-    """Yield the batches of a pass, or the first `steps`, and note when they are asked for and given."""
+    """Yield the batches of a pass, or the first `steps`, and note when they are requested and received."""
     clock, gpu, works = time.perf_counter, timings.gpu, timings.works
     requested = clock()
     in_use = gpu.requested()

@@ -18,7 +18,7 @@ from packer._storage.system import in_units, require_seconds
 from packer.errors import SourceError, printable
 
 _SLOW_OPENING = 2e-3
-_FEW_READS = 1000  # a second, on several threads: what two threads decode of photos
+_FEW_READS = 1000  # a second, on several threads: as many photos as two threads decode
 _WORTH = 3.0
 _MUCH_TO_LIST = 1e-3
 
@@ -50,7 +50,7 @@ class Diagnosis:
 def doctor(path: str | os.PathLike[str] | None = None, *, seconds: float = 5.0) -> Diagnosis:
     """Find out what this machine has for loading data, and how fast the disk below a path is.
 
-    Nothing is written. A GPU is asked for through nvidia-smi and torch.
+    Nothing is written. A GPU is found through nvidia-smi and torch.
 
     Parameters
     ----------

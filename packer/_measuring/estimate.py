@@ -37,7 +37,7 @@ from packer._storage.system import require_count, require_seconds
 from packer._table import Ints
 from packer.errors import DestinationError, OptionError, PackerError, SourceError, flag, printable
 
-_LEAST_SECONDS = 0.1  # of what is tried
+_LEAST_SECONDS = 0.1  # of the trials of an alternative
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def try_alternatives(
             left.append(options)
             continue
         try:
-            trials = run(other, until=until, ends=ends, wanted=0, subject=f"trying {options}")
+            trials = run(other, until=until, ends=ends, enough=0, subject=f"trying {options}")
         except (DestinationError, OSError):  # no room for it
             left.append(options)
             continue
@@ -188,10 +188,10 @@ def _is_in_memory(path: str) -> bool | None:
         os.close(fd)
 
 
-_CHUNK = 4096  # files that are asked for their sizes at a time
+_CHUNK = 4096  # files whose sizes are read at a time
 _FOR_SIZES = 0.3  # of the time
 _FOR_ITSELF = 0.65
-_ASKED = 64  # files that are looked for in memory
+_LOOKED_UP = 64  # files that are looked for in memory
 
 ShowPhase = Callable[[str, int, int | None], None]
 
@@ -283,7 +283,7 @@ def estimate_request(
     others: bool = True,
     progress: ShowPhase | None = None,
 ) -> Estimate:
-    """Estimate what a conversion gives and takes; see `packer.estimate`.
+    """Estimate the size and duration of a conversion; see `packer.estimate`.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ def estimate_request(
     ends = TimeLimit(max(seconds / 2, seconds - before))
     population, looking = _population(source, seconds * _FOR_SIZES, seed, show)
     before += looking
-    in_memory = share_in_memory(_files(source, population.order[-_ASKED:]))
+    in_memory = share_in_memory(_files(source, population.order[-_LOOKED_UP:]))
     beside = Path(os.path.abspath(request.dst)).parent
     with (
         writing_to(beside, "an estimate converts some images beside DST"),
@@ -350,7 +350,7 @@ def _estimate(
     alternatives: list[Alternative],
     left: list[str],
 ) -> Estimate:
-    """Put together what the trials say."""
+    """Return the estimate that follows from the trials."""
     population, duration = trials.population, trials.duration()
     parts = replace(request, parts=request.parts or jobs) if jobs > 1 else None
     return Estimate(
@@ -386,7 +386,7 @@ def _estimate(
 
 
 def _overhead(request: ConversionRequest, trials: Trials) -> Iterator[str]:
-    """Yield what is to say of the bytes that the format will take beside the images."""
+    """Yield a remark on the bytes that the format takes in addition to the images."""
     data, stored = sum(trial.data for trial in trials.each), sum(float(trial.stored.sum()) for trial in trials.each)
     if not data:
         return
@@ -464,7 +464,7 @@ def estimate(
     """Estimate what a conversion gives and takes, as `packer estimate` does.
 
     Some images of every size are converted as all would be, into a directory beside `dst` that goes again. All images
-    are listed and, where time allows, asked for their sizes.
+    are listed and, where time allows, their sizes are read.
 
     Parameters
     ----------
@@ -508,7 +508,7 @@ def estimate(
 def requested(
     src: str | os.PathLike[str], dst: str | os.PathLike[str] | None, options: Mapping[str, Any]
 ) -> ConversionRequest:
-    """Return the conversion that is asked for; TypeError for an option that `packer.convert` has not."""
+    """Return the conversion of these options; TypeError for an option that `packer.convert` has not."""
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -35,7 +37,7 @@ _PATIENCE = 20  # seconds that a child process gets to end
 _DIED = "its process died"
 
 ShowSeconds = Callable[[float, float, str], None]
-"""Called with the seconds that have passed, the seconds that there are, and what is measured."""
+"""Called with the seconds that have passed, the seconds that there are, and the subject of the measurement."""
 
 
 class TimeLimit:
@@ -45,7 +47,7 @@ class TimeLimit:
     ----------
     seconds : float
     show : callable, optional
-        Is told how much of the time has passed, and what is measured, by `show`.
+        `show` passes the time to it, and the subject of the measurement.
     """
 
     def __init__(self, seconds: float, show: ShowSeconds | None = None) -> None:
@@ -74,7 +76,7 @@ class TimeLimit:
         return part
 
     def show(self, subject: str) -> None:
-        """Show what is measured now."""
+        """Show the subject of the measurement."""
         if self._show is not None:
             self._show(self.passed, self.seconds, subject)
 
@@ -132,11 +134,15 @@ def run_together(work: Callable[[int], None], threads: int) -> None:
         except BaseException as error:
             errors.append(error)
 
-    started = [threading.Thread(target=run, args=(number,), name="packer-measure") for number in range(threads)]
-    for thread in started:
-        thread.start()
-    for thread in started:
-        thread.join()
+    started: list[threading.Thread] = []
+    try:
+        for number in range(threads):
+            thread = threading.Thread(target=run, args=(number,), name="packer-measure")
+            thread.start()
+            started.append(thread)
+    finally:  # the system may give fewer threads, which end before the caller gets the error
+        for thread in started:
+            thread.join()
     if errors:
         raise errors[0]
 
@@ -317,7 +323,7 @@ class ChildProcess:
     """An object in a process of its own, whose methods are called from here.
 
     It shares no memory, threads or imports with another contender. The child is the leader of a process group, whose
-    CPU time is what the contender spent itself.
+    CPU time is the contender's own.
 
     Parameters
     ----------
@@ -346,10 +352,15 @@ class ChildProcess:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, make, arguments, traces))
-        with interrupts_held():  # Ctrl-C is for the caller: the child ends with its connection
-            self._process.start()
-        theirs.close()
         self._ready = self._made = False
+        try:
+            with interrupts_held():  # Ctrl-C is for the caller: the child ends with its connection
+                self._process.start()
+        except BaseException:
+            self._connection.close()
+            raise
+        finally:
+            theirs.close()
 
     def wait(self) -> None:
         """Wait until the object is made; every call waits for that."""
@@ -380,14 +391,21 @@ class ChildProcess:
         return images, Measurement(images / seconds, 1000 * load.own / images if _HAS_PROC else None, load.others)
 
     def close(self) -> None:
-        """End the process."""
+        """End the process; one that does not end by itself is killed, with the processes that it started."""
         self._connection.close()
         if not self._made:  # importing torch takes seconds, and nobody waits for it any more
-            self._process.kill()
+            self._kill()
         self._process.join(_PATIENCE)
         if self._process.is_alive():
-            self._process.kill()
+            self._kill()
             self._process.join()
+
+    def _kill(self) -> None:
+        pid = self._process.pid
+        if hasattr(os, "killpg") and pid is not None and self._process.is_alive():  # else others may have its number
+            with contextlib.suppress(ProcessLookupError):  # the child leads no group yet
+                os.killpg(pid, signal.SIGKILL)
+        self._process.kill()
 
     def _receive(self) -> Any:
         try:
@@ -429,12 +447,12 @@ def _serve(connection: Connection, make: Callable[..., Any], arguments: tuple[An
         while True:
             method, *passed = connection.recv()
             try:
-                answer = "done", getattr(served, method)(*passed)
+                answer = pickle.dumps(("done", getattr(served, method)(*passed)))
             except Exception as error:
                 if traces:
                     traceback.print_exc()
-                answer = "failed", _failure(error)
-            connection.send(answer)
+                answer = pickle.dumps(("failed", _failure(error)))
+            connection.send_bytes(answer)
 
 
 def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:

@@ -104,10 +104,10 @@ class _Copying:
 
     def _instance(self, value: Any, depth: int) -> Any:
         kind: Any = type(value)
-        if hasattr(kind, "__del__"):  # which would close what both have
+        if hasattr(kind, "__del__"):  # which would close files that both have
             names = {"__del__": lambda this: None, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
             kind = type(value.__class__)(kind.__name__, (kind,), names)
-        alike = object.__new__(kind)  # without __getstate__, which drops what is open
+        alike = object.__new__(kind)  # without __getstate__, which drops open files
         self._copies[id(value)] = value, alike
         for name, held in vars(value).items():
             alike.__dict__[name] = self.of(held, depth + 1)
@@ -209,7 +209,7 @@ class LoaderInfo:
 
             from packer._datasets.concat import readable
 
-            own = not _is_row_of_packs(dataset)  # then `watched` gave the transform to what is read
+            own = not _is_row_of_packs(dataset)  # then the dataset has the transform from `watched`
             return readable(dataset).items(np.array(indices), 0, 0, None if own else self.transform)
         if hasattr(dataset, "__getitems__"):
             return list(dataset.__getitems__(list(indices)))
@@ -217,7 +217,7 @@ class LoaderInfo:
 
 
 def innermost(loader: Any) -> Any:
-    """Return what makes the batches below wrappers such as prefetchers."""
+    """Return the loader below wrappers such as prefetchers."""
     for _ in range(_DEEPEST):
         if _is(loader, "packer._loader.loader", "Loader") or _is(loader, "torch.utils.data", "DataLoader"):
             return loader
@@ -229,7 +229,7 @@ def innermost(loader: Any) -> Any:
 
 
 def inspect_loader(loader: Any) -> LoaderInfo:
-    """Return what is visible of a loader."""
+    """Describe a loader by its attributes."""
     loader = innermost(loader)
     name = type(loader).__name__
     if _is(loader, "packer._loader.loader", "Loader"):
@@ -370,7 +370,7 @@ class Watch:
         self._inside = False
 
     def call(self, stage: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Call a function, and add what that costs to a stage."""
+        """Call a function, and add its cost to a stage."""
         if self._inside:
             return function(*arguments, **options)
         self._inside = True
@@ -410,7 +410,7 @@ class Timed:
 
 @contextlib.contextmanager
 def openers_watched(watch: Watch) -> Iterator[None]:
-    """Time what opens images inside of a dataset that does not say so: ``Image.open`` of Pillow, ``cv2.imread``."""
+    """Time the openers of images inside of a dataset: ``Image.open`` of Pillow, ``cv2.imread``."""
     found = [(sys.modules.get(module), name) for module, name in (("PIL.Image", "open"), ("cv2", "imread"))]
     originals = [(module, name, getattr(module, name)) for module, name in found if hasattr(module, name)]
     try:
@@ -444,8 +444,8 @@ class Stages:
     Attributes
     ----------
     costs : dict of str to Cost
-        Seconds a sample, by stage, in the order of the work: reading, decoding, items (what ``dataset[i]`` does beside
-        these), transform, collation, handing over (from a worker to the loop), transfer.
+        Seconds a sample, by stage, in the order of the work: reading, decoding, items (the rest of
+        ``dataset[i]``), transform, collation, handing over (from a worker to the loop), transfer.
     samples : int
         Number of samples that were measured.
     paths : sequence of str
@@ -481,7 +481,7 @@ class Stages:
 
 @dataclass
 class _Made:
-    """Items that were made, and what that cost."""
+    """Items that were made, and their cost."""
 
     cost: Cost = field(default_factory=Cost)
     indices: list[int] = field(default_factory=list)
@@ -489,7 +489,7 @@ class _Made:
 
 
 def measure_stages(info: LoaderInfo, seconds: float) -> Stages:
-    """Return what each stage of the loader costs, within some seconds.
+    """Return the cost of each stage of the loader, measured within some seconds.
 
     Raises
     ------
@@ -548,7 +548,7 @@ def _make(make: Callable[[list[int]], Any], indices: list[int], batch_size: int,
 
 
 def _divided(info: LoaderInfo, made: _Made, watch: Watch, count: int) -> dict[str, Cost]:
-    """Divide the cost of items among reading, decoding, transforms, and what is left."""
+    """Divide the cost of items among reading, decoding, transforms, and the rest."""
     loading, transform = watch.costs.get("loading"), watch.costs.get("transform", Cost())
     rest = made.cost - transform
     if loading is not None:
@@ -568,7 +568,7 @@ def _divided(info: LoaderInfo, made: _Made, watch: Watch, count: int) -> dict[st
 
 
 def _reading_files(paths: Sequence[str]) -> Cost:
-    """Return what reading the files costs that were read just now: the calls, without the disk."""
+    """Return the cost of reading files again: the calls, without the disk."""
     begin = moment()
     for path in paths:
         with open(path, "rb") as file:
@@ -577,7 +577,7 @@ def _reading_files(paths: Sequence[str]) -> Cost:
 
 
 def _reading_pack(info: LoaderInfo, indices: list[int]) -> Cost:
-    """Return what reading samples of a pack costs that were read just now; nothing for several packs."""
+    """Return the cost of reading samples of a pack again; nothing for several packs."""
     dataset = info.dataset
     while type(dataset).__name__ == "Subset":
         indices, dataset = [dataset.indices[index] for index in indices], dataset.dataset
@@ -677,7 +677,7 @@ def _lock(make: Callable[[list[int]], Any], indices: list[int], alone: Cost) -> 
 
 
 def _form(loaded: Any) -> str:
-    """Return what an image is, as packer calls it; empty for what is none."""
+    """Return packer's name of the type of an image; empty for other values."""
     module = type(loaded).__module__.partition(".")[0]
     return {"PIL": "pil", "numpy": "numpy", "torch": "tensor"}.get(module, "")
 
@@ -720,7 +720,7 @@ def _pass(info: LoaderInfo, workers: int, chosen: list[list[int]], batches: floa
     """Return when the first batch comes and how long `batches` take: some are made, the others taken for as fast."""
     arrivals, begin = [], time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on many workers, and on forks beside threads: the training loop said them
+        warnings.simplefilter("ignore")  # on many workers, and on forks beside threads: the training loop gave them
         for _ in _loader(info, workers, chosen):
             arrivals.append(time.perf_counter() - begin)
     half = len(arrivals) // 2
@@ -750,7 +750,7 @@ _SAMPLES = 32
 _RESIZED = 256
 _WORTH_RESIZING = 1.1
 _OF_PACKS = ("crop", "output", "fuse", "mode", "transform")
-"""The settings of packer's datasets that decide what an item is."""
+"""The settings of packer's datasets that decide on an item."""
 
 
 class UnpackedError(Exception):
@@ -776,7 +776,7 @@ class PackedCost:
 
 
 def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[PackedCost]:
-    """Return what the loader's items would cost from a pack, and from one with smaller images where they are large.
+    """Return the cost of the loader's items from a pack, and from one with smaller images if they are large.
 
     Raises
     ------
@@ -792,7 +792,7 @@ def measure_packed(info: LoaderInfo, stages: Stages, seconds: float) -> list[Pac
     settings = _settings(info, stages)
     found: list[PackedCost] = []
     with scratch_directory("profile", SHARED_MEMORY) as directory, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what fuse= cannot take over, which is no fault here
+        warnings.simplefilter("ignore")  # of transforms that fuse= cannot take over
         for options, conversion in _ways(info, samples):
             try:
                 pack = directory / f"{len(found)}.lmdb"
@@ -819,7 +819,7 @@ def _samples(info: LoaderInfo, stages: Stages) -> Iterator[dict[str, Any]]:
 
 
 def _settings(info: LoaderInfo, stages: Stages) -> dict[str, Any]:
-    """Return the settings with which packer's dataset gives what the loader's dataset gives."""
+    """Return the settings of packer's dataset that give the same items as the loader's dataset."""
     dataset, *others = info.leaves
     if info.of_packer:
         settings = {name: getattr(dataset._settings, name) for name in _OF_PACKS}

@@ -124,12 +124,12 @@ class TrainingRecipe:
 
 
 def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
-    """Run a recipe, as a module of its own name, so that other processes can import what it defines.
+    """Run a recipe, as a module of its own name, so that other processes can import its definitions.
 
     Raises
     ------
     OptionError
-        If the file cannot be read or run, or defines nothing of what a recipe has.
+        If the file cannot be read or run, or defines nothing of a recipe.
     """
     if path is None:
         return TrainingRecipe()
@@ -448,7 +448,7 @@ BLOCKS, RANDOM = "block shuffle, first epoch", "random order, first epoch"
 
 _FETCH_CROP = RandomResizedCrop(OUTPUT, flip=0.5)
 _BLOCK = 256  # samples, as of `BlockShuffleSampler` by default
-_LONGEST = 10  # times what a measurement shall take, and then it ends
+_LONGEST = 10  # times the planned duration of a measurement, which then ends
 
 
 class FirstEpoch:

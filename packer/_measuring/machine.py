@@ -67,7 +67,7 @@ _DECODERS = {"turbojpeg": "simplejpeg", "pyturbojpeg": "PyTurboJPEG", "opencv": 
 
 
 def describe_machine() -> Iterator[Finding]:
-    """Yield what is found, one topic after the other; nothing is written. torch is imported where there is a GPU."""
+    """Yield the findings, one topic after the other; nothing is written. torch is imported where there is a GPU."""
     yield _processors()
     yield _decoder()
     yield _load()
@@ -85,7 +85,7 @@ def _processors() -> Finding:
     quota = cgroup_cpus()
     slurm = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE")
     limits = {"affinity": affinity, "cgroup": quota, "SLURM": slurm}
-    listed = ", ".join(f"{what} {limit}" for what, limit in limits.items() if limit not in (None, count))
+    listed = ", ".join(f"{source} {limit}" for source, limit in limits.items() if limit not in (None, count))
     values = {"count": count, "usable": usable, "affinity": affinity, "cgroup": quota, "slurm": slurm, "name": name}
     found = f"{usable} of {count} usable, {name}"
     if affinity is None:
@@ -298,7 +298,7 @@ def _libraries() -> Finding:
 
 
 def libraries_that_decode() -> list[str]:
-    """Return the installed libraries that decode images, with versions, in the order in which they are asked.
+    """Return the installed libraries that decode images, with versions, in the order in which they are used.
 
     None is imported.
     """
@@ -322,7 +322,7 @@ def _loaded(name: str) -> str | None:
 
 
 def processor() -> str:
-    """Return what the processor calls itself; its architecture where it has no name, as most of ARM."""
+    """Return the name of the processor; its architecture where it has no name, as most of ARM."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 

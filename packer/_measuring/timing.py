@@ -29,7 +29,7 @@ class Timings:
     Attributes
     ----------
     waits, works : array of float
-        For each batch: how long the loop waited for it, and how long it worked until it asked for the next.
+        For each batch: how long the loop waited for it, and how long it worked until it requested the next.
     burst : int
         Number of batches that are made at the same time, each by a worker of its own.
     cpu : float
@@ -102,7 +102,7 @@ class Timings:
 
     @property
     def work_cpu(self) -> float:
-        """Mean seconds of a step that this process is on processors, with what it does for the loader."""
+        """Mean seconds of a step that this process is on processors, with its work for the loader."""
         return self.cpu / max(self.steps, 1)
 
     def waiting(self) -> tuple[float, float]:

@@ -130,7 +130,7 @@ class _Recorder:
         return bool(self._steps >= self._settings["steps"] or now - self._begun >= self._settings["seconds"])
 
     def ended(self, loader: Any, timings: Any) -> None:
-        """Find out what a loader waits for after the first pass over it, if no other took more time."""
+        """Diagnose a loader after the first pass over it, if no other took more time."""
         timings.complete = True
         self._spend(loader, timings)
         if timings.steps >= _ENOUGH and self._most == id(loader):
@@ -156,7 +156,7 @@ class _Recorder:
         return max(self._spent, key=self._spent.__getitem__)
 
     def _report(self, loader: Any, timings: Any, *, seconds: float | None = None) -> None:
-        """Write the report on a loader, in place of another one's; what it takes to find out is done once."""
+        """Write the report on a loader, in place of another one's; the measurements are made once."""
         if id(loader) not in self._done:
             seconds = self._settings["finding"] if seconds is None else seconds
             self._done[id(loader)] = self._found(loader, timings, seconds)
@@ -207,7 +207,7 @@ class _Pass:
             timings.works.append(requested - self._received)
             self._received = None
             if self._recorder.noted(self._loader, timings):
-                self._batches = iter(())  # the workers end, and leave the processors to what follows
+                self._batches = iter(())  # the workers end, and leave the processors to the diagnosis
                 self._recorder.stop(self._loader, timings)
         begin = self._requested or requested
         self._requested = None
@@ -269,7 +269,7 @@ class TrainingProfile:
 def profile_training(
     command: str, *, steps: int = 200, seconds: float = 60.0, finding: float = 10.0, to_stderr: bool = False
 ) -> TrainingProfile:
-    """Run a training command until one of its loaders gave enough batches, and return what they waited for.
+    """Run a training command until one of its loaders gave enough batches, and return the report.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ def profile_training(
     finding : float
         Time limit for the diagnosis, within the command.
     to_stderr : bool
-        Whether what the command prints goes to stderr.
+        Whether the output of the command goes to stderr.
 
     Raises
     ------

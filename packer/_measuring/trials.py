@@ -36,14 +36,14 @@ from packer._table import Ints
 
 Floats = npt.NDArray[np.float64]
 
-_LEAST, _SHORT, _WANTED = 16, 34, 300  # images of a trial; of all trials of what is asked for
-_MOST_BYTES = 256 << 20  # of the images of a trial: what it writes goes to the disk
+_LEAST, _SHORT, _ENOUGH = 16, 34, 300  # images of a trial; of all trials of the request itself
+_MOST_BYTES = 256 << 20  # of the images of a trial, whose pack goes to the disk
 _MOST_IMAGES = 4000
 _OF_EACH_SIZE, _APART = 20, 5  # the first images of a population's order are of all sizes
 _DOUBT = 0.2  # of a duration: other work on the machine, and disks that slow down, show only later
 _OF_BYTES = 0.3  # how far the share of the time that grows with the bytes may be off
 _LEAST_DOUBT = 0.002  # of a size that was not counted
-_STRUCTURE = 0.05  # of what is beside the images, which grows with their number, but for a page here and there
+_STRUCTURE = 0.05  # of the bytes in addition to the images, which grow with their number, but for a page here and there
 
 ShowTrial = Callable[[str, ConversionProgress | None], None]
 """Called with the subject of the trials, and their progress; None while they are prepared."""
@@ -86,7 +86,7 @@ class Trials:
     workers : int
         On how many threads.
     first : float
-        Seconds that were spent once, to load what images need.
+        Seconds that were spent once, to load modules for images.
     by_bytes : float
         Share of the time of all images that grows with their bytes; the rest is the same for each image.
     each : list of TrialConversion
@@ -109,7 +109,7 @@ class Trials:
 
     @property
     def _counted(self) -> list[TrialConversion]:
-        """The trials that say what images become: the last one alone where it has them all."""
+        """The trials that count: the last one alone if it has all images."""
         return self.each[-1:] if self.is_exact else self.each
 
     @property
@@ -140,7 +140,7 @@ class Trials:
         rate = float(np.average(rates, weights=works))
         unlike = float(np.average([self._unlike(trial) for trial in long], weights=works))
         doubt = math.hypot(_DOUBT, (max(rates) - min(rates)) / rate, (self.others or 0.0) / 2, _OF_BYTES * unlike)
-        late = self.each[0].seconds - fixed - rate * self._work(self.each[0])  # of what only some images need
+        late = self.each[0].seconds - fixed - rate * self._work(self.each[0])  # of modules that only some images need
         return ConversionTime(self.first + max(0.0, late), fixed, Interval.around(rate * whole, rate * whole * doubt))
 
     def findings(self) -> dict[str, Interval]:
@@ -191,7 +191,7 @@ def run_trials(
     *,
     until: TimeLimit,
     ends: TimeLimit,
-    wanted: int = _WANTED,
+    enough: int = _ENOUGH,
     show: ShowTrial,
     subject: str,
 ) -> Trials:
@@ -202,8 +202,8 @@ def run_trials(
     Parameters
     ----------
     until, ends : TimeLimit
-        The trials go on until the first of these, and until the second one if they have fewer than `wanted` images by
-        then. There is at least one trial, unless none fits and no image is wanted.
+        The trials go on until the first of these, and until the second one if they have fewer than `enough` images by
+        then. There is at least one trial, unless none fits and `enough` is 0.
     """
     show(subject, None)
     trials = Trials(population, threads_for(request.workers, request.recipe))
@@ -218,7 +218,7 @@ def run_trials(
     def fitting(limit: TimeLimit) -> int:
         return max(0, int(limit.left / an_image))
 
-    if not wanted and fitting(ends) < _LEAST:
+    if not enough and fitting(ends) < _LEAST:
         return trials
     with Load() as load:
         convert(0, max(_LEAST, min(_SHORT, fitting(until) // 4)))
@@ -229,7 +229,7 @@ def run_trials(
             if known == len(population) and known <= min(fitting(until), most, _MOST_IMAGES):
                 convert(0, known)
                 break
-            count = max(min(fitting(until), most, _MOST_IMAGES) // parts, min(wanted - begun, fitting(ends)) // parts)
+            count = max(min(fitting(until), most, _MOST_IMAGES) // parts, min(enough - begun, fitting(ends)) // parts)
             if min(count, known - begun) >= _LEAST:
                 convert(begun, min(count, -(-(known - begun) // parts)))
     trials.others = load.others
@@ -248,7 +248,7 @@ def _load(request: ConversionRequest, source: Source, population: Population) ->
     by_bytes : float
         Share of an image's time that grows with its bytes.
     an_image : float
-        Seconds of an image, on one thread, with what others on this machine take.
+        Seconds of an image, on one thread, including the load of other programs.
     """
     begin = moment()
     request.recipe.load()
@@ -579,7 +579,7 @@ def _strata(sizes: Floats) -> Ints:
 
 
 def _without_empty(stratum: Ints, drawn: Ints) -> tuple[Floats, Ints]:
-    """Join strata from which nothing was drawn with others; return numbers of members, and what was drawn where."""
+    """Join strata of which no image was drawn with others; return numbers of members, and the stratum of each draw."""
     seen = np.bincount(drawn, minlength=int(stratum.max()) + 1) > 0
     joined = np.minimum(np.cumsum(seen) - seen, seen.sum() - 1)
     return np.bincount(joined[stratum]).astype(np.float64), joined[drawn]

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from packer._datasets.concat import readable
+from packer._datasets.memory import layout_of
 from packer._datasets.open import open_dataset
 from packer._loader.autotune import TOLERANCE, Race, median_error, thread_counts
 from packer._loader.loader import Loader
@@ -137,7 +139,7 @@ class _Search:
         return self._close_others((race.chosen or default) if over else self._guessed(candidates, default))
 
     def _guessed(self, candidates: list[LoaderSettings], default: LoaderSettings) -> LoaderSettings:
-        """Choose where the time was too short: the default, but for what keeps up, or is faster beyond all doubt."""
+        """Choose if the time was too short: the default, unless another keeps up or is faster beyond doubt."""
         self.unsure = True
         if default not in self.costs:
             self.measured(default)
@@ -304,7 +306,7 @@ def loader_with(dataset: Any, batch: int, settings: LoaderSettings) -> Loader:
 
 
 def _endless(dataset: Any, order: str) -> Endless:
-    """Return an order without an end, another one each time: nothing is read from what was decoded before."""
+    """Return an order without an end, another one each time, so that nothing is read again soon."""
     kind: type[OrderSampler] = ShuffleSampler if order == "shuffle" else BlockShuffleSampler
     return Endless(kind(len(dataset), seed=int(torch.empty((), dtype=torch.int64).random_())))
 
@@ -316,14 +318,14 @@ def _process_counts(cpus: int) -> list[int]:
 
 def _ahead(search: _Search, most: int) -> list[int]:
     """Return how many batches ahead to try, the usual number first; no more than memory has room for."""
-    layout = getattr(search.dataset, "_in_place", lambda transform: None)(None)
+    layout = layout_of(readable(search.dataset).layout())
     size, memory = (layout.bytes_for(search.batch) if layout is not None else 0), available_memory()
     fitting = [count for count in (1, 4, 8) if memory is None or (count + 4) * size <= _MOST_AHEAD * memory]
     return [2, *(count for count in fitting if count <= most)]
 
 
 def dataset_of(pack: str | os.PathLike[str], recipe: str | os.PathLike[str] | None = None) -> Any:
-    """Open a pack with what a recipe defines, or else with ``RandomResizedCrop(224, flip=0.5)``.
+    """Open a pack with the definitions of a recipe, or else with ``RandomResizedCrop(224, flip=0.5)``.
 
     Raises
     ------

@@ -65,6 +65,13 @@ def write_uncached(fd: int, parts: Sequence[Buffer]) -> int | None:
         return None
 
 
+def write_all(fd: int, data: Buffer) -> None:
+    """Write bytes at the file's position, in as many steps as the system takes."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
 _COLLECT = 512 << 10  # bytes of one write; see `_pieces`
 _COLLECT_PARTS = 500  # a system takes 1024 in one write
 
@@ -148,18 +155,14 @@ class AppendFile:
             self._cached = True
             written = os.writev(self._fd, parts) if hasattr(os, "writev") else os.write(self._fd, b"".join(parts))
         if written < sum(map(len, parts)):  # a full disk shows here first; the next write says so
-            rest = memoryview(b"".join(parts))[written:]
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+            write_all(self._fd, memoryview(b"".join(parts))[written:])
 
     def write_at(self, offset: int, data: Buffer) -> None:
         """Replace bytes that were appended before."""
         self.flush()
         with writing_to(self.path):
             os.lseek(self._fd, offset, os.SEEK_SET)
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+            write_all(self._fd, data)
             os.lseek(self._fd, self.size, os.SEEK_SET)
 
     def read_at(self, offset: int, size: int) -> bytes:
@@ -210,9 +213,7 @@ class PatchFile:
         """Replace the bytes from `offset` on."""
         with writing_to(self.path):
             os.lseek(self._fd, offset, os.SEEK_SET)
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+            write_all(self._fd, data)
 
     def close(self) -> None:
         """Return once everything that was written is on the disk."""

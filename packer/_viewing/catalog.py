@@ -1,6 +1,6 @@
 """The samples of one pack, or of several in a row, as a viewer shows them: by number, with columns of all.
 
-`Finder` selects and orders them by class, name, a range of sizes, or a condition. `find_duplicates` finds samples whose
+`find_duplicates` finds samples whose
 images are the same bytes by the checksums in the table, so that only candidates are read: a sample's checksum is the
 CRC-32C of its image, and then of its label, height, width and name (`packer._table`). The name differs if the same
 image lies in a pack twice, but the bytes after the image are known from the table, and a CRC can be undone byte by byte
@@ -13,7 +13,6 @@ import functools
 import hashlib
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from packer._manifest import TILED
 from packer._storage.place import place_of
 from packer._storage.remote.urls import user_path
 from packer._storage.system import in_units
-from packer._table import Ints, Labels, Names, Table
+from packer._table import Ints, Labels, Table
 from packer.errors import OptionError, PackError, printable
 
 if TYPE_CHECKING:  # with datasets comes torch, which histograms of a table do not need
@@ -49,6 +48,9 @@ def legible(text: str) -> str:
 
 UNLABELED = -1
 """The number of the class of samples without a label."""
+
+NO_CLASS = ""
+"""The name of the class of samples that have no value in a field."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,11 @@ class Catalog:
         """The fields that a sample of any pack has, by name; of fields of one name the first pack's."""
         return {name: field for reader in reversed(self.readers) for name, field in reader.fields.items()}
 
+    @property
+    def categories(self) -> dict[str, Field]:
+        """The fields whose values sort samples into classes: classes, labels of objects, truth values; by name."""
+        return {name: field for name, field in self.fields.items() if _is_category(field)}
+
     def facts(self) -> list[tuple[str, str]]:
         """Return what holds of all packs together, in words: what, and how much."""
         self.require_tables()
@@ -239,6 +246,20 @@ class Catalog:
     def left_out(self) -> list[tuple[str, str]]:
         """Return name and reason of every file that the conversions left out."""
         return [(entry["name"], entry["reason"]) for reader in self.readers for entry in reader.manifest.skipped]
+
+
+def _is_category(field: Field) -> bool:
+    return field.kind in ("class", "labels") or (field.kind, field.dtype) == ("scalar", "bool")
+
+
+def class_names(field: Field, ids: Sequence[int]) -> list[str]:
+    """Return the names of the classes with some ids as a page shows them; of those without a name, the ids."""
+    if field.dtype == "bool":
+        return ["true" if number else "false" for number in ids]
+    present = set(ids)
+    known = zip(field.ids or range(len(field.classes)), field.classes, strict=True)
+    names = {number: legible(name) for number, name in known if number in present}
+    return [names.get(number, str(number)) for number in ids]
 
 
 def open_catalog(
@@ -275,97 +296,6 @@ def open_catalog(
 MEASURES = ("width", "height", "aspect", "size", "label")
 """The measures that a range may limit: pixels, width by height, bytes of the image, the label's number."""
 
-ORDERS = ("", "smallest", "largest", "fewest bytes", "most bytes", "narrowest", "widest")
-"""The orders: that of the packs, by the number of pixels, by bytes, by width by height."""
-
-_MOST_NAMES = 100_000  # that a search by name finds before it stops
-_BLOCK = 1 << 16  # names that are searched at a time
-_KEPT = 8  # results, of 8 bytes a sample
-
-
-@dataclass(frozen=True)
-class Query:
-    """A selection of samples; by default all of them, in the order of the packs.
-
-    Attributes
-    ----------
-    label : int, optional
-        The class; -1 for samples without a label.
-    name : str
-        A part of the name; upper and lower case of ASCII count the same.
-    condition : str
-        As `ImageDataset.where` takes it.
-    measure : str
-        One of `MEASURES`, or empty.
-    low, high : float
-        The range of the measure: from `low` to below `high`.
-    order : str
-        One of `ORDERS`.
-    """
-
-    label: int | None = None
-    name: str = ""
-    condition: str = ""
-    measure: str = ""
-    low: float = float("-inf")
-    high: float = float("inf")
-    order: str = ""
-
-    def __post_init__(self) -> None:
-        if self.measure not in ("", *MEASURES):
-            raise OptionError(f"a range is of {', '.join(MEASURES)}, not of {self.measure!r}")
-        if self.order not in ORDERS:
-            raise OptionError(f"an order is one of {', '.join(ORDERS[1:])}, not {self.order!r}")
-
-
-@dataclass(frozen=True)
-class QueryResult:
-    """The samples that a query finds.
-
-    Attributes
-    ----------
-    count : int
-    indices : (count,) int64 array, optional
-        The samples' numbers; None if all are found, in their order.
-    complete : bool
-        False if a search by name stopped, having found enough.
-    """
-
-    count: int
-    indices: Ints | None
-    complete: bool = True
-
-    def part(self, start: int, count: int) -> Ints:
-        """Return the numbers of some samples, from position `start` on."""
-        start = min(max(start, 0), self.count)
-        stop = min(start + max(count, 0), self.count)
-        return np.arange(start, stop) if self.indices is None else self.indices[start:stop]
-
-
-class Finder:
-    """Finds samples, and keeps the last results, so that the parts of one may be asked for one by one.
-
-    Parameters
-    ----------
-    catalog : Catalog
-    """
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._kept: OrderedDict[Query, QueryResult] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def find(self, query: Query) -> QueryResult:
-        """Return what is found; OptionError if the condition is none."""
-        with self._lock:
-            if query in self._kept:
-                self._kept.move_to_end(query)
-            else:
-                self._kept[query] = _find(self._catalog, query)
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-            return self._kept[query]
-
 
 def measure(catalog: Catalog, name: str) -> npt.NDArray[Any]:
     """Return one of `MEASURES` of all samples."""
@@ -375,79 +305,7 @@ def measure(catalog: Catalog, name: str) -> npt.NDArray[Any]:
     return catalog.labels if name == "label" else catalog.column(name)
 
 
-def _find(catalog: Catalog, query: Query) -> QueryResult:
-    mask = _mask(catalog, query)
-    complete = True
-    if query.name:
-        indices, complete = _named(catalog, query.name, mask)
-    elif mask is None and not query.order:
-        return QueryResult(len(catalog), None)
-    else:
-        indices = np.arange(len(catalog)) if mask is None else np.flatnonzero(mask)
-    if query.order:
-        indices = indices[np.argsort(_keys(catalog, query.order)[indices], kind="stable")]
-    return QueryResult(len(indices), indices, complete)
-
-
-def _mask(catalog: Catalog, query: Query) -> npt.NDArray[np.bool_] | None:
-    """Tell which samples meet all but the name; None if nothing else is asked for."""
-    masks: list[npt.NDArray[np.bool_]] = []
-    if query.label is not None:
-        masks.append(np.asarray(catalog.labels == query.label))
-    if query.measure:
-        values = measure(catalog, query.measure)
-        masks.append(np.asarray((values >= query.low) & (values < query.high)))
-    if query.condition.strip():
-        masks.append(catalog.chosen(query.condition))
-    return np.logical_and.reduce(masks) if masks else None
-
-
-def _keys(catalog: Catalog, order: str) -> npt.NDArray[Any]:
-    """Return what samples are sorted by, the least first."""
-    if order in ("smallest", "largest"):
-        keys = catalog.column("height").astype(np.int64) * catalog.column("width")
-    else:
-        keys = np.asarray(measure(catalog, "size" if "bytes" in order else "aspect"))
-    descending: npt.NDArray[Any] = -keys
-    return descending if order in ("largest", "most bytes", "widest") else keys
-
-
-def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> tuple[Ints, bool]:
-    """Return those of some samples that have a text in their names, and whether these are all that there are."""
-    needle = text.encode("utf-8", "surrogateescape").lower()
-    found: list[Ints] = []
-    count = 0
-    for pack, reader in enumerate(catalog.readers):
-        begin = catalog.begin(pack)
-        for rows in _with(reader.names, needle):
-            indices = begin + rows
-            found.append(indices if mask is None else indices[mask[indices]])
-            count += len(found[-1])
-            if count >= _MOST_NAMES:
-                whole = np.concatenate(found)
-                return whole[:_MOST_NAMES], False
-    return np.concatenate(found) if found else np.empty(0, np.int64), True
-
-
-def _with(names: Names, needle: bytes) -> Iterator[Ints]:
-    """Yield the rows whose names have some bytes in lower case in them, block by block of the names."""
-    for start in range(0, len(names), _BLOCK):
-        part = names.between(start, start + _BLOCK)
-        text, ends = part.blob.tobytes().lower(), part.ends
-        rows, at = [], text.find(needle)
-        while at >= 0:
-            row = int(np.searchsorted(ends, at, side="right"))
-            if row >= len(ends):
-                break
-            end = int(ends[row])
-            if at + len(needle) <= end:
-                rows.append(start + row)
-                at = text.find(needle, max(end, at + 1))
-            else:  # over the end of a name
-                at = text.find(needle, at + 1)
-        yield np.array(rows, np.int64)
-
-
+_BLOCK = 1 << 16  # rows whose checksums are undone at a time
 _POLYNOMIAL = 0x82F63B78  # of CRC-32C, reflected
 _MOST_GROUPS = 200  # that are read and compared
 _MOST_MEMBERS = 32  # of a group
@@ -616,6 +474,11 @@ class DamageLog:
             self._seen[index] = 1
             if index in self._reasons or len(self._reasons) < _MOST_REASONS:
                 self._reasons[index] = reason
+
+    def indices(self) -> Ints:
+        """Return the numbers of the damaged samples, in ascending order."""
+        with self._lock:
+            return np.flatnonzero(np.frombuffer(self._seen, np.uint8))
 
     def listed(self) -> tuple[int, list[tuple[int, str]]]:
         """Return how many samples are damaged; index and reason of those seen first, in the order of the indices."""

@@ -37,7 +37,9 @@ class Histogram:
     ----------
     measure : str
         One of `packer._viewing.catalog.MEASURES`.
-    title, unit : str
+    title : str
+    unit : str
+        The unit of the values, in words, as the axis says it.
     edges : list of float
         The begin of each bar, and the end of the last: B + 1 numbers.
     counts : list of int
@@ -59,10 +61,10 @@ class Histogram:
 
 _SIDES = ("width", "height")
 _TITLES = {
-    "width": ("Width", "px"),
-    "height": ("Height", "px"),
-    "aspect": ("Width by height", ""),
-    "size": ("Bytes of the image", ""),
+    "width": ("Width", "pixels"),
+    "height": ("Height", "pixels"),
+    "aspect": ("Aspect ratio", "width / height"),
+    "size": ("File size", "bytes"),
 }
 
 
@@ -71,11 +73,11 @@ def histograms(catalog: Catalog, indices: Ints | None = None) -> list[Histogram]
     if not len(catalog) or (indices is not None and not len(indices)):
         return []
     found = []
-    sides = [_of(measure(catalog, name), indices) for name in _SIDES]
+    sides = np.concatenate([_of(measure(catalog, name), indices) for name in _SIDES])
     for name, (title, unit) in _TITLES.items():
-        values = sides[_SIDES.index(name)] if name in _SIDES else _of(measure(catalog, name), indices)
-        wide = _is_wide(*sides) if name in _SIDES else _is_wide(values)  # widths and heights are compared
-        edges, logarithmic = _edges(values, whole=name != "aspect", wide=wide)
+        values = _of(measure(catalog, name), indices)
+        compared = sides if name in _SIDES else values  # widths and heights have one axis, to be compared
+        edges, logarithmic = _edges(compared, whole=name != "aspect", wide=_is_wide(compared))
         counts = np.histogram(values, edges)[0].tolist()
         found.append(Histogram(name, title, unit, edges.tolist(), counts, logarithmic))
     return [*found, _labels(catalog, _of(catalog.labels, indices))]
@@ -89,19 +91,28 @@ def _labels(catalog: Catalog, labels: Numbers) -> Histogram:
     if catalog.label_type != "class":
         finite = labels[np.isfinite(labels)]
         edges, logarithmic = _edges(finite, whole=catalog.label_type == "int", wide=_is_wide(finite))
-        return Histogram("label", "Labels", "", edges.tolist(), np.histogram(finite, edges)[0].tolist(), logarithmic)
+        return Histogram(
+            "label", "Labels", "label", edges.tolist(), np.histogram(finite, edges)[0].tolist(), logarithmic
+        )
     classes = max(len(catalog.classes), 1)
     step = -(-classes // _MOST_CLASSES)
     edges = np.arange(0, classes + step, step, dtype=np.float64)
     names = tuple(catalog.classes) if step == 1 else ()
-    title = "Samples of each class" if step == 1 else f"Samples of the classes, {step} a bar"
-    return Histogram("label", title, "", edges.tolist(), np.histogram(labels, edges)[0].tolist(), False, names)
+    title = "Images per class" if step == 1 else f"Images per class, {step} classes a bar"
+    return Histogram(
+        "label",
+        title,
+        "" if names else "number of the class",
+        edges.tolist(),
+        np.histogram(labels, edges)[0].tolist(),
+        False,
+        names,
+    )
 
 
-def _is_wide(*alike: Numbers) -> bool:
-    """Tell whether values differ so much that bars of one width would show the large ones alone; of some of several."""
-    ranges = [(float(values.min()), float(values.max())) for values in alike if len(values)]
-    return all(low > 0 for low, _ in ranges) and any(high / low > _WIDE for low, high in ranges)
+def _is_wide(values: Numbers) -> bool:
+    """Tell whether values differ so much that bars of one width would show the large ones alone."""
+    return bool(len(values)) and float(values.min()) > 0 and float(values.max()) / float(values.min()) > _WIDE
 
 
 def _edges(values: Numbers, *, whole: bool, wide: bool) -> tuple[npt.NDArray[np.float64], bool]:
@@ -129,10 +140,13 @@ def _round_step(least: float, whole: bool) -> float:
     return max(float(step), 1.0) if whole else float(step)
 
 
-_WIDTH, _HEIGHT = 460, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 18, 40, 30  # around the bars
+_WIDTH, _HEIGHT = 460, 244
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 18, 40, 44  # around the bars
 _GAP = 12  # between two histograms of a file
 _HEAD = 40
+_WIDEST = 56  # of the bar of a class
+_APART = 34  # between the middles of two numbers below an axis
+_LETTER = 7  # the width of a letter, roughly
 
 _STYLE = (
     "svg{font:12px system-ui,sans-serif;color:#1c2330;background:#fff}"
@@ -206,52 +220,91 @@ def _sheet(title: str, histograms: Sequence[Histogram]) -> str:
 def _elements(histogram: Histogram) -> Iterator[str]:
     """Yield the title, the axes and the bars of a histogram."""
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-    unit = f", {histogram.unit}" if histogram.unit else ""
-    yield f'<text class="title" x="{_LEFT}" y="22">{_safe(histogram.title + unit)}</text>'
-    if histogram.logarithmic:
-        yield f'<text class="label" x="{right}" y="22" text-anchor="end">logarithmic axis</text>'
-    top = _ceiling(max([*histogram.counts, 1]))
-    for count in (top, top / 2):
+    yield f'<text class="title" x="{_LEFT}" y="22">{_safe(histogram.title)}</text>'
+    top, step = _scale(max([*histogram.counts, 1]))
+    for count in range(0, top + 1, step):
         y = bottom - (bottom - _TOP) * count / top
         yield f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield f'<text class="label" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_short(count)}</text>'
-    yield f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'
-    lefts = [_LEFT + (right - _LEFT) * share for share in _shares(histogram)]
+    lefts = [_LEFT + (right - _LEFT) * _share(histogram, edge) for edge in histogram.edges]
     for number, count in enumerate(histogram.counts):
         low, high = histogram.edges[number : number + 2]
         text = histogram.names[number] if histogram.names else f"{_short(low)} to {_short(high)} {histogram.unit}"
-        x, width = lefts[number], max(lefts[number + 1] - lefts[number] - 1, 0.6)
+        width = max(lefts[number + 1] - lefts[number] - 1, 0.6)
+        shown = min(width, _WIDEST) if histogram.names else width
+        x = lefts[number] + (width - shown) / 2
         height = max((bottom - _TOP) * count / top, 1.0 if count else 0.0)
         yield (
-            f'<rect class="bar" x="{x:.2f}" y="{bottom - height:.2f}" width="{width:.2f}" height="{height:.2f}"'
+            f'<rect class="bar" x="{x:.2f}" y="{bottom - height:.2f}" width="{shown:.2f}" height="{height:.2f}"'
             f' data-low="{low!r}" data-high="{high!r}"><title>{_safe(text.strip())}: {count:,}</title></rect>'
         )
-    for tick in _ticks(histogram):
-        anchor = "start" if tick == 0 else "end" if tick == len(lefts) - 1 else "middle"
-        x, text = lefts[tick], _short(histogram.edges[tick])
-        yield f'<text class="label" x="{x:.1f}" y="{bottom + 18}" text-anchor="{anchor}">{text}</text>'
+    for share, text in _ticks(histogram):
+        anchor = "start" if share == 0 else "end" if share == 1 else "middle"
+        x = _LEFT + (right - _LEFT) * share
+        yield f'<text class="label" x="{x:.1f}" y="{bottom + 17}" text-anchor="{anchor}">{_safe(text)}</text>'
+    caption = _caption(histogram)
+    yield f'<text class="label" x="{right}" y="{bottom + 36}" text-anchor="end">{_safe(caption)}</text>'
+
+
+def _caption(histogram: Histogram) -> str:
+    """Return what the axis of values says of itself: the unit, and whether it is logarithmic."""
+    return ", ".join(filter(None, [histogram.unit, "logarithmic axis" if histogram.logarithmic else ""]))
 
 
 def _safe(text: str) -> str:
     return escape(legible(text))
 
 
-def _shares(histogram: Histogram) -> list[float]:
-    """Return where the edges lie between the first one, 0, and the last one, 1."""
-    edges = [math.log(edge) for edge in histogram.edges] if histogram.logarithmic else histogram.edges
-    return [(edge - edges[0]) / (edges[-1] - edges[0]) for edge in edges]
+def _share(histogram: Histogram, value: float) -> float:
+    """Return where a value lies between the first edge, 0, and the last one, 1."""
+    first, last = histogram.edges[0], histogram.edges[-1]
+    if histogram.logarithmic:
+        return (math.log(value) - math.log(first)) / (math.log(last) - math.log(first))
+    return (value / 2 - first / 2) / (last / 2 - first / 2)  # of halves, as the difference may exceed all floats
 
 
-def _ticks(histogram: Histogram) -> list[int]:
-    """Return the edges that have a number below them: five or so."""
-    last = len(histogram.edges) - 1
-    return sorted({round(last * part / 4) for part in range(5)})
+def _ticks(histogram: Histogram) -> list[tuple[float, str]]:
+    """Return places on the axis of values, 0 to 1, and the texts below them, with space between them."""
+    bars = len(histogram.counts)
+    room = (_WIDTH - _RIGHT - _LEFT) / max(bars, 1)
+    if histogram.names and room >= 2 * _APART:
+        letters = int(room / _LETTER)
+        return [((number + 0.5) / bars, _cut(name, letters)) for number, name in enumerate(histogram.names)]
+    first, last = histogram.edges[0], histogram.edges[-1]
+    values = _powers(first, last) if histogram.logarithmic else _multiples(first, last)
+    found: list[tuple[float, str]] = []
+    for value in values:
+        share = _share(histogram, value)
+        if not found or (share - found[-1][0]) * (_WIDTH - _RIGHT - _LEFT) >= _APART:
+            found.append((share, _short(value)))
+    return found
 
 
-def _ceiling(count: int) -> float:
-    """Return the next number of the kind 1, 2, 2.5, 5, 10, 20, ... that is not below `count`."""
-    power = 10.0 ** math.floor(math.log10(count))
-    return next(power * step for step in (1, 2, 2.5, 5, 10) if power * step >= count)
+def _cut(text: str, letters: int) -> str:
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
+
+
+def _multiples(first: float, last: float) -> list[float]:
+    """Return five or so round numbers of a range, evenly apart; its ends if there is none."""
+    step = float(_round_step(last / 5 - first / 5, whole=False))
+    values = [number * step for number in range(math.ceil(first / step), math.floor(last / step) + 1)]
+    return values if len(values) > 1 else [first, last]
+
+
+def _powers(first: float, last: float) -> list[float]:
+    """Return a few numbers of the kind 1, 2, 5, 10, 20, ... of a range; its ends if there is none."""
+    low, high = math.floor(math.log10(first)), math.ceil(math.log10(last))
+    steps = (1, 2, 5) if high - low <= 4 else (1,)
+    apart = max((high - low) // 8, 1)
+    values = [step * 10.0**power for power in range(low, min(high, 307) + 1, apart) for step in steps]
+    inside = [value for value in values if first <= value <= last]
+    return inside if len(inside) > 1 else [first, last]
+
+
+def _scale(count: int) -> tuple[int, int]:
+    """Return a whole number that is not below `count`, and a round step that divides it into two to five parts."""
+    step = int(_round_step(count / 4, whole=True))
+    return -(-count // step) * step, step
 
 
 def _short(value: float) -> str:
@@ -275,11 +328,17 @@ def _png(title: str, histograms: Sequence[Histogram]) -> bytes:
             axis.set_axis_off()
             continue
         one = histograms[number]
-        axis.stairs(one.counts, one.edges, fill=True, color="#2f6fde")
-        axis.set_title(f"{printable(one.title)}{f', {one.unit}' if one.unit else ''}", fontsize=10, loc="left")
-        axis.set_xscale("log" if one.logarithmic else "linear")
+        if one.names:
+            axis.bar(np.arange(len(one.names)) + 0.5, one.counts, width=0.5, color="#2f6fde")
+            texts = [(share * len(one.names), text) for share, text in _ticks(one)]
+            axis.set_xticks([place for place, _ in texts], [printable(text) for _, text in texts])
+        else:
+            axis.stairs(one.counts, one.edges, fill=True, color="#2f6fde")
+        axis.yaxis.get_major_locator().set_params(integer=True)
+        axis.set_title(printable(one.title), fontsize=10, loc="left")
         if one.logarithmic:
-            axis.set_title("logarithmic axis", fontsize=8, loc="right")
+            axis.set_xscale("log")
+        axis.set_xlabel(_caption(one), fontsize=8, loc="right")
         axis.spines[["top", "right"]].set_visible(False)
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")

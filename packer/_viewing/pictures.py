@@ -27,7 +27,7 @@ from packer._images.modes import decode_as, decode_unchanged
 from packer._images.probe import CLIPPED, DEEP, inspect
 from packer._storage.system import available_cpus, in_units
 from packer._table import Buffer, Ints
-from packer._viewing.catalog import Catalog, legible
+from packer._viewing.catalog import Catalog, class_names, legible
 from packer.crops import RandomResizedCrop
 from packer.errors import CorruptPackError, ImageError, PackerError, PackError
 
@@ -328,8 +328,9 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
     list of dict
         ``name``, ``kind``, and what there is of ``text`` (the value in words), ``error`` (why it cannot be read, or
         what of it cannot be drawn), ``boxes`` (x y x y), ``keypoints`` (of each object its points: x y visibility),
-        ``polygons`` (of each object a list of x y x y ...), ``labels`` (of each object its class), ``picture`` ("mask"
-        or "image": there is one to ask for). Places are in pixels of the image. JSON can say all of it.
+        ``polygons`` (of each object a list of x y x y ...), ``labels`` and ``ids`` (of each object the name and the id
+        of its class), ``picture`` ("mask" or "image": there is one to ask for). Places are in pixels of the image.
+        JSON can say all of it.
 
     Raises
     ------
@@ -344,9 +345,9 @@ def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
         size = int(reader.table.more[f"field.{field.name}.size"][row]) if field.is_blob else 0
         values[field.name] = _value(reader, row, field) if size <= left else _Large(size)
         left -= max(size, 0) if size <= left else 0
-    names = _object_names(reader.fields, values)
+    objects = _objects(reader.fields, values)
     shape = int(reader.table.height[row]), int(reader.table.width[row])
-    return [_described(field, values[field.name], names, shape) for field in reader.fields.values()]
+    return [_described(field, values[field.name], objects, shape) for field in reader.fields.values()]
 
 
 class _Large(NamedTuple):
@@ -366,25 +367,25 @@ def _value(reader: Reader, row: int, field: Field) -> Any:
         return error
 
 
-def _object_names(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, list[str]]:
+class _Objects(NamedTuple):
+    """The classes of the objects of a sample: their names, and their ids, by which they are coloured."""
+
+    labels: list[str]
+    ids: list[int]
+
+
+def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, _Objects]:
     """Return the classes of objects, by how many objects there are: the first list of ids of that length."""
-    found: dict[int, list[str]] = {}
+    found: dict[int, _Objects] = {}
     for field in fields.values():
         ids = values[field.name]
         if field.kind == "labels" and isinstance(ids, np.ndarray) and len(ids) not in found:
-            found[len(ids)] = _classes(field, ids[:_MOST_SHAPES].tolist())
+            drawn = ids[:_MOST_SHAPES].tolist()
+            found[len(ids)] = _Objects(class_names(field, drawn), drawn)
     return found
 
 
-def _classes(field: Field, ids: list[int]) -> list[str]:
-    """Return what the classes with some ids are called; of those without a name, the ids."""
-    present = set(ids)
-    known = zip(field.ids or range(len(field.classes)), field.classes, strict=True)
-    names = {number: legible(name) for number, name in known if number in present}
-    return [names.get(number, str(number)) for number in ids]
-
-
-def _described(field: Field, value: Any, names: Mapping[int, list[str]], shape: tuple[int, int]) -> dict[str, Any]:
+def _described(field: Field, value: Any, objects: Mapping[int, _Objects], shape: tuple[int, int]) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": field.name, "kind": field.kind}
     picture = {"picture": field.kind} if field.kind in PIXELS else {}
     if value is None:
@@ -399,7 +400,8 @@ def _described(field: Field, value: Any, names: Mapping[int, list[str]], shape: 
         drawn = value[:_MOST_SHAPES]
         shapes = _segmented(drawn, shape) if field.kind == "segmentation" else _placed(field.kind, drawn)
         more = f", of which {_MOST_SHAPES} are drawn" if len(value) > _MOST_SHAPES else ""
-        return entry | shapes | {"text": f"{len(value)}{more}", "labels": names.get(len(value), [])}
+        classes = objects.get(len(value), _Objects([], []))
+        return entry | shapes | {"text": f"{len(value)}{more}"} | classes._asdict()
     return entry | {"text": _words(field, value)}
 
 
@@ -432,12 +434,12 @@ def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
 
 def _words(field: Field, value: Any) -> str:
     """Return a value that is drawn nowhere in words."""
-    if field.kind == "class":
-        return _classes(field, [value])[0]
+    if field.kind == "class" or (field.kind, field.dtype) == ("scalar", "bool"):
+        return class_names(field, [value])[0]
     if field.dtype == "float32" and field.kind == "scalar":
         return str(np.float32(value))
     if field.kind == "labels":
-        text = ", ".join(_classes(field, value[:_MOST_SHAPES].tolist())) or "none"
+        text = ", ".join(class_names(field, value[:_MOST_SHAPES].tolist())) or "none"
     elif field.kind == "array":
         extremes = f", {value.min()} to {value.max()}" if value.size and value.dtype.kind != "b" else ""
         text = f"{' x '.join(map(str, value.shape))} {value.dtype}{extremes}"

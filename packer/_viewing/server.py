@@ -36,7 +36,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from packer._images.jpeg_tiles import read_tiles
 from packer._images.probe import inspect
 from packer._manifest import TILED
-from packer._viewing.catalog import ORDERS, Catalog, DamageLog, Finder, Query, find_duplicates, legible
+from packer._viewing.catalog import Catalog, DamageLog, find_duplicates, legible
+from packer._viewing.finder import ORDERS, Finder, Query
 from packer._viewing.histograms import draw, histograms
 from packer._viewing.pictures import Picture, Pictures, annotations_of, further_image, mask_picture
 from packer.crops import RandomResizedCrop
@@ -80,7 +81,7 @@ _SIDES = (16, 4096)
 _MOST_PIXELS = 1 << 26  # of a sheet
 _MOST_EPOCHS, _LARGEST_CROP = 64, 1024
 _MOST_LISTED = 1000
-_SECONDS_OF_CHECKING = 0.3
+_SECONDS_OF_READING = 0.3  # of a request
 _CHECKED_AT_ONCE = 16
 
 Parameters = Mapping[str, str]
@@ -104,13 +105,14 @@ class Endpoints:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._finder = Finder(catalog)
+        self._damage = DamageLog(len(catalog))
+        self._finder = Finder(catalog, self._damage)
         self._pictures = Pictures(catalog)
         self._once = threading.Lock()
-        self._damage = DamageLog(len(catalog))
         self.routes: dict[str, Callable[[Parameters], Payload]] = {
             "packs": self._packs,
             "found": self._found,
+            "category": self._category,
             "sheet": self._sheet,
             "sample": self._sample,
             "image": self._image,
@@ -134,8 +136,12 @@ class Endpoints:
                 "labels": catalog.label_type,
                 "classes": [{"name": legible(name), "count": count} for name, count in pairs],
                 "unlabeled": catalog.unlabeled,
-                "fields": [{"name": one.name, "kind": one.kind} for one in catalog.fields.values()],
+                "fields": [
+                    {"name": one.name, "kind": one.kind, "category": one.name in catalog.categories}
+                    for one in catalog.fields.values()
+                ],
                 "orders": ORDERS[1:],
+                "kept": all(reader.manifest.codec == "keep" for reader in catalog.readers),
                 "findings": [(legible(name), count) for name, count in catalog.findings()[:_MOST_LISTED]],
                 "leftOut": [(legible(name), legible(reason)) for name, reason in catalog.left_out()[:_MOST_LISTED]],
                 "leftOutCount": len(catalog.left_out()),
@@ -143,8 +149,13 @@ class Endpoints:
         )
 
     def _found(self, parameters: Parameters) -> Payload:
-        found = self._finder.find(_query(parameters))
-        return _json({"count": found.count, "complete": found.complete})
+        found = self._finder.find(_query(parameters), _SECONDS_OF_READING)
+        return _json({"count": found.count, "complete": found.complete, "unread": found.unread})
+
+    def _category(self, parameters: Parameters) -> Payload:
+        found = self._finder.categories(parameters.get("field", ""), _SECONDS_OF_READING)
+        listed = found.counts[:_MOST_LISTED]
+        return _json({"counts": listed, "more": len(found.counts) - len(listed), "unread": found.unread})
 
     def _sheet(self, parameters: Parameters) -> Payload:
         count = min(_number(parameters, "count", 60), _MOST_PICTURES)
@@ -232,15 +243,34 @@ class Endpoints:
         return _json(asdict(find_duplicates(self._catalog)))
 
     def _check(self, parameters: Parameters) -> Payload:
-        """Read and decode samples from one on, for a fraction of a second, and say how far that went."""
-        start, until = _number(parameters, "start"), time.monotonic() + _SECONDS_OF_CHECKING
-        everything = self._finder.find(Query())
-        while start < len(self._catalog) and time.monotonic() < until:
+        """Read and decode samples from `start` on, for a fraction of a second; without `start` none.
+
+        Returns the damaged samples and the findings that are known so far, and how far the samples were read.
+        """
+        total, findings = len(self._catalog), self._finder.findings
+        start = _number(parameters, "start", total)
+        if "start" in parameters:
+            findings.advance(_SECONDS_OF_READING)
+        everything, until = self._finder.find(Query()), time.monotonic() + _SECONDS_OF_READING
+        while start < total and time.monotonic() < until:
             self._note(self._pictures.small(everything.part(start, _CHECKED_AT_ONCE), _SIDES[0]))
             start += _CHECKED_AT_ONCE
         count, reasons = self._damage.listed()
         damaged = [{"index": index, "error": error} for index, error in reasons]
-        return _json({"next": min(start, len(self._catalog)), "damaged": damaged, "count": count})
+        found = [(legible(name), number) for name, number in findings.counts().items()]
+        return _json(
+            {
+                "next": min(start, total),
+                "damaged": damaged,
+                "count": count,
+                "findings": sorted(found, key=lambda one: -one[1])[:_MOST_LISTED],
+                "unread": findings.unread,
+            }
+        )
+
+
+_CATEGORY = "in."
+"""Before the name of a field in an address: the class that samples have there."""
 
 
 def _query(parameters: Parameters) -> Query:
@@ -253,6 +283,10 @@ def _query(parameters: Parameters) -> Query:
         measure=parameters.get("measure", ""),
         low=_real(parameters, "low", float("-inf")),
         high=_real(parameters, "high", float("inf")),
+        finding=parameters.get("finding", ""),
+        categories=tuple(
+            (name.removeprefix(_CATEGORY), value) for name, value in parameters.items() if name.startswith(_CATEGORY)
+        ),
         order=parameters.get("order", ""),
     )
 
@@ -465,7 +499,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.welcome(self.connection)
         self.connection.settimeout(_IDLE)
         if what.startswith("ask/"):
-            return self._respond(what.removeprefix("ask/"), dict(parse_qsl(parts.query)))
+            return self._respond(what.removeprefix("ask/"), dict(parse_qsl(parts.query, keep_blank_values=True)))
         page = self.server.pages.get(unquote(what) or "index.html")
         return (HTTPStatus.OK, page) if page else (HTTPStatus.NOT_FOUND, _message("There is no such page"))
 

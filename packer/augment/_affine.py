@@ -92,7 +92,7 @@ class RandomRotation(Augmentation):
     center : (float, float), optional
         The point that stays, in pixels across and down; by default the middle.
     fill : int or (int, int, int) or None
-        The colour of what comes from outside, 0 to 255.
+        The colour of pixels outside of the image, 0 to 255.
 
     Raises
     ------

@@ -74,7 +74,7 @@ class Space(NamedTuple):
     pixels: float | None = None
 
     def magnitudes(self, name: str, bins: int, places: Ints, sizes: Pairs) -> Floats:
-        """Return how strong an operation is on N images, at given places of so many steps up to the strongest."""
+        """Return how strong an operation is on N images, at places of so many steps up to the strongest."""
         if name == "Posterize":
             levels = (8 - torch.arange(bins) / ((bins - 1) / self.bits)).round()
             return _numbers(levels)[places]
@@ -325,7 +325,7 @@ class TrivialAugmentWide(_Automatic):
         How many strengths there are, 2 or more.
     interpolation : {"nearest", "bilinear"} or torchvision's InterpolationMode
     fill : int or (int, int, int) or None
-        The colour of what comes from outside, 0 to 255; None is black.
+        The colour of pixels outside of the image, 0 to 255; None is black.
 
     Raises
     ------

@@ -77,7 +77,7 @@ class Augmentation(Frozen, abc.ABC):
     def __init__(self) -> None: ...
 
     def _be(self, randoms: int, operations: int, **settings: Any) -> None:
-        """Become a rule; the settings are what it shows and what it is compared by."""
+        """Become a rule; its repr shows the settings, and they are compared."""
         vars(self).update(randoms=randoms, operations=operations, _settings=settings)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class RandomApply(Augmentation):
 
 
 class ChoiceOfAugmentations(Augmentation):
-    """One of some augmentations, for each image: what `RandomChoice` of augmentations gives."""
+    """One of some augmentations, for each image: the result of `RandomChoice` of augmentations."""
 
     _shown = "RandomChoice"
 
@@ -226,7 +226,7 @@ class ChoiceOfAugmentations(Augmentation):
 
 
 def chain_of(augment: Any) -> Augmentation:
-    """Return the augmentation that a person gave, as one or as a list; TypeError where it is none."""
+    """Return the augmentation that a user gave, as one or as a list; TypeError where it is none."""
     return augment if isinstance(augment, Augmentation) else Chain(_rules("augment", augment))
 
 

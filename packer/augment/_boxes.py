@@ -106,7 +106,7 @@ def _forward(points: Floats, matrices: npt.NDArray[Any], sizes: Pairs) -> Floats
     """Return where matrices, which say where pixels come from, put (N, P, 2) points, x and y, of N images."""
     middle = sizes[:, None, ::-1] * 0.5
     a, b, across, c, d, down = matrices.T
-    with np.errstate(all="ignore"):  # what is pressed to a line is nowhere
+    with np.errstate(all="ignore"):  # a matrix may press the image to a line
         inverse = np.stack([[d, -b], [-c, a]]).transpose(2, 0, 1) / (a * d - b * c)[:, None, None]
         moved: Floats = (points - middle - np.stack([across, down], 1)[:, None]) @ inverse.transpose(0, 2, 1) + middle
     return np.nan_to_num(moved, nan=-1e9, posinf=1e9, neginf=-1e9)

@@ -20,7 +20,7 @@ from packer.augment._settings import count_of, real
 from packer.crops._crop import Frozen
 from packer.crops._steps import Floats
 
-_LEAST_ALPHA = 1e-100  # of less, numpy makes what is no number
+_LEAST_ALPHA = 1e-100  # of less, numpy makes NaN
 _of_thread = threading.local()  # has `source`, a generator that is seeded anew each time
 
 
@@ -36,13 +36,13 @@ class Mixing(Frozen, abc.ABC):
     """How many random numbers a batch needs."""
 
     makes_fractions: bool = False
-    """Whether pixels may become what whole numbers cannot say."""
+    """Whether pixels may become fractions."""
 
     @abc.abstractmethod
     def __init__(self) -> None: ...
 
     def _be(self, randoms: int, **settings: Any) -> None:
-        """Become a rule; the settings are what it shows and what it is compared by."""
+        """Become a rule; its repr shows the settings, and they are compared."""
         import numpy.random  # noqa: F401  # now, not amid the first batch: a Ctrl-C during this import is lost
 
         vars(self).update(randoms=randoms, _settings=settings)
@@ -62,7 +62,7 @@ class Mixing(Frozen, abc.ABC):
         -------
         Mixture
             A tuple of ``share``, ``box`` and ``num_classes``: the share of an image's own label; top, left, bottom and
-            right of what is the other image's, or None where each pixel is mixed by the share; and `num_classes`.
+            right of the other image's part, or None where each pixel is mixed by the share; and `num_classes`.
 
         Raises
         ------
@@ -142,8 +142,8 @@ class CutMix(Mixing):
     Parameters
     ----------
     alpha : float
-        The share of the image that stays is drawn from the Beta distribution of `alpha` and `alpha`; more than 0. What
-        of the rectangle would lie outside is left out.
+        The share of the image that stays is drawn from the Beta distribution of `alpha` and `alpha`; more than 0. The
+        rectangle is clipped to the image.
     num_classes, labels_getter
         As for `MixUp`.
 
@@ -166,7 +166,7 @@ class CutMix(Mixing):
 
 
 class ChoiceOfMixings(Mixing):
-    """One of some mixings, for each batch: what `RandomChoice` of mixings gives."""
+    """One of some mixings, for each batch: the result of `RandomChoice` of mixings."""
 
     _shown = "RandomChoice"
 
@@ -183,7 +183,7 @@ class ChoiceOfMixings(Mixing):
 
 
 def shares_of(p: Sequence[float] | None, count: int) -> tuple[float, ...]:
-    """Return the probability of each of `count` rules, by the weights that a person gave, or ValueError."""
+    """Return the probability of each of `count` rules, by the weights that a user gave, or ValueError."""
     if not count:
         raise ValueError("a choice is of one augmentation or more, and there is none")
     try:
@@ -231,7 +231,7 @@ def mixed_labels(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
 
 
 def _mixed_ids(labels: torch.Tensor, mixture: Mixture) -> torch.Tensor:
-    """Return what `mixed_labels` makes of class ids, of which most shares are 0."""
+    """Mix class ids, of which most shares are 0; see `mixed_labels`."""
     classes, share = mixture.num_classes, mixture.share
     if labels.is_floating_point():
         raise ValueError("labels that are mixed are class ids or shares of classes, and not numbers of another meaning")

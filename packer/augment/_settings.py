@@ -80,6 +80,6 @@ def kept_colour(fill: Any, name: str = "fill") -> int | tuple[int, int, int] | N
 
 
 def named(value: object) -> str:
-    """Return what a person gave, with its package where that has classes of packer's names."""
+    """Return the repr of a user's value, with its package if that has classes of packer's names."""
     package = type(value).__module__.partition(".")[0]
     return f"{package}'s {' '.join(repr(value).split())}" if package in {"torchvision", "timm"} else repr(value)

@@ -2,8 +2,8 @@
 
 16 bytes say how many tensors and buffers come after the rest. Then come two messages of Arrow's IPC format, a schema
 and a batch of one row, whose one column is a dense union: of numbers, of texts, of bytes, and of lists of such unions.
-https://arrow.apache.org/docs/format/Columnar.html and the .fbs files beside it specify messages and unions. Before
-pyarrow 0.15 no 0xFFFFFFFF stood before a message's length, and a union had a bitmap of what is null.
+https://arrow.apache.org/docs/format/Columnar.html and its .fbs files specify messages and unions. Before
+pyarrow 0.15 no 0xFFFFFFFF stood before a message's length, and a union had a bitmap of nulls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from packer._containers.arrow import FlatTable, int_at
+from packer._containers.arrow import FlatTable
 from packer._containers.contract import MOST_THINGS, Budget
 from packer._containers.lmdb import COUNTS, First, LMDBValue
 from packer._containers.pickle_lmdb import PickledLMDB
@@ -33,7 +33,7 @@ _V4 = 3  # MetadataVersion
 _SCHEMA, _BATCH, _TENSOR_MESSAGE = 1, 3, 4  # MessageHeader
 _NULL, _INT, _FLOAT, _BINARY, _UTF8, _BOOL, _LIST, _STRUCT, _UNION = 1, 2, 3, 4, 5, 6, 12, 13, 14  # Type
 _FIXED = {(_INT, 8): "<b", (_INT, 16): "<h", (_INT, 32): "<i", (_INT, 64): "<q", (_FLOAT, 1): "<f", (_FLOAT, 2): "<d"}
-_TENSOR, _ARRAY, _BUFFER = "14", "15", "16"  # PythonType: numbers that count what comes after the batch
+_TENSOR, _ARRAY, _BUFFER = "14", "15", "16"  # PythonType: indices into the objects after the batch
 _ALIGNED = 64
 _DTYPES = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f2", "f4", "f8"}
 
@@ -62,7 +62,7 @@ def is_serialized(head: bytes) -> bool:
 
 
 def deserialized(file: PackFile, offset: int, size: int, most: int = MOST_THINGS) -> Any:
-    """Return what the value in a range of a file holds; as `packer._containers.safe_pickle.unpickled`.
+    """Return the value in a range of a file; as `packer._containers.safe_pickle.unpickled`.
 
     Raises
     ------
@@ -84,13 +84,13 @@ class _Type:
     number : int
         Which type of the schema it is.
     name : str
-        The field's, by which pyarrow tells what a number means.
+        The field's name, which tells pyarrow the meaning of a number.
     kind : int
         One of Arrow's `Type`.
     width : int
         Bits of an integer, precision of a float.
     codes : tuple of int
-        What the types of a union are called in it.
+        The names of a union's types.
     children : tuple of _Type
     """
 
@@ -132,20 +132,17 @@ class _Record:
         self._buffers: dict[int, list[tuple[int, int]]] = {}
 
     def value(self) -> Any:
-        """Return the value: what the one list in the one row holds, which `serialize` puts around it."""
+        """Return the value: the one list in the one row, which `serialize` puts around it."""
         described = self._message(self._begin + _HEADER)
         if described.body:
             raise ValueError("a damaged value of pyarrow")
         column = (_schema if len(described.data) <= _MOST_CACHED else _schema.__wrapped__)(described.data)
         data, after, version, body = self._message(described.end)
-        message = FlatTable(data, int_at(data, "<I", 0))
+        message = FlatTable.root(data)
         if message.number(1, "<B") != _BATCH or not 0 <= body <= self._end - after:
             raise ValueError("a damaged value of pyarrow")
         batch = message.table(2)
-        nodes, count = batch.vector(1, 16)
-        lengths = iter([int_at(data, "<q", nodes + 16 * number) for number in range(count)])
-        buffers, count = batch.vector(2, 16)
-        ranges = iter([struct.unpack_from("<qq", data, buffers + 16 * number) for number in range(count)])
+        lengths, ranges = iter([length for length, _ in batch.pairs(1)]), iter(batch.pairs(2))
         try:
             self._place(column, lengths, ranges, _Batch(version, after, body))
         except StopIteration as error:
@@ -163,22 +160,22 @@ class _Record:
         if length > _MOST_METADATA:
             raise ValueError("a damaged value of pyarrow")
         data, end = self._bytes(at + 4, length), at + 4 + length
-        message = FlatTable(data, int_at(data, "<I", 0))
+        message = FlatTable.root(data)
         return _Message(data, end + -(end - self._begin) % 8, message.number(0, "<h"), message.number(3, "<q"))
 
     def _place(self, of: _Type, lengths: Iterator[int], ranges: Iterator[tuple[int, int]], batch: _Batch) -> None:
         """Say of a type and those below it where in the file their elements lie."""
         self._lengths[of.number] = next(lengths)
-        places = self._buffers[of.number] = []
+        buffers = self._buffers[of.number] = []
         bitmap = batch.version <= _V4
         count = {_NULL: 0, _STRUCT: 1, _LIST: 2, _BINARY: 3, _UTF8: 3, _UNION: 3 if bitmap else 2}
         for _ in range(count.get(of.kind, 2)):
             start, length = next(ranges)
             if start < 0 or length < 0 or start + length > batch.size:
                 raise ValueError("a damaged value of pyarrow")
-            places.append((batch.body + start, length))
+            buffers.append((batch.body + start, length))
         if of.kind == _UNION and bitmap:
-            del places[0]
+            del buffers[0]
         for child in of.children:
             self._place(child, lengths, ranges, batch)
 
@@ -200,28 +197,28 @@ class _Record:
 
     def _chosen(self, of: _Type, at: int) -> Any:
         """Return an element of a union."""
-        code, place = self._number(of, 0, "<b", at), self._number(of, 1, "<i", at)
+        code, index = self._number(of, 0, "<b", at), self._number(of, 1, "<i", at)
         if code not in of.codes:
             raise ValueError("a damaged value of pyarrow")
         child = of.children[of.codes.index(code)]
         if child.name in (_TENSOR, _ARRAY, _BUFFER):
-            return self._array(child.name, self._element(child, place))
-        return self._element(child, place)
+            return self._array(child.name, self._element(child, index))
+        return self._element(child, index)
 
     def _list(self, of: _Type, at: int) -> list[Any] | dict[str, Any]:
         """Return a list, a tuple or a set as a list, and a dict, which is a list of keys and values."""
         first, end = self._number(of, 1, "<i", at), self._number(of, 1, "<i", at + 1)
         inner = of.children[0]
         if inner.kind != _STRUCT:
-            return [self._element(inner, place) for place in range(first, end)]
+            return [self._element(inner, index) for index in range(first, end)]
         keys, values = inner.children
-        pairs = ((self._element(keys, place), self._element(values, place)) for place in range(first, end))
+        pairs = ((self._element(keys, index), self._element(values, index)) for index in range(first, end))
         return {key: value for key, value in pairs if isinstance(key, str)}
 
     def _array(self, tag: str, number: Any) -> Array:
         """Return an array that comes after the batch: tensors first, and then arrays, each a message and its elements.
 
-        Arrays in the layout before pyarrow 0.15 are refused: there was no such file to compare with.
+        Arrays in the layout before pyarrow 0.15 are refused: there was no file to compare with.
         """
         tensors, sparse, _, _ = struct.unpack("<4I", self._head[:_HEADER])
         if tag == _BUFFER or sparse or self._head[_HEADER : _HEADER + 4] != b"\xff\xff\xff\xff":
@@ -232,7 +229,7 @@ class _Record:
         while len(self._arrays) <= number:
             self._arrays.append(self._next_array())
         data, start, body = self._arrays[number]
-        message = FlatTable(data, int_at(data, "<I", 0))
+        message = FlatTable.root(data)
         if message.number(1, "<B") != _TENSOR_MESSAGE:
             raise ValueError("a damaged value of pyarrow")
         return self._tensor(message.table(2), start, body)
@@ -262,8 +259,8 @@ class _Record:
         offset, length = header.number_at("<q", where), header.number_at("<q", where + 8)
         if not where or offset < 0 or not item <= size <= length <= body - offset:
             raise ValueError("a damaged value of pyarrow")
-        place = start + offset
-        return array_of(f"<{dtype}", shape, Blob(place, size, self._bytes(place, min(HELD, size))), False)
+        begin = start + offset
+        return array_of(f"<{dtype}", shape, Blob(begin, size, self._bytes(begin, min(HELD, size))), False)
 
     def _bytes_of(self, of: _Type, at: int) -> Blob | str:
         first, end = self._number(of, 1, "<i", at), self._number(of, 1, "<i", at + 1)
@@ -294,8 +291,8 @@ class _Record:
 
 @functools.lru_cache(16)
 def _schema(data: bytes) -> _Type:
-    """Return the type of the one column of a schema, given as a message: all samples of a file have few."""
-    message = FlatTable(data, int_at(data, "<I", 0))
+    """Return the type of the one column of a schema message: all samples of a file have few."""
+    message = FlatTable.root(data)
     if message.number(1, "<B") != _SCHEMA:
         raise ValueError("a damaged value of pyarrow")
     columns = [_type_of(one, itertools.count()) for one in itertools.islice(message.table(2).tables(1), 2)]

@@ -15,15 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from packer._containers.contract import Container, Entry, Piece, no_keys, suffix_of
-from packer._containers.shards import OpenShard, reading
+from packer._containers.blocks import ContainerFile
+from packer._containers.contract import Container, Entry, Piece, no_keys, suffix_at
 from packer.errors import SourceError, printable
 
 __all__ = ["Bagz"]
 
 _LIMIT = struct.Struct("<Q")
 _BLOCK = 1 << 16  # records
-_HEAD = 32  # bytes, by which an image is known
 _LIMITS = "limits."
 
 
@@ -54,28 +53,24 @@ class Bagz(Container):
                 raise SourceError(
                     f"{printable(path)}: its records are compressed. Write them to a .bag, whose records are not."
                 )
-        beside = {path: limits for path in bags if os.path.isfile(limits := path.with_name(_LIMITS + path.name))}
-        container = cls.of_files([*bags, *beside.values()])
-        numbers = {path: number for number, path in enumerate(beside, len(bags))}
+        sidecars = {path: limits for path in bags if os.path.isfile(limits := path.with_name(_LIMITS + path.name))}
+        container = cls.of_files(bags, [*sidecars.values()])
+        numbers = {path: number for number, path in enumerate(sidecars, len(bags))}
         container.limits = [numbers.get(path) for path in bags]
         return container
 
-    @property
-    def units(self) -> int:
-        return len(self.limits)
-
     def entries(self, unit: int) -> Iterator[Entry]:
         number = self.limits[unit]
-        with reading(self.root / self.files[unit]) as file:
+        with self.reading(unit) as file:
             if number is None:
                 yield from self._records(unit, file, file, _begin(file))
                 return
-            with reading(self.root / self.files[number]) as limits:
+            with self.reading(number) as limits:
                 if limits.size % _LIMIT.size:
                     raise SourceError(f"{limits.path}: {limits.size} bytes are no limits: it was cut short")
                 yield from self._records(unit, file, limits, 0)
 
-    def _records(self, unit: int, file: OpenShard, limits: OpenShard, begin: int) -> Iterator[Entry]:
+    def _records(self, unit: int, file: ContainerFile, limits: ContainerFile, begin: int) -> Iterator[Entry]:
         """Yield the records of a file; their ends stand in `limits` from `begin` on."""
         count, most = (limits.size - begin) // _LIMIT.size, begin if limits is file else file.size
         start, stem, digits = 0, self.files[unit].rpartition(".")[0], len(str(count))
@@ -85,14 +80,14 @@ class Bagz(Container):
             for number, end in enumerate(ends, first):
                 if not start <= end <= most:
                     raise SourceError(f"{file.path}: damaged: record {number} ends at byte {end}")
-                suffix = suffix_of(file.read(start, min(_HEAD, end - start)))
+                suffix = suffix_at(file.read, start, end - start)
                 yield Entry(f"{stem}/{number:0{digits}d}{suffix}", Piece(unit, start, end - start))
                 start = end
         if start != most:
             raise SourceError(f"{file.path}: damaged: its last record ends at byte {start} of {most}")
 
 
-def _begin(file: OpenShard) -> int:
+def _begin(file: ContainerFile) -> int:
     """Return where the ends of the records begin."""
     if not file.size:
         return 0

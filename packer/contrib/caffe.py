@@ -1,24 +1,22 @@
 """Caffe's LMDB (tools/convert_imageset.cpp), a Datum each value, and the one of its fork SSD with boxes.
 
-Keys are ``00000012_folder/name.jpg``. An image is an encoded file, or raw: plane after plane, blue first. A label
-that a Datum does not have is 0, as Caffe reads it.
-
-Messages of Caffe (src/caffe/proto/caffe.proto) and of its fork SSD, found in place: nothing is read of the images.
-
+The messages are those of src/caffe/proto/caffe.proto, found without reading the images:
 ``Datum { 1 channels, 2 height, 3 width, 4 data, 5 label, 6 float_data, 7 encoded }``, and of SSD
 ``AnnotatedDatum { 1 datum, 2 type, 3 annotation_group { 1 group_label, 2 annotation { 1 instance_id, 2 bbox } } }``,
 where a bbox is ``{ 1 xmin, 2 ymin, 3 xmax, 4 ymax, 5 label, 6 difficult, 7 score, 8 size }``, fractions of the image.
 
-Caffe's LMDB, as its tool convert_imageset makes it: a Datum each value.
+The container takes keys such as ``00000012_folder/name.jpg``. An image is an encoded file, or raw: plane after plane,
+blue first. A label that a Datum does not have is 0, as Caffe reads it.
+
+The format is the output of convert_imageset:
 
 ``data.mdb``      the samples, and nothing else: each entry is a sample to NVIDIA's DALI
-``classes.txt``   the names of the classes, a line each, where they have names
+``classes.txt``   the names of the classes, a line each, if there are any
 
-A key is the number of the sample in eight digits, ``_``, and its name, cut where LMDB's 511 bytes end. A Datum is what
-``convert_imageset --encoded`` makes of a file: its bytes, the label, which is an int32, and that it is encoded. A
-sample without a label has the label -1, because a Datum that says none has the label 0.
-
-A Datum has no place for fields: packer's index has their values.
+A key is the number of the sample in eight digits, ``_``, and its name, cut where LMDB's 511 bytes end. A Datum has the
+members that ``convert_imageset --encoded`` writes: the file's bytes, the label, which is an int32, and that it is
+encoded. A sample without a label has the label -1, because a Datum without one has the label 0. A Datum has no fields:
+packer's index has their values.
 """
 
 from __future__ import annotations
@@ -38,9 +36,8 @@ from packer._containers.contract import Entry, Piece, PixelLayout, image_name, n
 from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, first_of, size_of, text_of
 from packer._containers.protobuf import varint
 from packer._fields import Field, Stored
-from packer._formats.contract import NOTHING, Contents, Placed
+from packer._formats.contract import NOTHING, Contents, Placed, not_of_journal
 from packer._formats.foreign import (
-    AGAIN,
     COPIED_FROM,
     MAX_SHARD_SIZE,
     ForeignWriter,
@@ -262,7 +259,7 @@ class Caffe(LMDBContainer):
         container.annotated = annotated
         return container
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
+    def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
         raw = self.pixels is not None  # images whose names lose their suffixes
         paths = (_path_of(key) for key, _, _ in tree.walk())
         hashes = np.fromiter((hash(os.path.splitext(path)[0] if raw else path) for path in paths), np.int64)
@@ -270,7 +267,7 @@ class Caffe(LMDBContainer):
         self.whole_keys = bool((hashes[1:] == hashes[:-1]).any())
         if self.whole_keys:
             self.notes.append("paths occur in several keys, so names are the whole keys")
-        return super().ordered(path, blank, tree)
+        return super().ordered(unit, file, tree)
 
     def entry(self, value: LMDBValue) -> Entry:
         head = value.head(PIECE)
@@ -432,7 +429,7 @@ class CaffeWriter(ForeignWriter):
         for index, name in enumerate(written.sample_names()):
             row = written.row(index)
             if self._put(encode_name(name), row.label, row.size) != row.offset:
-                raise DestinationError(f"{printable(self._path)}: does not fit its journal. {AGAIN}")
+                raise not_of_journal(self._path)
         self._copied = end_of(written, len(written), COPIED_FROM) - COPIED_FROM
         self._tree.open(self._path / _DATA, cached=self._contents.cached)
 

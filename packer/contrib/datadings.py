@@ -3,7 +3,7 @@
 ``X.msgpack`` has the maps, and ``X.msgpack.offsets`` where each begins and the last ends, u64, big-endian. The name
 of a sample is its ``key``.
 
-MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md), walked without copying what is long.
+MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md), read without copying long values.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import itertools
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from packer._containers.contract import Container, Entry, Piece
-from packer._containers.roles import ColumnType, Roles, Value, roles_of, short_text
-from packer._containers.shards import OpenShard, reading
+from packer._containers.blocks import ContainerFile, errors_in, reading
+from packer._containers.contract import Entry, Piece
+from packer._containers.roles import ColumnContainer, ColumnType, Roles, Value, roles_of, short_text
 from packer._fields import Field
 from packer.errors import SourceError, printable
 
@@ -51,7 +51,7 @@ class Span(NamedTuple):
     size: int
 
 
-def read_map(file: OpenShard, at: int) -> tuple[dict[str, Any], int]:
+def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
     """Return the values of the map at a position by their keys, and where the map ends.
 
     Strings and bytes are Spans. Arrays and maps within are Spans of the kind ``"array"``, which `unpacked` reads.
@@ -77,12 +77,12 @@ def read_map(file: OpenShard, at: int) -> tuple[dict[str, Any], int]:
     return values, at
 
 
-def unpacked(file: OpenShard, at: int) -> Any:
-    """Return an array or a map at a position, with what is in it, none of which may be bytes; errors as `read_map`."""
+def unpacked(file: ContainerFile, at: int) -> Any:
+    """Return an array or a map at a position, with its elements, none of which may be bytes; errors as `read_map`."""
     return _unpacked(file, at, _DEEPEST)[0]
 
 
-def _unpacked(file: OpenShard, at: int, depth: int) -> tuple[Any, int]:
+def _unpacked(file: ContainerFile, at: int, depth: int) -> tuple[Any, int]:
     if not depth:
         raise ValueError("it is nested too deeply")
     head, at = _head(file, at)
@@ -105,7 +105,7 @@ def _unpacked(file: OpenShard, at: int, depth: int) -> tuple[Any, int]:
     return members, at
 
 
-def _skip(file: OpenShard, at: int) -> int:
+def _skip(file: ContainerFile, at: int) -> int:
     """Return where the value at a position ends."""
     left, most = 1, _MOST_NESTED
     while left:
@@ -118,8 +118,8 @@ def _skip(file: OpenShard, at: int) -> int:
     return at
 
 
-def _head(file: OpenShard, at: int) -> tuple[Any, int]:
-    """Return the number at a position, or what says how long the value is; and where the next one begins."""
+def _head(file: ContainerFile, at: int) -> tuple[Any, int]:
+    """Return the number at a position, or the length of the value; and where the next one begins."""
     data = file.read(at, min(_HEAD, max(1, file.size - at)))
     code = data[0]
     if code < 0x80 or code >= 0xE0:
@@ -150,7 +150,7 @@ def _unpack(stored: str, data: bytes) -> Any:
     return struct.unpack_from(stored, data, 1)[0]
 
 
-def _text(file: OpenShard, at: int) -> tuple[str, int]:
+def _text(file: ContainerFile, at: int) -> tuple[str, int]:
     head, at = _head(file, at)
     if not isinstance(head, Span) or head.kind not in ("str", "bin") or head.size > _HEAD * 64:
         raise ValueError("a key is no text")
@@ -163,7 +163,7 @@ def _modest(count: int) -> int:
     return count
 
 
-_LOOKED_AT = 100  # samples of the first and of the last file, which say what samples have
+_LOOKED_AT = 100  # samples of the first and of the last file, which tell the columns
 _BLOCK = 1 << 14  # samples
 _SHORT = 256  # bytes of a value that may be a label
 _KEY = "key"
@@ -171,17 +171,14 @@ _JSON = Field("json", "json")
 
 
 @dataclass(eq=False)
-class Datadings(Container):
-    """Files ``.msgpack``, with their ``.offsets`` beside them."""
+class Datadings(ColumnContainer):
+    """Files ``.msgpack``, with their ``.offsets``."""
 
     kind = "datadings"
     suffixes = (".msgpack",)
 
-    roles: Roles = field(default_factory=lambda: Roles("", None, None, {}))
-    data: int = 0
-    """How many of `files` have samples; the others are their offsets."""
-
     known: frozenset[str] = frozenset()
+    """The keys of the first samples."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -191,8 +188,7 @@ class Datadings(Container):
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Datadings:
         offsets = [beside for path in paths if os.path.isfile(beside := path.with_name(path.name + ".offsets"))]
-        container = cls.of_files([*paths, *offsets])
-        container.data = len(paths)
+        container = cls.of_files(paths, offsets)
         found, looked_at = dict[str, ColumnType | None](), dict[str, list[Any]]()
         for unit in {0, len(paths) - 1}:
             for file, values in itertools.islice(container._maps(unit), _LOOKED_AT):
@@ -204,48 +200,39 @@ class Datadings(Container):
         if not types:
             raise SourceError(f"{where}: no samples in it")
         named = _KEY if types.get(_KEY, ColumnType("")).kind == "text" else None
-        container.roles = roles_of(types, keys, where, container.account, looked_at, name=named)
-        container.why_unlabeled = container.roles.why_unlabeled
+        container.take_roles(roles_of(types, keys, where, container.account, looked_at, name=named))
         container.known = frozenset(types)
-        container.fields, container.label_type = tuple(container.roles.fields.values()), container.roles.label_type
-        container.notes += container.roles.notes
         return container
 
-    @property
-    def units(self) -> int:
-        return self.data
-
     def entries(self, unit: int) -> Iterator[Entry]:
-        stem, wanted = self.files[unit].removesuffix(".msgpack"), self.roles.wanted
+        stem, used = self.files[unit].removesuffix(".msgpack"), self.roles.used
         for number, (file, maps) in enumerate(self._maps(unit)):
             name = f"{stem}/{number:06d}"
             try:
                 if not self.known >= maps.keys():
                     unknown = printable(sorted(maps.keys() - self.known)[0])
                     raise ValueError(f"{unknown} is in none of the first samples: say with --key what is wanted")
-                values = {name: _value(file, maps[name], unit, name, self.roles) for name in wanted & maps.keys()}
+                values = {name: _value(file, maps[name], unit, name, self.roles) for name in used & maps.keys()}
                 entry = self.roles.entry(name, values, file.read)
             except ValueError as error:
                 entry = Entry(name, b"", problem=f"sample {number}: {printable(error)}")
             yield entry
 
-    def _maps(self, unit: int) -> Iterator[tuple[OpenShard, dict[str, Any]]]:
+    def _maps(self, unit: int) -> Iterator[tuple[ContainerFile, dict[str, Any]]]:
         """Yield the values of each sample, with the file that they lie in; they are where the offsets say."""
         name = self.files[unit] + ".offsets"
-        told = _offsets(self.root / name) if name in self.files[self.data :] else itertools.repeat(None)
-        with reading(self.root / self.files[unit]) as file:
+        told = _offsets(self.root / name) if name in self.files[self.units :] else itertools.repeat(None)
+        with self.reading(unit) as file:
             at = 0
             for number in itertools.count():
-                said = next(told, -1)
-                if said not in (None, at):
-                    where = "no such sample" if said == -1 else f"that it begins at byte {said}"
+                listed = next(told, -1)
+                if listed not in (None, at):
+                    where = "no such sample" if listed == -1 else f"that it begins at byte {listed}"
                     raise SourceError(f"{file.path}: sample {number} begins at byte {at}, and {name} says {where}")
                 if at == file.size:
                     break
-                try:
+                with errors_in(f"{file.path}: sample {number}, at byte {at}"):
                     values, at = read_map(file, at)
-                except ValueError as error:
-                    raise SourceError(f"{file.path}: sample {number}, at byte {at}: {printable(error)}") from error
                 yield file, values
 
 
@@ -257,8 +244,8 @@ def _offsets(path: os.PathLike[str]) -> Iterator[int | None]:
             yield from np.frombuffer(file.read(start, min(8 * _BLOCK, file.size - start)), ">u8").tolist()
 
 
-def _type(file: OpenShard, value: Any) -> ColumnType | None:
-    """Return what a value is; None where there is none."""
+def _type(file: ContainerFile, value: Any) -> ColumnType | None:
+    """Return the type of a value; None where there is none."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -274,7 +261,7 @@ def _type(file: OpenShard, value: Any) -> ColumnType | None:
     return ColumnType("json")
 
 
-def _short(file: OpenShard, value: Any) -> list[Any]:
+def _short(file: ContainerFile, value: Any) -> list[Any]:
     """Return a value that may be a label; nothing of any other."""
     if isinstance(value, Span):
         is_short = value.kind != "array" and value.size <= _SHORT
@@ -291,7 +278,7 @@ def _joined(first: ColumnType | None, second: ColumnType | None) -> ColumnType |
     return ColumnType("", why="is of several types")
 
 
-def _value(file: OpenShard, value: Any, unit: int, name: str, roles: Roles) -> Value:
+def _value(file: ContainerFile, value: Any, unit: int, name: str, roles: Roles) -> Value:
     field = roles.fields.get(name)
     if not isinstance(value, Span):
         if value is not None and field is not None and field.kind not in ("scalar", "class"):

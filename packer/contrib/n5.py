@@ -1,6 +1,21 @@
-"""N5 (https://github.com/saalfeldlab/n5): a directory of arrays, read as a container and written as a format.
+"""N5 (https://github.com/saalfeldlab/n5, specification 4.0.0): a directory of arrays, a container and a format.
 
-Images are recognised in four layouts. A group is a directory of arrays, whose rows belong together:
+``attributes.json`` in an array's directory has ``dimensions``, ``blockSize``, ``dataType`` and ``compression``. Axis 0
+is the one along which elements lie next to each other: NumPy counts axes from the other end, and so does this module.
+A block is a file, and its path has the block's numbers along the axes, that of axis 0 first, such as ``0/0/17``:
+
+=============  ======================================================================
+u16            mode: 0, or 1 with a count of elements; big-endian, as all numbers
+u16            the number of axes
+u32, each      the block's extent along each axis, axis 0 first
+u32            in mode 1: the count of elements
+               the elements, compressed as in the attributes
+=============  ======================================================================
+
+A block at the far end of an axis ends with the array; some tools write it in full. A block without a file is zeros.
+Before N5 2.0 the attributes had ``"compressionType": "gzip"`` for ``"compression": {"type": "gzip"}``.
+
+The container recognises images in four layouts. A group is a directory of arrays, whose rows belong together:
 
 ==================  ===========================================================================================
 ``data`` (uint8)    encoded images one after the other, and ``offsets`` (N integers): where in it each one begins.
@@ -13,47 +28,23 @@ N x H x W           (uint8) grey pixels
 ==================  ===========================================================================================
 
 The array ``labels``, or ``label``, ``targets``, ``y``, has the labels, and every other array of N rows becomes a field.
-Attributes of the group or of the labels may name the ``classes``.
+Attributes of the group or of the labels may name the ``classes``. A sample is a range of a block's file where the
+blocks are raw and a block has all of it.
 
-A sample is a range of a block's file where the blocks are raw and a block has all of it.
+The format is a group, which z5py, TensorStore and N5's own tools read:
 
-The arrays of N5 (https://github.com/saalfeldlab/n5, specification 4.0.0): directories, with a file for each block.
-
-``attributes.json`` in an array's directory has ``dimensions``, ``blockSize``, ``dataType`` and ``compression``. Axis 0
-is the one along which elements lie next to each other: NumPy counts axes from the other end, and so does this module. A
-block's file lies where the block's numbers along the axes lead, that of axis 0 first, such as ``0/0/17``:
-
-=============  ======================================================================
-u16            mode: 0, or 1 where the count of elements is said; big-endian, as all
-u16            how many axes there are
-u32, each      the block's extent along each axis, axis 0 first
-u32            in mode 1: how many elements there are
-               the elements, compressed as the attributes say
-=============  ======================================================================
-
-A block at the far end of an axis ends with the array; some tools write it in full. A block without a file is zeros.
-Before N5 2.0 the attributes had ``"compressionType": "gzip"`` in place of ``"compression": {"type": "gzip"}``.
-
-Which arrays of an N5 group are its images, labels and fields.
-
-How images lie in the arrays of N5: a row of an array each, a block each, or one after the other.
-
-N5: a group of arrays, which z5py, TensorStore and N5's own tools read.
-
-``attributes.json``    of the group: the version of N5, and ``classes``, the names of the classes where there are some
+``attributes.json``    of the group: the version of N5, and ``classes``, the names of the classes if there are any
 ``data``               (uint8) the images one after the other
 ``offsets``, ``sizes`` (uint64) where in ``data`` each image begins, and its bytes
 ``labels``             (int64; float64 of labels that are floats) -1 of a sample without a label
 ``names``              (uint8) the names of the samples one after the other, without anything between them
 ``name_ends``          (uint64) where in ``names`` each name ends
-``heights``, ``widths``  (int32) pixels; with the codec ``raw`` alone, whose pixels nobody understands without
+``heights``, ``widths``  (int32) pixels; with the codec ``raw`` alone, whose pixels have no header
 
-All arrays have one dimension and are not compressed. A block is a file: a header of 8 bytes, and the elements,
-big-endian. The blocks of ``data`` are the shards, and no image crosses them: where the next one does not fit, zeros
-fill the block. The last block of an array ends with the array.
-
-The other arrays are known when all samples are, so they are written at the end. N5 has no place for fields: packer's
-index has their numbers, and a copy of what else they are.
+All arrays have one dimension and are not compressed. The blocks of ``data`` are the shards, and no image crosses them:
+where the next one does not fit, zeros fill the block. The last block of an array ends with the array. The other arrays
+are known when all samples are, so they are written at the end. N5 has no fields: packer's index has their numbers, and
+a copy of their bytes.
 """
 
 from __future__ import annotations
@@ -75,6 +66,7 @@ import numpy.typing as npt
 
 from packer._account import Account
 from packer._codecs import UNLABELED
+from packer._containers.blocks import errors_in, source_errors
 from packer._containers.compression import MOST_UNPACKED, unpack
 from packer._containers.contract import Chosen, ChosenField, Container, Entry, Packed, Piece, PixelLayout, suffix_of
 from packer._containers.roles import NAMES, are_whole, has_label_name, is_label_name
@@ -85,7 +77,7 @@ from packer._storage.files import Spool
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
 from packer._table import Ints, Sample, Table, blocks, encode_name
-from packer.errors import DestinationError, OptionError, PackError, SourceError, option, printable
+from packer.errors import DestinationError, OptionError, SourceError, option, printable
 
 __all__ = [
     "ATTRIBUTES",
@@ -124,15 +116,11 @@ def read_attributes(directory: Path) -> dict[str, Any] | None:
     path = directory / ATTRIBUTES
     if not os.path.lexists(path):
         return None
-    try:
-        with PackFile(directory, ATTRIBUTES) as file:
-            if file.size > _LONGEST_ATTRIBUTES:
-                raise SourceError(f"{printable(path)}: {file.size:,} bytes are no attributes of N5")
+    with source_errors(), PackFile(directory, ATTRIBUTES) as file:
+        if file.size > _LONGEST_ATTRIBUTES:
+            raise SourceError(f"{printable(path)}: {file.size:,} bytes are no attributes of N5")
+        with errors_in(f"{printable(path)}: no JSON", ValueError, RecursionError):
             attributes = json.loads(file.read(0, file.size))
-    except PackError as error:
-        raise SourceError(str(error)) from error
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{printable(path)}: no JSON: {printable(error)}") from error
     if not isinstance(attributes, dict):
         raise SourceError(f"{printable(path)}: no attributes of N5, which are a JSON object")
     return attributes
@@ -154,20 +142,20 @@ class BlockFiles(Sequence[str]):
 
     folder: str
     grid: tuple[int, ...]
-    places: Ints
+    indices: Ints
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.indices)
 
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
-        return self.folder + _path(self.grid, int(self.places[number]))
+        return self.folder + _path(self.grid, int(self.indices[number]))
 
-    def find(self, place: int) -> int | None:
+    def find(self, index: int) -> int | None:
         """Return the number of a block's file; None where it has none."""
-        number = int(np.searchsorted(self.places, place))
-        return number if number < len(self.places) and self.places[number] == place else None
+        number = int(np.searchsorted(self.indices, index))
+        return number if number < len(self.indices) and self.indices[number] == index else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,10 +188,8 @@ class Block:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the elements as they lie in the file; SourceError where the disk fails."""
-        try:
+        with source_errors():
             return self.file.read(self.begin + offset, size)
-        except PackError as error:
-            raise SourceError(str(error)) from error
 
 
 class N5Array:
@@ -232,7 +218,7 @@ class N5Array:
     Raises
     ------
     SourceError
-        If the attributes are none of an array, a compression is unknown, or far more is said to be there than there is.
+        If the attributes are none of an array, a compression is unknown, or sizes are far larger than the files.
     """
 
     def __init__(self, root: Path, name: str, attributes: dict[str, Any]) -> None:
@@ -240,7 +226,7 @@ class N5Array:
         self.shape, self.blocks = self._axes(attributes, "dimensions"), self._axes(attributes, "blockSize")
         kind = attributes.get("dataType")
         if not isinstance(kind, str) or kind not in _TYPES:
-            raise self.error(f"its dataType is {_said(kind)}, which packer does not read")
+            raise self.error(f"its dataType is {_shown(kind)}, which packer does not read")
         self.dtype = np.dtype(_TYPES[kind])
         if len(self.blocks) != len(self.shape) or min(self.blocks) < 1:
             raise self.error(f"its blockSize does not fit to {len(self.shape)} dimensions")
@@ -278,11 +264,9 @@ class N5Array:
 
     def block(self, number: int) -> Block:
         """Open the block in a file, by the file's number in `files`; SourceError where the file is damaged."""
-        try:
+        with source_errors():
             file = PackFile(self.root, self.files[number])
             block = self._from_header(number, file)
-        except PackError as error:
-            raise SourceError(str(error)) from error
         size = block.count * self.dtype.itemsize
         wrong = size != block.held if self.compression == "raw" else size > block.held * _RATIO
         if size > MOST_UNPACKED or wrong:
@@ -303,11 +287,11 @@ class N5Array:
             raise self.error(f"a row of its blocks has {size:,} bytes, which are too many to be read at once")
         slab = np.zeros((height, *self.shape[1:]), self.dtype.newbyteorder("="))
         each = math.prod(self.grid[1:])
-        first, last = np.searchsorted(self.files.places, [number * each, (number + 1) * each]).tolist()
+        first, last = np.searchsorted(self.files.indices, [number * each, (number + 1) * each]).tolist()
         for file in range(first, last):
-            place = np.unravel_index(int(self.files.places[file]), self.grid)
+            index = np.unravel_index(int(self.files.indices[file]), self.grid)
             block = self.block(file)
-            corner = [int(at) * step for at, step in zip(place, self.blocks, strict=True)]
+            corner = [int(at) * step for at, step in zip(index, self.blocks, strict=True)]
             corner[0] = 0
             room = slab[tuple(slice(at, at + step) for at, step in zip(corner, self.blocks, strict=True))]
             room[...] = self.elements(block).reshape(block.extent)[tuple(map(slice, room.shape))]
@@ -317,13 +301,13 @@ class N5Array:
     def _from_header(self, number: int, file: PackFile) -> Block:
         axes = len(self.shape)
         head = file.read(0, min(file.size, _HEADER.size + 4 * axes + 4))
-        mode, said = _HEADER.unpack_from(head) if len(head) >= _HEADER.size else (0, 0)
+        mode, dimensions = _HEADER.unpack_from(head) if len(head) >= _HEADER.size else (0, 0)
         begin = _HEADER.size + 4 * axes + 4 * (mode == 1)
-        if mode > 1 or said != axes or len(head) < begin:
+        if mode > 1 or dimensions != axes or len(head) < begin:
             raise SourceError(f"{printable(file.path)}: no block of an N5 array of {axes} dimensions")
         numbers = struct.unpack_from(f">{axes + (mode == 1)}I", head, _HEADER.size)
         extent = numbers[:axes][::-1]
-        where = np.unravel_index(int(self.files.places[number]), self.grid)
+        where = np.unravel_index(int(self.files.indices[number]), self.grid)
         for at, size, total, length in zip(where, self.blocks, self.shape, extent, strict=True):
             if not min(size, total - int(at) * size) <= length <= size:
                 shown = " x ".join(map(str, extent))
@@ -342,25 +326,23 @@ class N5Array:
         data = block.read(0, block.held)
         if self.compression == "raw":
             return data
-        try:
+        with errors_in(f"{printable(block.file.path)}: damaged"):
             return unpack(self.compression, data, block.count * self.dtype.itemsize)
-        except ValueError as error:
-            raise SourceError(f"{printable(block.file.path)}: damaged: {error}") from error
 
     def _axes(self, attributes: dict[str, Any], member: str) -> tuple[int, ...]:
         numbers = attributes.get(member)
         if not isinstance(numbers, list) or not 1 <= len(numbers) <= _MOST_AXES or not all(map(_is_extent, numbers)):
-            raise self.error(f"its {member} are {_said(numbers)}")
+            raise self.error(f"its {member} are {_shown(numbers)}")
         return tuple(reversed(numbers))
 
     def _compression(self, attributes: dict[str, Any]) -> str:
-        said = attributes.get("compression", attributes.get("compressionType"))
-        members = said if isinstance(said, dict) else {"type": said}
+        compression = attributes.get("compression", attributes.get("compressionType"))
+        members = compression if isinstance(compression, dict) else {"type": compression}
         name = members.get("type")
         if name == "gzip" and members.get("useZlib") is True:
             return "zlib"
         if name not in ("raw", "gzip"):
-            raise self.error(f"its blocks are compressed by {_said(name)}. Write it with raw or gzip blocks.")
+            raise self.error(f"its blocks are compressed by {_shown(name)}. Write it with raw or gzip blocks.")
         return str(name)
 
     def _places(self) -> Ints:
@@ -371,16 +353,16 @@ class N5Array:
         """
         total = math.prod(self.shape)
         if total >= 1 << 62 or math.prod(self.grid) >= 1 << 62:
-            raise self.error(f"its dimensions are {_said(list(reversed(self.shape)))}")
+            raise self.error(f"its dimensions are {_shown(list(reversed(self.shape)))}")
         found = np.array(list(self._found(self.path, ())), np.int64).reshape(-1, 2)
-        places, held = np.sort(found[:, 0]), int(found[:, 1].sum())
+        indices, held = np.sort(found[:, 0]), int(found[:, 1].sum())
         there = held * (1 if self.compression == "raw" else _RATIO) // self.dtype.itemsize
         if total > 2 * there + _FREE:
-            raise self.error(f"blocks are missing: {len(places):,} of {math.prod(self.grid):,} are there")
-        return places
+            raise self.error(f"blocks are missing: {len(indices):,} of {math.prod(self.grid):,} are there")
+        return indices
 
     def _found(self, directory: Path, way: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-        """Yield the number and the file's size of each block below a directory, which such a way leads to."""
+        """Yield the number and the file's size of each block below a directory."""
         try:
             entries = list(os.scandir(directory))
         except OSError as error:
@@ -398,15 +380,15 @@ class N5Array:
                 yield from self._found(Path(entry.path), here)
 
 
-def _path(grid: tuple[int, ...], place: int) -> str:
-    return "/".join(str(int(at)) for at in reversed(np.unravel_index(place, grid)))
+def _path(grid: tuple[int, ...], index: int) -> str:
+    return "/".join(str(int(at)) for at in reversed(np.unravel_index(index, grid)))
 
 
 def _is_extent(number: Any) -> bool:
     return type(number) is int and 0 <= number < 1 << 62
 
 
-def _said(value: Any) -> str:
+def _shown(value: Any) -> str:
     text = printable(json.dumps(value))
     return text if len(text) <= 100 else f"{text[:97]}..."
 
@@ -414,7 +396,7 @@ def _said(value: Any) -> str:
 Image = Piece | Packed | bytes
 
 _HEAD = 32  # bytes, by which an image is known
-_STEP = 1024  # samples that are listed at once
+_LISTED = 1024  # samples that are listed at once
 _CHANNELS = {3: "RGB", 1: "L"}
 
 
@@ -433,14 +415,14 @@ class N5Images(abc.ABC):
     shape : (height, width), optional
         The size of each image, where images are pixels.
     note : str
-        What a person should know; else empty.
+        A note for the user; else empty.
     """
 
     pixels: PixelLayout | None = None
     shape: tuple[int, int] | None = None
     note = ""
 
-    def __init__(self, array: N5Array, count: int, step: int = _STEP) -> None:
+    def __init__(self, array: N5Array, count: int, step: int = _LISTED) -> None:
         self.array, self.count, self.step = array, count, step
 
     @abc.abstractmethod
@@ -459,7 +441,7 @@ class _Pixels(N5Images):
 
     def __init__(self, array: N5Array, layout: PixelLayout, shape: tuple[int, int]) -> None:
         each = array.blocks[0]
-        super().__init__(array, len(array), -(-_STEP // each) * each)
+        super().__init__(array, len(array), -(-_LISTED // each) * each)
         self.pixels, self.shape = layout, shape
         self._whole = math.prod(array.grid[1:]) == 1
         if not self._whole:
@@ -472,7 +454,7 @@ class _Pixels(N5Images):
             block = blocks.at(number // each) if self._whole else None
             if block is not None and block.extent[1:] == self.array.shape[1:]:
                 yield blocks.piece(block, number % each * size, size), ".png"
-            else:  # zeros that nobody wrote, or rows with others between them
+            else:  # unwritten zeros, or rows with others between them
                 yield self.array.rows(number, number + 1).tobytes(), ".png"
 
 
@@ -512,10 +494,10 @@ class _OneByOne(N5Images):
         for number, begin, size in zip(range(start, stop), begins, sizes, strict=False):
             if not (begin >= 0 and 0 < size <= min(MOST_UNPACKED, len(self.array) - begin)):
                 raise self.array.error(f"damaged: image {number} has {size} bytes from {begin} on")
-            place, offset = divmod(begin, each)
-            block = blocks.at(place)
+            index, offset = divmod(begin, each)
+            block = blocks.at(index)
             if block is None:
-                raise self.array.error(f"image {number} lies in block {place}, which is missing")
+                raise self.array.error(f"image {number} lies in block {index}, which is missing")
             image = blocks.piece(block, offset, size) if offset + size <= each else self._joined(number, begin, size)
             yield image, suffix_of(blocks.head(block, offset)[:size])
 
@@ -532,15 +514,15 @@ class _Blocks:
 
     def __init__(self, array: N5Array) -> None:
         self._array = array
-        self._place, self._block = -1, None  # type: int, Block | None
+        self._index, self._block = -1, None  # type: int, Block | None
         self._elements: bytes | None = None
 
-    def at(self, place: int) -> Block | None:
+    def at(self, index: int) -> Block | None:
         """Return a block by its number in the array; None where it has no file."""
-        if place != self._place:
-            number = self._array.files.find(place)
+        if index != self._index:
+            number = self._array.files.find(index)
             self._block = None if number is None else self._array.block(number)
-            self._place, self._elements = place, None
+            self._index, self._elements = index, None
         return self._block
 
     def piece(self, block: Block, offset: int, size: int) -> Piece | Packed:
@@ -641,19 +623,19 @@ class N5Rows:
 
 
 class N5Group:
-    """The arrays below a directory, opened when they are asked for.
+    """The arrays below a directory, opened at their first use.
 
     Attributes
     ----------
     root : Path
     account : Account
-        What became of the arrays.
+        Filled with the roles of arrays.
     """
 
     def __init__(self, root: Path, only: str | None = None) -> None:
         self.root, self.account = root, Account()
         self._only = only
-        self._chooses = False  # whether keys say what is wanted
+        self._chooses = False  # whether there are keys
         self._arrays: dict[str, N5Array | None] = {}
 
     @classmethod
@@ -672,7 +654,7 @@ class N5Group:
         return self._arrays[name]
 
     def _require(self, name: str, key: str) -> N5Array:
-        """Return an array that a person named."""
+        """Return the array of a key."""
         array = self.array(name)
         if array is None:
             raise SourceError(f"{printable(self.root)}: --key {key}={printable(name)}: there is no such array in it")
@@ -692,7 +674,7 @@ class N5Group:
         SourceError
             If an array is not there, or has another number of rows; or if it is not clear which one has the images.
         OptionError
-            If a key cannot be what it should become.
+            If an array has not the kind of its key.
         """
         chosen, self._chooses = Chosen.of(keys), bool(keys)
         images = self._only_images() if chosen.image is None else self._named_images(chosen.image)
@@ -708,7 +690,7 @@ class N5Group:
         return are_whole(parts) == (True, True)
 
     def _named_images(self, name: str) -> N5Images:
-        """Return the images in an array that a person named."""
+        """Return the images in the array of a key."""
         images = self._images(self._require(name, "image"))
         if images is None:
             raise SourceError(f"{printable(self.root / name)}: {_NO_IMAGES}")
@@ -768,7 +750,7 @@ class N5Group:
         return label, columns
 
     def _label_among(self, arrays: Mapping[str, N5Array]) -> N5Array | None:
-        """Return the array of labels, by what it is called; None where nobody can tell."""
+        """Return the array of labels, by its name; None where it is not clear."""
         able = [name for name, array in arrays.items() if len(array.shape) == 1]
         known = [name for name in _LABELS if name in able] or [name for name in able if is_label_name(name)]
         if known and (len(known) == 1 or known[0] in _LABELS):
@@ -781,7 +763,7 @@ class N5Group:
         return None
 
     def _names_of(self, images: N5Images) -> tuple[N5Array, N5Array] | None:
-        """Return the arrays of names beside encoded images."""
+        """Return the arrays of names of encoded images."""
         names, ends = (self._sibling(images.array, name) for name in ("names", "name_ends"))
         if images.pixels is not None or names is None or ends is None:
             return None
@@ -921,7 +903,7 @@ class N5(Container):
         return [None if math.isnan(label) or label == UNLABELED else int(label) for label in found]
 
     def _names(self, start: int, stop: int) -> Iterator[str]:
-        """Yield names; none where nobody wrote them."""
+        """Yield names; none without an array of names."""
         if self.rows.names is None:
             return
         names, ends = self.rows.names
@@ -938,12 +920,10 @@ class N5(Container):
 def _stored(field: Field, array: N5Array, start: int, stop: int) -> list[Stored]:
     """Return the values of rows as a pack holds them."""
     rows = array.rows(start, stop)
-    try:
+    with errors_in(f"{printable(array.path)}: rows {start} to {stop}"):
         if field.dtype.startswith("float") and field.kind == "scalar":
             return [None if math.isnan(value) else field.encode(value) for value in rows.tolist()]  # which is no number
         return [field.encode(value) for value in (rows if field.rank else rows.tolist())]
-    except ValueError as error:
-        raise array.error(f"rows {start} to {stop}: {error}") from error
 
 
 _BLOCK_HEADER = struct.Struct(">HHI")  # mode 0, one dimension, and how many elements
@@ -957,7 +937,7 @@ _Offset = TypeVar("_Offset", int, Ints)
 
 
 class _Column(NamedTuple):
-    """An array beside ``data``, as far as it is known."""
+    """An array other than ``data``, as far as it is known."""
 
     dtype: str
     elements: Spool
@@ -1028,7 +1008,7 @@ class N5Writer(ShardWriter):
     def head(self, lines: bytes, size: int) -> bytes:
         return _BLOCK_HEADER.pack(0, 1, size - _BLOCK_HEADER.size)
 
-    def beside(self) -> Iterator[tuple[str, bytes]]:
+    def sidecar_files(self) -> Iterator[tuple[str, bytes]]:
         classes = {"classes": list(self._contents.classes)} if self._contents.classes else {}
         yield "attributes.json", _json({"n5": _VERSION, **classes})
         size = self._start - len(self._shards) * _BLOCK_HEADER.size
@@ -1064,7 +1044,7 @@ class N5Writer(ShardWriter):
             self._columns["offsets"].extend(self._in_data(block))
 
     def _in_data(self, offset: _Offset) -> _Offset:
-        """Return where in ``data`` lies what lies so far in the files of its blocks, each of which has a header."""
+        """Return offsets in ``data`` of offsets in the files of its blocks, each of which has a header."""
         return offset - (offset // (_BLOCK_HEADER.size + self._shard_size) + 1) * _BLOCK_HEADER.size
 
 

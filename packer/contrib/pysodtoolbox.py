@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from packer._containers.contract import Entry, Piece, PixelLayout, no_keys
+from packer._containers.blocks import errors_in
+from packer._containers.contract import Entry, PixelLayout, no_keys
 from packer._containers.lmdb import First, LMDBContainer, LMDBValue, failing, shown_key, text_of
 from packer._containers.safe_pickle import unpickled
 from packer._storage.lmdb_tree import LMDBTree
@@ -36,7 +37,7 @@ class PySODToolBox(LMDBContainer):
 
     @classmethod
     def is_of(cls, first: First) -> bool:
-        return os.path.isfile(first.path.with_name(_SIDECAR)) and bool(_shapes_beside(first.path))
+        return os.path.isfile(first.path.with_name(_SIDECAR)) and bool(_shapes_of(first.path))
 
     @classmethod
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> PySODToolBox:
@@ -50,15 +51,15 @@ class PySODToolBox(LMDBContainer):
                 )
         return cls.of_files(paths, pixels=PixelLayout("HWC", "BGR" if channels == {3} else "L"))
 
-    def ordered(self, path: Path, blank: LMDBValue, tree: LMDBTree) -> Iterator[LMDBValue]:
-        found = _listed_beside(path)
+    def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
+        found = _listed_beside(Path(file.path))
         self.shapes = {key: shape[1:] for key, shape in found}
         self.suffixed = len({os.path.splitext(key)[0] for key, _ in found}) == len(found)
         for key, _ in found:
-            place = tree.find(key)
-            if place is None:
-                raise SourceError(f"{printable(path)}: {shown_key(key)}: is not there, and {_SIDECAR} lists it")
-            yield LMDBValue(blank.unit, blank.file, key, *place)
+            value = tree.find(key)
+            if value is None:
+                raise SourceError(f"{printable(file.path)}: {shown_key(key)}: is not there, and {_SIDECAR} lists it")
+            yield LMDBValue(unit, file, key, *value)
         if tree.entries != len(found):
             self.account.left_out("key", f"{_SIDECAR} does not list them", count=tree.entries - len(found))
 
@@ -70,19 +71,17 @@ class PySODToolBox(LMDBContainer):
             raise ValueError(f"{value.size} bytes for {width} x {height} are {what}. Convert the image files instead")
         name = text_of(value.key)
         name = (os.path.splitext(name)[0] if self.suffixed else name) + ".png"
-        return Entry(name, Piece(value.unit, value.offset, value.size), shape=(height, width))
+        return Entry(name, value.piece, shape=(height, width))
 
 
 def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
     """Return what `_shapes_beside` does; SourceError in place of its errors."""
-    with failing(path.with_name(_SIDECAR)):
-        try:
-            return _shapes_beside(path)
-        except ValueError as error:
-            raise SourceError(f"{printable(path.with_name(_SIDECAR))}: {printable(error)}") from error
+    sidecar = path.with_name(_SIDECAR)
+    with failing(sidecar), errors_in(printable(sidecar)):
+        return _shapes_of(path)
 
 
-def _shapes_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
+def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
     """Return the keys, with channels, height and width, that are listed beside a file; ValueError where none are."""
     with PackFile(path.with_name(_SIDECAR)) as file:
         held = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))

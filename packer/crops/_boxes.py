@@ -35,7 +35,7 @@ class Moved(NamedTuple):
 
 
 def move_boxes(boxes: Numbers, box: Box, *, min_visible: float = 0.0, min_size: float = 1.0) -> Moved:
-    """Return where boxes of an image lie in the window of a crop, clipped to what the window shows of the image.
+    """Return where boxes of an image lie in the window of a crop, clipped to the visible part of the image.
 
     The positions are those of torchvision's ``resized_crop``, ``pad``, ``horizontal_flip`` and
     ``clamp_bounding_boxes``. By default the boxes that ``SanitizeBoundingBoxes()`` would drop are dropped.
@@ -89,8 +89,8 @@ def move_keypoints(keypoints: Numbers, box: Box) -> Numbers:
     Returns
     -------
     (K, P, 3) float32 array
-        x from 0 to ``out_width - 1``, y from 0 to ``out_height - 1``. The visibility of those that lie outside of what
-        the window shows of the image becomes 0.
+        x from 0 to ``out_width - 1``, y from 0 to ``out_height - 1``. The visibility of those that lie outside of
+        the visible part of the image becomes 0.
 
     Raises
     ------

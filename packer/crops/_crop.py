@@ -116,12 +116,12 @@ _CODES: dict[type[Step], Callable[[Any], dict[str, float] | None]] = {
 
 
 class Frozen:
-    """What has settings in `_settings`, and never others."""
+    """An object with settings in `_settings`, which never change."""
 
     _settings: dict[str, Any]
 
     _shown: str | None = None
-    """The name of what makes it, where that is not its class."""
+    """The name of the function that makes it, if that is not its class."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{_kind(self)} are frozen: make another {type(self).__name__}")
@@ -156,7 +156,7 @@ class Crop(Frozen, abc.ABC):
     def __init__(self) -> None: ...
 
     def _be(self, *steps: Step, **settings: Any) -> None:
-        """Become the rule of these steps; the settings are what it shows and what it is compared by."""
+        """Become the rule of these steps; its repr shows the settings, and they are compared."""
         vars(self).update(_steps=steps, _settings=settings)
 
     @functools.cached_property
@@ -268,13 +268,13 @@ class Crop(Frozen, abc.ABC):
         return coded(self._steps)
 
     def _in_c(self, heights: Ints, widths: Ints, numbers: Floats, *, chosen: bool = False) -> Crops | None:
-        """Return what C chooses, by uniform random numbers or by what was chosen by such; None where Python is to."""
+        """Return the crops that C makes of uniform random numbers, or of numbers `chosen` by such; None without C."""
         if self._coded is None:
             return None
         return crop_steps.choose(self._coded, heights, widths, numbers, chosen=chosen)
 
     def _drawn_in_c(self, heights: Ints, widths: Ints) -> Crops | None:
-        """Return what C chooses by torch's default generator; None where Python is to, and nothing is drawn then."""
+        """Return the crops that C chooses by torch's default generator; None, and nothing is drawn, if Python must."""
         if self._coded is None:
             return None
         if not self.randoms:

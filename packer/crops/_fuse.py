@@ -95,7 +95,7 @@ _OVERRIDES = ("__call__", "forward", "get_params", "make_params", "transform", "
 
 
 def kind_of(transform: object) -> str | None:
-    """Return what a transform is, such as ``v2.Resize``; None of other people's, their subclasses, and changed ones."""
+    """Return the kind of a transform, such as ``v2.Resize``; None for others, their subclasses, and changed ones."""
     cls = type(transform)
     family = _FAMILIES.get(cls.__module__)
     if family is None or getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is not cls:
@@ -106,7 +106,7 @@ def kind_of(transform: object) -> str | None:
 
 
 def steps_of(transform: Any) -> list[Any] | None:
-    """Return the transforms that a chain applies one after the other; None of what is no chain."""
+    """Return the transforms that a chain applies one after the other; None if it is no chain."""
     kind = kind_of(transform)
     if kind not in _CHAINS:
         return None
@@ -133,7 +133,7 @@ def is_pointwise(transform: Any) -> bool:
 
 def begins_with_pil(transform: Callable[[Any], Any]) -> bool | None:
     """Tell whether a transform takes PIL images: True of most of torchvision's and timm's, False where the first one
-    takes tensors alone, None of what is not known.
+    takes tensors alone, None of others.
     """
     first = next(_leaves(transform), None)
     kind = kind_of(first)
@@ -252,8 +252,8 @@ TORCHVISION_READERS: dict[str, Callable[[Any, bool], Crop | None]] = {
     "v2.RandomResizedCrop": _by_v2(_random_resized_crop_of_v2),
     "v2.Resize": _by_v2(_resize),
 }
-"""By kind: what makes the crop of a transform, of a PIL image or `by_tensor`; None, or TypeError or ValueError of the
-crop, where packer has none that is the same."""
+"""By kind: the function that makes the crop of a transform, of a PIL image or `by_tensor`. It returns None, or raises
+TypeError or ValueError of the crop, where packer has no equal crop."""
 
 
 @dataclass(frozen=True)
@@ -428,7 +428,7 @@ def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
 
 
 def pointwise(rest: Callable[[Any], Any] | None) -> tuple[list[Any], Callable[[Any], Any] | None]:
-    """Return the conversions of single pixels that a transform begins with, and what is left of it, or None.
+    """Return the conversions of single pixels that a transform begins with, and the rest of it, or None.
 
     The conversions are to tensors, to float32 numbers of 0 to 1, and normalizing; see `is_pointwise`.
     """
@@ -477,7 +477,7 @@ def _crop_of(step: Any, by_tensor: bool) -> Crop | None:
 def _composed(crops: list[Crop]) -> Crop | None:
     try:
         return crops[0] if len(crops) == 1 else Compose(crops)
-    except ValueError:  # what one record cannot say
+    except ValueError:  # one record cannot hold the steps
         return None
 
 
@@ -495,7 +495,7 @@ class _Walk:
         self._ended = False
 
     def left(self, transform: Any) -> list[Any]:
-        """Return what is left of a transform: itself, another chain of its kind, or nothing."""
+        """Return the rest of a transform: itself, another chain of its kind, or nothing."""
         if self._ended:
             return [transform]
         steps = steps_of(transform)

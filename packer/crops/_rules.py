@@ -16,22 +16,22 @@ from packer.crops._steps import CenterCut, Mirrored, Padded, RandomCut, RandomRe
 
 def sides(name: str, size: object, order: str = "(height, width)") -> tuple[int, int]:
     """Return both sides in this order, of one integer, a sequence of one, or both."""
-    given = side_or_pair(name, size, order)
-    return given if isinstance(given, tuple) else (given, given)
+    both = side_or_pair(name, size, order)
+    return both if isinstance(both, tuple) else (both, both)
 
 
 def side_or_pair(name: str, size: object, order: str = "(height, width)") -> int | tuple[int, int]:
     """Return an integer, or both sides, of 1 to so many pixels that an image of this size is allowed."""
     is_sequence = isinstance(size, Sequence) and not isinstance(size, str)
-    given = [_integer(side) for side in (size if is_sequence else [size])]  # type: ignore[attr-defined]
-    if len(given) not in (1, 2) or None in given:
+    values = [_integer(side) for side in (size if is_sequence else [size])]  # type: ignore[attr-defined]
+    if len(values) not in (1, 2) or None in values:
         raise TypeError(f"{name} is an integer or {order}, not {size!r}")
-    first, second = given[0] or 0, given[-1] or 0
+    first, second = values[0] or 0, values[-1] or 0
     if min(first, second) < 1:
         raise ValueError(f"{name} is at least 1 pixel, not {size!r}")
     if first * second > MAX_PIXELS:
         raise ValueError(f"{name} is at most {math.isqrt(MAX_PIXELS)}, or {MAX_PIXELS} pixels in all, not {size!r}")
-    return first if len(given) == 1 else (first, second)
+    return first if len(values) == 1 else (first, second)
 
 
 def range_of(name: str, limits: object) -> tuple[float, float]:
@@ -76,12 +76,12 @@ def interpolation_of(interpolation: object) -> str:
 def margins_of(padding: object) -> tuple[int, int, int, int]:
     """Return left, top, right and bottom, of these four, of one integer, or of (left and right, top and bottom)."""
     is_sequence = isinstance(padding, Sequence) and not isinstance(padding, str)
-    given = [_integer(margin) for margin in (padding if is_sequence else [padding])]  # type: ignore[attr-defined]
-    if len(given) not in (1, 2, 4) or None in given:
+    values = [_integer(margin) for margin in (padding if is_sequence else [padding])]  # type: ignore[attr-defined]
+    if len(values) not in (1, 2, 4) or None in values:
         raise TypeError(
             f"padding is an integer, (left and right, top and bottom) or (left, top, right, bottom), not {padding!r}"
         )
-    left, top, right, bottom = (margin or 0 for margin in given * (4 // len(given)))
+    left, top, right, bottom = (margin or 0 for margin in values * (4 // len(values)))
     if min(left, top, right, bottom) < 0 or max(left, top, right, bottom) > MAX_PIXELS:
         raise ValueError(f"padding is 0 to {MAX_PIXELS} pixels, not {padding!r}")
     return left, top, right, bottom
@@ -90,10 +90,10 @@ def margins_of(padding: object) -> tuple[int, int, int, int]:
 def fill_of(fill: object, name: str = "fill") -> tuple[int, int, int]:
     """Return red, green and blue, of one integer for all of them or of three; 0.0, too, is an integer."""
     is_sequence = isinstance(fill, Sequence) and not isinstance(fill, str)
-    given = [_level(colour) for colour in (fill if is_sequence else [fill])]  # type: ignore[attr-defined]
-    if len(given) not in (1, 3) or None in given:
+    values = [_level(colour) for colour in (fill if is_sequence else [fill])]  # type: ignore[attr-defined]
+    if len(values) not in (1, 3) or None in values:
         raise TypeError(f"{name} is an integer, or three for red, green and blue, not {fill!r}")
-    red, green, blue = (colour or 0 for colour in given * (3 // len(given)))
+    red, green, blue = (colour or 0 for colour in values * (3 // len(values)))
     if min(red, green, blue) < 0 or max(red, green, blue) > 255:
         raise ValueError(f"{name} is 0 to 255, not {fill!r}")
     return red, green, blue
@@ -112,7 +112,7 @@ def _level(value: object) -> int | None:
 
 
 def _integer(value: object) -> int | None:
-    """Return an integer, numpy's too; None for what is none."""
+    """Return an integer, numpy's too; None for other values."""
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -228,14 +228,14 @@ class Resize(Crop):
         self, size: Size, interpolation: Any = "bilinear", max_size: int | None = None, antialias: bool = True
     ) -> None:
         require_antialias(antialias)
-        wanted, name = side_or_pair("size", size), interpolation_of(interpolation)
+        new, name = side_or_pair("size", size), interpolation_of(interpolation)
         if max_size is not None:
-            if isinstance(wanted, tuple):
+            if isinstance(new, tuple):
                 raise ValueError(f"max_size goes with the size of the shorter side alone, not with {size!r}")
             max_size = sides("max_size", [max_size])[0]
-            if max_size <= wanted:
-                raise ValueError(f"max_size is more than size, {wanted}, not {max_size}")
-        self._be(Resized(wanted, name, max_size), size=wanted, interpolation=name, max_size=max_size)
+            if max_size <= new:
+                raise ValueError(f"max_size is more than size, {new}, not {max_size}")
+        self._be(Resized(new, name, max_size), size=new, interpolation=name, max_size=max_size)
 
 
 class ResizeCenterCrop(Crop):
@@ -259,10 +259,10 @@ class ResizeCenterCrop(Crop):
     """
 
     def __init__(self, size: Size, resize: Size, interpolation: Any = "bilinear", *, flip: float = 0.0) -> None:
-        out, wanted = sides("size", size), side_or_pair("resize", resize)
+        out, new = sides("size", size), side_or_pair("resize", resize)
         name, p = interpolation_of(interpolation), probability("flip", flip)
-        steps = Resized(wanted, name), CenterCut(out), *_mirrored(p)
-        self._be(*steps, size=out, resize=wanted, interpolation=name, flip=p)
+        steps = Resized(new, name), CenterCut(out), *_mirrored(p)
+        self._be(*steps, size=out, resize=new, interpolation=name, flip=p)
 
 
 class RandomCrop(Crop):
@@ -278,7 +278,7 @@ class RandomCrop(Crop):
         By how many pixels the image is padded before: each side; left and right, top and bottom; or left, top, right,
         bottom.
     pad_if_needed : bool
-        Whether an image that is smaller than `size` is padded, at both ends by what is missing. By default it is
+        Whether an image that is smaller than `size` is padded, at both ends by the missing pixels. By default it is
         refused, by an ImageError, when its crop is chosen.
     fill : int or three int
         The colour of constant padding, 0 to 255: of all channels, or red, green and blue.

@@ -94,7 +94,7 @@ class Ahead(NumberSource):
         return made[self._used - 1]
 
     def _all(self, kind: str, low: float = 0, high: float = 0) -> torch.Tensor:
-        """Return what each of the next numbers is if it is of this kind."""
+        """Return the next numbers, each taken as one of this kind."""
         if kind == "word":  # of 32 bits, by two remainders
             one, other = self._remainders(_HALF), self._remainders(_HALF - 1)
             return one + _HALF * ((other - one) % (_HALF - 1))
@@ -103,7 +103,7 @@ class Ahead(NumberSource):
         return torch.exp(numbers) if kind == "power" else numbers
 
     def all(self, kinds: Sequence[tuple[str, float, float]]) -> npt.NDArray[np.float64]:
-        """Return what each of the next numbers is: of 32 bits, and by other kinds; (1 + kinds, count)."""
+        """Return the next numbers, as 32 bits and as other kinds; (1 + kinds, count)."""
         made = np.empty((1 + len(kinds), self._count))
         made[0] = self._all("word").numpy()
         for row, kind in zip(made[1:], kinds, strict=True):
@@ -147,7 +147,7 @@ class Ahead(NumberSource):
 
 @contextlib.contextmanager
 def drawing(images: int, most: int = 0) -> Iterator[NumberSource]:
-    """Give what draws the numbers for so many images from torch's default generator, one thread at a time.
+    """Give the source of numbers for so many images from torch's default generator, one thread at a time.
 
     Where many are made ahead, these are `most` at least.
     """

@@ -108,7 +108,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         return self.length
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the order depends on beside seed and epoch; a state with another fingerprint is refused."""
+        """Return the settings of the order besides seed and epoch; a state with another fingerprint is refused."""
         return {"kind": type(self).__name__, "length": self.length}
 
     @property

@@ -57,7 +57,7 @@ _OF_NUMBERS = -2  # in the place of an epoch: the keys of `permute_each` are non
 
 
 def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
-    """Return a permutation of ``range(length)`` at the given places, without computing it elsewhere.
+    """Return a permutation of ``range(length)`` at some places, without computing it elsewhere.
 
     A Feistel network on the smallest even number of bits that counts `length` things; values that come out too large go
     through it again until they do not (Black, Rogaway 2002, "Ciphers with arbitrary finite domains", cycle walking).

@@ -346,29 +346,29 @@ class Interleaving:
 
     def at(self, places: Ints) -> tuple[Ints, Ints]:
         """Return the streams of the things at N places, and their numbers in these streams: two (N,) int64 arrays."""
-        wanted, back = np.unique(places, return_inverse=True)
+        ordered, back = np.unique(places, return_inverse=True)
         # Places that lie close together are found together, as one run.
-        begins = np.flatnonzero(np.diff(wanted, prepend=-np.inf) > 2 * self._slack + 1)
+        begins = np.flatnonzero(np.diff(ordered, prepend=-np.inf) > 2 * self._slack + 1)
         step = max(_AT_ONCE // len(self._shares), 1)
         cuts = begins[::step].tolist()
         found = [
-            self._in_runs(wanted[begin:end], begins[number * step : (number + 1) * step] - begin)
-            for number, (begin, end) in enumerate(zip(cuts, [*cuts[1:], len(wanted)], strict=True))
+            self._in_runs(ordered[begin:end], begins[number * step : (number + 1) * step] - begin)
+            for number, (begin, end) in enumerate(zip(cuts, [*cuts[1:], len(ordered)], strict=True))
         ]
         streams, numbers = (np.concatenate(parts)[back] for parts in zip(*found, strict=True))
         return streams, numbers
 
-    def _in_runs(self, wanted: Ints, begins: Ints) -> tuple[Ints, Ints]:
+    def _in_runs(self, places: Ints, begins: Ints) -> tuple[Ints, Ints]:
         """Return streams and numbers at ascending places; `begins` says where among these each run begins."""
-        ends = np.append(begins[1:], len(wanted))
-        sent = self._sent_before(np.maximum(wanted[begins] - self._slack, 0))
-        counts = self._sent_before(wanted[ends - 1] + 1 + self._slack) - sent
+        ends = np.append(begins[1:], len(places))
+        sent = self._sent_before(np.maximum(places[begins] - self._slack, 0))
+        counts = self._sent_before(places[ends - 1] + 1 + self._slack) - sent
         streams = np.repeat(np.tile(np.arange(len(self._shares)), len(begins)), counts.ravel())
         numbers = np.arange(len(streams)) + np.repeat(sent.ravel() - _sums_before(counts.ravel()), counts.ravel())
         by_time = np.lexsort((streams, self._times(streams, numbers)))
         sizes = counts.sum(1)
         there = np.arange(len(streams)) + np.repeat(sent.sum(1) - _sums_before(sizes), sizes)
-        chosen = by_time[np.searchsorted(there, wanted)]
+        chosen = by_time[np.searchsorted(there, places)]
         return streams[chosen], numbers[chosen]
 
     def _sent_before(self, times: Ints) -> Ints:

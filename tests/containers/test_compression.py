@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer._containers.compression import CODECS, Packed, PackedSpool, Piece, unpack
+from packer._containers.compression import CODECS, PackedSpool, unpack
+from packer._containers.contract import Packed, Piece
 from packer._containers.listing import ForeignFiles
 from packer.errors import ImageError
 

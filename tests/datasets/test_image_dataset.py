@@ -24,7 +24,15 @@ from packer._codecs import CODECS
 from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._datasets.image_batches import ImageBatches
-from packer._datasets.open import HDF5ImageDataset, LMDBImageDataset, PthImageDataset, open_dataset
+from packer._datasets.open import (
+    DatasetSettings,
+    HDF5ImageDataset,
+    ImageDataset,
+    LMDBImageDataset,
+    OpenOptions,
+    PthImageDataset,
+    open_dataset,
+)
 from packer._datasets.pipeline import OUTPUTS
 from packer._formats import FORMATS, open_pack
 from packer._images.resize import ResizeSpec
@@ -128,6 +136,13 @@ def test_open_dataset_shows_the_parameters_of_the_datasets() -> None:
     assert expected.pop("root")
     assert list(shown.items()) == list(expected.items())
     assert all(f"    {name} : " in str(open_dataset.__doc__) for name in ("root", "crop", "seed", "stage"))
+
+
+@pytest.mark.parametrize(("function", "options"), [(ImageDataset, DatasetSettings), (open_dataset, OpenOptions)])
+def test_overloads_have_the_types_of_the_signature(function: Callable[..., Any], options: Any) -> None:
+    keywords = [one for one in inspect.signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    types = {name: kind.__forward_arg__ for name, kind in options.__annotations__.items()}
+    assert types == {one.name: one.annotation for one in keywords}
 
 
 def test_public_names() -> None:

@@ -15,6 +15,7 @@ import pathlib
 import pickle
 import re
 import sys
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,9 @@ from PIL import Image
 import packer
 from packer import LMDBImageDataset, open_dataset
 from packer._conversion.convert import convert
+from packer._datasets.sample_view import row_of
 from packer._sources.imagefolder import imagefolder_source
+from packer._table import Names
 from packer.testing.reference import torchvision
 from tests.pairs import pairwise
 
@@ -133,6 +136,22 @@ def test_is_valid_file(pack: Path, tree: Path) -> None:
         assert (np.asarray(ours[0]).tolist(), ours[1]) == (np.asarray(image).tolist(), label)
 
 
+def test_a_name_is_found_without_a_copy_of_all_names() -> None:
+    names = Names.of(f"{number % 100:03}/{number:0100}.png" for number in range(1 << 17))
+    tracemalloc.start()
+    try:
+        found = [row_of(names, names[row]) for row in (0, *range(9, len(names), 10085), len(names) - 1)]
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == [0, *range(9, len(names), 10085), len(names) - 1]
+    assert most < len(names.blob) // 4
+    across = [int(np.searchsorted(names.ends, end)) for end in range(1 << 20, len(names.blob), 1 << 20)]
+    assert [row_of(names, names[row]) for row in across] == across, "names that lie in two parts"
+    with pytest.raises(FileNotFoundError, match=r"no sample has the name 0\.png"):
+        row_of(names, "0.png")  # the end of many
+
+
 def test_allow_empty(pack: Path, tree: Path) -> None:
     settings = {"is_valid_file": lambda path: "cat" in path}
     for kind, root in ((LMDBImageDataset, pack), (datasets.ImageFolder, str(tree))):
@@ -141,6 +160,14 @@ def test_allow_empty(pack: Path, tree: Path) -> None:
         dataset = kind(root, **settings, allow_empty=True)
         assert dataset.classes == ["cat", "dog"]
         assert list(dataset.targets) == [0, 0, 0, 0]
+
+
+def test_labels_stay_read_only(pack: Path) -> None:
+    dataset = LMDBImageDataset(pack)
+    dataset.targets = list(range(len(dataset)))
+    for one in (dataset, pickle.loads(pickle.dumps(dataset)), dataset.select([2, 1])):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            one.targets.setflags(write=True)
 
 
 def test_loaders(pack: Path, tree: Path) -> None:

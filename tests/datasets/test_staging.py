@@ -30,7 +30,7 @@ from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._conversion.workspace import Workspace
 from packer._datasets import staging
-from packer._datasets.staging import keep, stage, unstage, warm
+from packer._datasets.staging import lock_in_memory, stage, unstage, warm
 from packer._formats import files as copying, open_pack
 from packer._formats.parts import join_parts
 from packer._packs.repair import repair
@@ -192,7 +192,7 @@ def test_warming_reads_every_byte(pack: Path) -> None:
 
 def test_errors_are_those_of_packs(tmp_path: Path) -> None:
     (tmp_path / "file.lmdb").write_bytes(b"no pack")
-    for function in (warm, keep, lambda path: stage(path, tmp_path / "disk")):
+    for function in (warm, lock_in_memory, lambda path: stage(path, tmp_path / "disk")):
         with pytest.raises(NotAPackError):
             function(tmp_path / "file.lmdb")
 
@@ -244,7 +244,7 @@ def test_only_what_belongs_to_a_pack_is_read(tree: Path, tmp_path: Path) -> None
         assert {file.relative_to(copy) for file in copy.rglob("*") if not file.is_dir()} == belongs
         os.mkfifo(path / "fifo")
         assert warm(path) == total
-        keep(path).close()
+        lock_in_memory(path).close()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs permissions")
@@ -467,7 +467,7 @@ def test_the_room_of_an_unfinished_copy_is_used_again(
 def test_an_empty_file_of_a_pack_is_a_file(tmp_path: Path) -> None:
     pack = write_parts(tmp_path / "pack.lmdb", [[]], "lmdb")
     assert (pack / "table.bin").stat().st_size == 0
-    keep(pack).close()
+    lock_in_memory(pack).close()
     with open_pack(stage(pack, tmp_path / "disk")) as reader:
         assert len(reader) == 0
 
@@ -524,7 +524,7 @@ locks_memory = pytest.mark.skipif(not may_lock(), reason="needs Linux and a limi
 def test_what_is_kept_is_locked_and_given_back(pack: Path) -> None:
     before = locked()
     seen: list[tuple[int, int]] = []
-    kept = keep(pack, progress=lambda done, total: seen.append((done, total)))
+    kept = lock_in_memory(pack, progress=lambda done, total: seen.append((done, total)))
     assert kept.size == size(pack)
     assert seen[-1] == (size(pack), size(pack))
     assert locked() >= before + size(pack)
@@ -556,8 +556,8 @@ def test_a_dataset_keeps_its_pack_and_leaks_nothing(pack: Path) -> None:
 def keeper(pack: Path) -> Iterator[subprocess.Popen[str]]:
     """Give a process that keeps a pack until it is killed."""
     code = (
-        "import sys; from packer._datasets.staging import keep\n"
-        "kept = keep(sys.argv[1]); print(kept.size, flush=True); input()"
+        "import sys; from packer._datasets.staging import lock_in_memory\n"
+        "kept = lock_in_memory(sys.argv[1]); print(kept.size, flush=True); input()"
     )
     line = [sys.executable, "-c", code, str(pack)]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -610,4 +610,4 @@ def test_a_system_that_locks_nothing_is_said(tree: Path, tmp_path: Path) -> None
 def test_what_does_not_fit_is_refused_before_reading(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "available_memory", lambda: size(pack))
     with pytest.raises(PackError, match="cannot be kept in"):
-        keep(pack, progress=lambda done, total: pytest.fail("was read"))
+        lock_in_memory(pack, progress=lambda done, total: pytest.fail("was read"))

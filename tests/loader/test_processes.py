@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import itertools
 import multiprocessing
@@ -28,6 +29,8 @@ from packer._conversion.convert import convert
 from packer._conversion.recipe import Recipe
 from packer._datasets.memory import BatchPart, Layout, Slot
 from packer._loader.loader import Loader
+from packer._loader.processes import Processes
+from packer._loader.threads import WorkerSettings
 from packer._sources.imagefolder import imagefolder_source
 from packer.crops import Compose, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, WorkerError
@@ -369,6 +372,30 @@ if __name__ == "__main__":
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(600)
 """
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of open files")
+def test_processes_of_which_one_cannot_be_started_leave_none_behind() -> None:
+    import resource
+
+    settings, owner = WorkerSettings(3, 3, False, 1, 1, False, False), threading.Event()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    Processes(owner, settings, 0).close()  # which imports all modules that are needed
+    before, refused = {child.pid for child in workers()}, 0
+    for limit in range(8, 999):  # a process takes several files, so some limits let one or two processes start
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        try:
+            Processes(owner, settings, 0).close()
+            break
+        except OSError as error:  # whose frames hold the processes that were started
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            if error.errno != errno.EMFILE:
+                raise
+            refused += 1
+            assert {child.pid for child in workers()} == before
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert refused > 6
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to see which signals a process blocks")

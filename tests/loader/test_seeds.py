@@ -145,16 +145,18 @@ from torch.utils.data import DataLoader
 from packer import RandomResizedCrop, open_dataset
 if __name__ == "__main__":
     dataset = open_dataset(sys.argv[1], crop=RandomResizedCrop(16), seed=1)
-    for _ in range(3):
+    for _ in range(int(sys.argv[4])):
         list(DataLoader(dataset, 8, num_workers=int(sys.argv[3]), multiprocessing_context=sys.argv[2]))
 """
 
 
-@pytest.mark.parametrize(("method", "count"), [("fork", 2), ("spawn", 1)])  # an import of torch a process
-def test_workers_that_are_made_anew_each_epoch_notice_the_second_pass(method: str, count: int, pack: Path) -> None:
+@pytest.mark.parametrize(("method", "count", "passes"), [("fork", 2, 3), ("spawn", 1, 2)])  # each imports torch
+def test_workers_that_are_made_anew_each_epoch_notice_the_second_pass(
+    method: str, count: int, passes: int, pack: Path
+) -> None:
     script = pack.parent / "workers.py"
     script.write_text(WORKER)
-    line = [sys.executable, str(script), str(pack), method, str(count)]
+    line = [sys.executable, str(script), str(pack), method, str(count), str(passes)]
     errors = subprocess.run(line, capture_output=True, text=True, check=True).stderr
     assert errors.count("call dataset.set_epoch(epoch)") == 1, errors
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Callable
 
 
 class Reader:
@@ -28,3 +32,14 @@ class Reader:
 
     def die(self) -> None:
         os._exit(3)
+
+    def give_function(self) -> Callable[[], int]:
+        return lambda: 30
+
+    def start_child(self, fifo: str) -> None:
+        """Start a process that holds a named pipe open for writing, as a DataLoader starts its workers."""
+        with open(fifo, "w") as pipe:
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdout=pipe)
+
+    def hang(self) -> None:
+        threading.Event().wait()

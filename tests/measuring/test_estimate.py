@@ -108,19 +108,19 @@ def test_the_size_is_that_of_the_conversion(photos: Path, tmp_path: Path, option
     assert 0 < found.seconds.low < found.seconds.value < found.seconds.high
 
 
-def _tried(photos: Path, directory: Path, *, until: float, ends: float, wanted: int) -> Trials:
+def _tried(photos: Path, directory: Path, *, until: float, ends: float, enough: int) -> Trials:
     """Run trials that may take so many seconds from now."""
     request = requested(photos, directory / "out.lmdb", {"resize": 48})
     source = request.open(request.dst, None)
     population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
-    limits: dict[str, Any] = {"until": TimeLimit(until), "ends": TimeLimit(ends), "wanted": wanted}
+    limits: dict[str, Any] = {"until": TimeLimit(until), "ends": TimeLimit(ends), "enough": enough}
     return run_trials(request, source, population, directory, **limits, show=lambda *shown: None, subject="")
 
 
 def test_as_many_images_as_are_wanted_are_tried_unless_the_time_is_over(photos: Path, tmp_path: Path) -> None:
-    assert 100 <= _tried(photos, tmp_path, until=0, ends=100, wanted=100).tried < 240
-    assert 16 <= _tried(photos, tmp_path, until=0, ends=0, wanted=100).tried < 40
-    assert not _tried(photos, tmp_path, until=0, ends=0, wanted=0).each, "nothing is tried that there is no time for"
+    assert 100 <= _tried(photos, tmp_path, until=0, ends=100, enough=100).tried < 240
+    assert 16 <= _tried(photos, tmp_path, until=0, ends=0, enough=100).tried < 40
+    assert not _tried(photos, tmp_path, until=0, ends=0, enough=0).each, "nothing is tried that there is no time for"
     assert os.listdir(tmp_path) == []
 
 
@@ -158,7 +158,7 @@ import sys
 from pathlib import Path
 from tests.measuring.test_estimate import _tried
 photos, directory = map(Path, sys.argv[1:])
-first = [_tried(photos, directory, until=0, ends=0, wanted=20).first for _ in range(2)]
+first = [_tried(photos, directory, until=0, ends=0, enough=20).first for _ in range(2)]
 assert "simplejpeg" in sys.modules
 assert first[0] > 4 * first[1], first
 """
@@ -166,7 +166,7 @@ assert first[0] > 4 * first[1], first
 
 
 def test_what_happens_once_is_not_counted_for_each_image(photos: Path, tmp_path: Path) -> None:
-    trials = _tried(photos, tmp_path, until=0, ends=100, wanted=100)
+    trials = _tried(photos, tmp_path, until=0, ends=100, enough=100)
     for trial in trials.each:
         assert 0 < trial.around < trial.seconds
     trials.first, trials.others = 1.0, 0.0

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import threading
+from multiprocessing.connection import wait
+from pathlib import Path
 
 import pytest
 
-from packer._measuring.harness import TimeLimit, best_cost, rounds, run_together, timed_calls
+from packer._measuring import harness
+from packer._measuring.harness import ChildProcess, TimeLimit, best_cost, rounds, run_together, timed_calls
+from tests.measuring.objects import Reader
 
 
 def test_a_limit_shows_the_time_and_is_over_at_its_end() -> None:
@@ -68,3 +74,44 @@ def test_threads_run_together_and_raise_the_first_error() -> None:
 
     with pytest.raises(OSError, match="the disk is gone"):
         run_together(fail, 2)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a named pipe")
+def test_a_child_that_hangs_ends_with_the_processes_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "_PATIENCE", 0.1)
+    fifo = str(tmp_path / "held")
+    os.mkfifo(fifo)
+    held = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        side = ChildProcess(Reader)
+        side.call("start_child", fifo)
+        with pytest.raises(BlockingIOError):  # the grandchild holds the other end
+            os.read(held, 1)
+        side._connection.send(("hang",))
+        side.close()
+        assert wait([held], 30), "the grandchild lives"
+        assert os.read(held, 1) == b""
+    finally:
+        os.close(held)
+
+
+def test_an_answer_that_cannot_be_pickled_is_an_error_in_words() -> None:
+    side = ChildProcess(Reader)
+    try:
+        assert side.call("give_function") is None
+        assert side.reason is not None
+        assert "pickle" in side.reason
+    finally:
+        side.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts the open files of a process by /proc")
+def test_a_child_that_cannot_be_started_leaves_no_file_open() -> None:
+    ChildProcess(Reader).close()  # starts the tracker of `multiprocessing`, which stays
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises((pickle.PicklingError, AttributeError)) as error:
+        ChildProcess(lambda: None)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert error.tb is not None  # its frames are still held

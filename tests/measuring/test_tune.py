@@ -50,6 +50,13 @@ def trained(found: Tuning, pack: Path) -> int:
         return sum(len(labels) for _, labels in loader)
 
 
+def test_no_more_batches_are_made_ahead_than_memory_has_room_for(pack: Path) -> None:
+    with open_dataset(pack, crop=CenterCrop(16)) as dataset:
+        few, many = (module._Search(dataset, batch, 0.0, TimeLimit(1.0)) for batch in (4, 1 << 40))
+        assert module._ahead(few, 8) == [2, 1, 4, 8]
+        assert module._ahead(many, 8) == [2]
+
+
 @pytest.mark.measures
 def test_the_line_makes_a_loader(pack: Path) -> None:
     shown: list[tuple[float, float, str]] = []
@@ -102,12 +109,12 @@ def test_the_order_of_blocks_is_a_line_of_python(pack: Path) -> None:
 
 
 def test_the_command_prints_the_line_and_takes_a_recipe(pack: Path) -> None:
-    words = ["--batch", "2", "--step-ms", "60000", "--seconds", "2", "--recipe", pack.with_name("crop.py")]
+    words = ["--batch", "2", "--step-ms", "60000", "--seconds", "1", "--recipe", pack.with_name("crop.py")]
     result = packer("tune", pack, *words, timeout=280)
     assert result.returncode == 0, result.stderr
     assert "keeps up with steps of 60000 ms" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("loader = packer.Loader(dataset, 2, shuffle=True, threads=")
-    result = packer("tune", pack, "--json", *words[:-2], timeout=280)
+    result = packer("tune", pack, "--json", "--batch", "2", "--seconds", "0.1", timeout=280)
     assert json.loads(result.stdout)["line"].startswith("loader = ")
     assert packer("tune", pack.with_name("no.lmdb")).returncode == EXIT_STATUS["error"]
 

@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from packer._containers.contract import head_of
 from packer._containers.discovery import names_to_recognise
 from packer._formats import open_pack
 from packer.errors import MissingDependencyError
+from packer.plugins import CONTAINER_GROUP, ContainerDescriptor, Registry
 from packer.testing.conformance import ContainerConformance
 from packer.testing.photos import draw_imagefolder
 from tests.containers.records import image_record, rec
@@ -246,3 +249,20 @@ class TestDatadings(ContainerConformance):
     def write(self, path: Path, samples: Sequence[tuple[int, bytes]]) -> None:
         rows = ({"key": f"{n}.jpg", "image": image, "label": label} for n, (label, image) in enumerate(samples))
         path.write_bytes(b"".join(map(packed, rows)))
+
+
+def test_threads_that_ask_at_once_load_the_plug_ins_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, {CONTAINER_GROUP: {"slow": "slowpack:CONTAINER"}}, "slowpack")
+    (tmp_path / "slowpack.py").write_text("import time\ntime.sleep(0.2)\n")  # and no descriptor
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = Registry(CONTAINER_GROUP, ContainerDescriptor, ())
+    ready = threading.Barrier(2, timeout=60)
+
+    def plugins(_: int) -> dict[str, ContainerDescriptor]:
+        ready.wait()
+        return registry.plugins
+
+    with pytest.warns(UserWarning, match="'slow'") as warned, ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(plugins, range(2))
+    assert first is second
+    assert len(warned) == 1

@@ -216,6 +216,16 @@ def test_two_caches_of_one_object_in_one_process(
         assert sum(one.size for one in cache.cached_objects(str(place))) > 0.9 * stored
 
 
+def test_a_cache_directory_is_for_the_urls_among_several_packs(
+    photo_packs: list[Path], served: Served, tmp_path: Path
+) -> None:
+    packs = [str(photo_packs[1]), served.url(photo_packs[1])]
+    with open_dataset(packs, output="bytes", cache_dir=tmp_path / "cache") as dataset:
+        here, there = dataset.datasets
+        assert [data for data, _ in here] == [data for data, _ in there]
+    assert cache.cached_objects(str(tmp_path / "cache"))
+
+
 def test_what_is_chosen_for_a_later_dataset_changes_no_earlier_one(
     photo_packs: list[Path], served: Served, tmp_path: Path
 ) -> None:

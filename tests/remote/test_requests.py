@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -134,45 +137,66 @@ def test_a_loader_with_threads_asks_for_no_block_twice(
 
 
 READER = """
-import random, sys, packer
-url, kept, seed, output = sys.argv[1:]
-how = {"output": "bytes"} if output == "bytes" else {"crop": packer.RandomResizedCrop(32), "seed": 1}
-with packer.open_dataset(url, cache_dir=kept, cache_size="1 GB", **how) as dataset:
-    print("open", flush=True)
-    sys.stdin.readline()
-    rows = random.Random(int(seed)).sample(range(len(dataset)), len(dataset))
-    if output == "loader":
-        for _ in packer.Loader(dataset, 8, sampler=rows, threads=2):
-            pass
-    for row in rows:
-        dataset[row]
+import json, random, sys, packer
+for line in iter(sys.stdin.readline, ""):
+    url, kept, seed, output = json.loads(line)
+    how = {"output": "bytes"} if output == "bytes" else {"crop": packer.RandomResizedCrop(32), "seed": 1}
+    with packer.open_dataset(url, cache_dir=kept, cache_size="1 GB", **how) as dataset:
+        print("open", flush=True)
+        sys.stdin.readline()
+        rows = random.Random(seed).sample(range(len(dataset)), len(dataset))
+        if output == "loader":
+            for _ in packer.Loader(dataset, 8, sampler=rows, threads=2):
+                pass
+        for row in rows:
+            dataset[row]
+    print("read", flush=True)
 """
 
 
+class Reader:
+    """A process that reads packs, one after the other."""
+
+    def __init__(self) -> None:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        environment = {**os.environ, "PACKER_TIMEOUT": "20"}
+        self._process = subprocess.Popen([sys.executable, "-c", READER], text=True, env=environment, **pipes)
+
+    def tell(self, *words: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> str:
+        assert self._process.stdout is not None
+        assert wait([self._process.stdout.fileno()], 60), "it still reads"
+        return self._process.stdout.readline().rstrip()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def readers() -> Iterator[list[Reader]]:
+    """Two processes for all packs: starting one takes much longer than reading a pack."""
+    started = [Reader(), Reader()]
+    yield started
+    for reader in started:
+        reader.close()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems lack the locks, and may fetch a block twice")
-@pytest.mark.parametrize("seeds", ["11", "12"], ids=["one order", "two orders"])
+@pytest.mark.parametrize("seeds", [(1, 1), (1, 2)], ids=["one order", "two orders"])
 @pytest.mark.parametrize("output", ["bytes", "loader"])
-def test_two_processes_that_share_a_cache_ask_for_no_block_twice(
-    pack: Path, served: Served, tmp_path: Path, seeds: str, output: str
+def test_two_processes_that_share_a_cache_ask_for_no_block_twice(  # noqa: PLR0917
+    pack: Path, served: Served, tmp_path: Path, readers: list[Reader], seeds: tuple[int, int], output: str
 ) -> None:
     begun = len(served.server.asked)
-    readers = [
-        subprocess.Popen(
-            [sys.executable, "-c", READER, served.url(pack), str(tmp_path / "kept"), seed, output],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for seed in seeds
-    ]
-    for reader in readers:
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == "open\n"
+    for reader, seed in zip(readers, seeds, strict=True):
+        reader.tell(served.url(pack), str(tmp_path / "kept"), seed, output)
+    assert [reader.answer() for reader in readers] == ["open", "open"]
     for reader in readers:  # at one moment, as far as that can be
-        assert reader.stdin is not None
-        reader.stdin.write("\n")
-        reader.stdin.flush()
-    for reader in readers:
-        reader.communicate(timeout=60)
-    assert [reader.returncode for reader in readers] == [0, 0]
+        reader.tell()
+    assert [reader.answer() for reader in readers] == ["read", "read"]
     assert twice(served.server.asked[begun:], pack, BLOCK) == []

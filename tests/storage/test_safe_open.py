@@ -17,7 +17,7 @@ import pytest
 
 import packer
 from packer import open_dataset
-from packer._datasets.staging import keep, stage, warm
+from packer._datasets.staging import lock_in_memory, stage, warm
 from packer._formats import FORMATS, open_pack
 from packer._packs.verify import verify
 from packer._sources.scan_list import is_listing
@@ -70,7 +70,7 @@ def everything(pack: Path) -> str:
     attempt(lambda: list(open_dataset(pack, output="bytes", check="never")))
     attempt(lambda: open_dataset(pack, output="bytes", check="never").__getitems__(list(range(9))))
     attempt(lambda: warm(pack))
-    attempt(lambda: keep(pack).close())
+    attempt(lambda: lock_in_memory(pack).close())
     attempt(lambda: stage(pack, pack.parent / "disk"))
     return "\n".join(said)
 

@@ -17,7 +17,8 @@ from PIL import Image
 
 import packer
 from packer._cli import EXIT_STATUS
-from packer._viewing.catalog import ORDERS, Catalog, Finder, Query, find_duplicates, image_checksums, open_catalog
+from packer._viewing.catalog import Catalog, find_duplicates, image_checksums, open_catalog
+from packer._viewing.finder import ORDERS, Finder, Query
 from packer._viewing.histograms import Histogram, draw, histograms, plot
 from packer._viewing.pictures import Pictures, annotations_of, mask_picture
 from packer._viewing.report import write_report
@@ -69,7 +70,7 @@ def test_orders_are_orders(catalog: Catalog) -> None:
 
 
 def test_a_search_that_finds_too_many_names_says_so(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packer._viewing.catalog._MOST_NAMES", 4)
+    monkeypatch.setattr("packer._viewing.finder._MOST_NAMES", 4)
     result = Finder(catalog).find(Query(name="photo"))
     assert (result.count, result.complete) == (4, False)
 

@@ -155,8 +155,8 @@ class Stretch:
         `mark` is a number from 1 to 2**32 - 1.
         """
         found = array.array("Q", (mark << 32 | google_crc32c.value(piece.tobytes()) for piece in _blocks(data)))
-        _write_at(self.fd, data, DATA_AT + first * BLOCK)
-        _write_at(self.fd, memoryview(found).cast("B"), _ENTRIES_AT + 8 * first)
+        write_at(self.fd, data, DATA_AT + first * BLOCK)
+        write_at(self.fd, memoryview(found).cast("B"), _ENTRIES_AT + 8 * first)
 
     def read(self, first: int, last: int) -> bytes | None:
         """Return the bytes of blocks `first` to before `last`; None if one lacks or is not what was written."""
@@ -183,7 +183,8 @@ def _blocks(data: memoryview) -> Iterator[memoryview]:
         yield data[begin : begin + BLOCK]
 
 
-def _write_at(fd: int, data: memoryview, position: int) -> None:
+def write_at(fd: int, data: memoryview, position: int) -> None:
+    """Write bytes at a position of a file."""
     while data:
         written = os.pwrite(fd, data, position)
         data, position = data[written:], position + written

@@ -25,6 +25,7 @@ from packer._storage.remote.client import Message, Version, receive, send
 from packer._storage.remote.http import Plain, UnplainError
 from packer._storage.remote.obstore import REPLACED, StoreError, error_of, store_of
 from packer._storage.remote.tables import TableFile
+from packer._storage.remote.urls import server_of
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -168,7 +169,9 @@ class RequestQueue:
                 failure = found
             tries += 1
             pause = min(_LONGEST_PAUSE, _PAUSE * 2**tries) * (0.5 + os.urandom(1)[0] / 512)
-            if tries >= _TRIES.get(failure.kind, 1 << 30) or (failure.kind == "away" and not self._was_reached(piece)):
+            if tries >= _TRIES.get(failure.kind, 1 << 30) or (
+                failure.kind == "away" and server_of(piece.url) not in self._reached
+            ):
                 raise failure
             late = time.monotonic() + pause - piece.progressed > piece.seconds
             if late or left <= 0:
@@ -179,13 +182,6 @@ class RequestQueue:
             if failure.kind == "denied":  # credentials may have been renewed in their file meanwhile
                 self.forget_stores()
             await asyncio.sleep(pause)
-
-    def _was_reached(self, piece: RangeRequest) -> bool:
-        """Tell whether a host answered before: then it may come back."""
-        return self._host(piece) in self._reached
-
-    def _host(self, piece: RangeRequest) -> str:
-        return "/".join(piece.url.split("/", 3)[:3])
 
     async def _attempt(self, piece: RangeRequest) -> None:
         """Hand on a piece; StoreError if not all of it came."""
@@ -214,7 +210,7 @@ class RequestQueue:
         if then is not None and _is_another(now, then):
             connection.close()
             raise UnplainError
-        self._reached.add(self._host(piece))
+        self._reached.add(server_of(piece.url))
         if then is None:
             piece.version, piece.end = now, piece.at + len(answer.data)
         piece.progressed = time.monotonic()
@@ -230,7 +226,7 @@ class RequestQueue:
         try:
             store, path = self._store(piece.url, piece.seconds / _ATTEMPTS)
             result = await obstore.get_async(store, path, options=_options(piece))
-            self._reached.add(self._host(piece))
+            self._reached.add(server_of(piece.url))
             _compare(piece, result)
             await _hand_on(piece, result)
         except (obstore.exceptions.BaseError, FileNotFoundError, ValueError) as error:

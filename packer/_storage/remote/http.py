@@ -9,7 +9,6 @@ requests to it for a while.
 from __future__ import annotations
 
 import asyncio
-import base64
 import email.utils
 import os
 import re
@@ -20,7 +19,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packer._storage.remote.obstore import CUT, StoreError
-from packer._storage.remote.urls import parse
+from packer._storage.remote.urls import parse, server_of
 from packer.errors import RemoteError
 
 if TYPE_CHECKING:
@@ -263,11 +262,11 @@ class Plain:
     def may_ask(self, url: str) -> bool:
         """Tell whether an object's server is asked by itself."""
         apart = url.startswith(("gs:", "az:")) or self._proxied
-        return not apart and self._not_before.get(_server(url), 0.0) <= time.monotonic()
+        return not apart and self._not_before.get(server_of(url), 0.0) <= time.monotonic()
 
     def leave(self, url: str) -> None:
         """Leave requests to an object's server to obstore for a while."""
-        self._not_before[_server(url)] = time.monotonic() + _NOT_FOR
+        self._not_before[server_of(url)] = time.monotonic() + _NOT_FOR
 
     def forget(self) -> None:
         """Forget what was signed, and what the environment said."""
@@ -360,8 +359,7 @@ def _where_of(url: str, until: float) -> _Where:
         target = urllib.parse.quote(f"/{parts.key}{parts.query and '?'}{parts.query}", safe="/%?#[]@!$&'()*+,;=:~")
         lines = [f"GET {target} HTTP/1.1", f"Host: {parts.host}", "User-Agent: packer", "Accept: */*"]
         if parts.user:
-            word = base64.b64encode(urllib.parse.unquote_to_bytes(parts.user)).decode()
-            lines.append(f"Authorization: Basic {word}")
+            lines.append(f"Authorization: {parts.authorization()}")
         server = urllib.parse.urlsplit(f"//{parts.host}")
         host = server.hostname or "", server.port or (443 if tls else 80), tls
         return _Where(host, "".join(f"{line}\r\n" for line in lines).encode("ascii"), until)
@@ -371,7 +369,3 @@ def _where_of(url: str, until: float) -> _Where:
 
 def _proxied() -> bool:
     return any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES)
-
-
-def _server(url: str) -> str:
-    return "/".join(url.split("/", 3)[:3])

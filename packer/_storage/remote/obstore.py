@@ -10,7 +10,6 @@ The parts that had arrived belong to no object; Azure drops them after a week, a
 
 from __future__ import annotations
 
-import base64
 import configparser
 import contextlib
 import json
@@ -24,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from packer._storage.remote.s3 import Found, UploadLog, exists_already, part_size, same_object
+from packer._storage.remote.s3 import Found, UploadLog, exists_already, finish_upload, part_size
 from packer._storage.remote.urls import RemoteSettings, Url, parse
 from packer._storage.system import python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
@@ -129,8 +128,7 @@ def _store_of(url: str, seconds: float) -> tuple[Any, str]:
         return stores.AzureStore(place.host, **options), place.key
     base = str(Url(place.scheme, place.host, "", place.query))
     if place.user:  # which obstore leaves out
-        word = base64.b64encode(urllib.parse.unquote_to_bytes(place.user)).decode()
-        options["client_options"]["default_headers"] = {"authorization": f"Basic {word}"}
+        options["client_options"]["default_headers"] = {"authorization": place.authorization()}
     return stores.HTTPStore(base, **options), urllib.parse.unquote(place.key)
 
 
@@ -285,15 +283,13 @@ class ObstoreBucket:
     def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
         """Make an object of a file; as `S3Bucket.send`, but for going on with an object that was sent in part."""
         size, found = path.stat().st_size, self.find(key)
-        if key in log.done and same_object(found, size, log.done[key]):
+        if log.has_sent(key, found, size):
             progress(size)
             return
         if found is not None and not replace:
             raise exists_already(self.shown(key))
         etag = self._ask("put", key, progress, path=os.fspath(path), part=part_size(size))
-        if not same_object(self.find(key), size, etag):
-            raise RemoteError(f"{self.shown(key)}: is not what was uploaded. Does somebody else write there?")
-        log.finished(key, etag)
+        finish_upload(self, log, key, size, etag)
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
         """Return nothing: these stores list no unfinished uploads that obstore could abort."""

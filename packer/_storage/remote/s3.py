@@ -34,7 +34,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from packer._storage.files import AppendFile, writing_to
 from packer._storage.packfile import pread
@@ -53,36 +53,16 @@ from packer.errors import (
 
 PART = 8 << 20
 """Bytes of a part; also, of an object that is sent in one piece, at most."""
-
-
 _ATTEMPTS = 8
-
-
 _SECONDS_TO_CONNECT = 20.0
-
-
-_PAGE = 1000  # keys that one request deletes
-
-
 _MOST_PARTS = 9_000  # S3 has 10,000 at most
-
-
 _MIB = 1 << 20
-
-
 _AT_ONCE = 8
-
-
 _MEMORY = 512 << 20  # bytes of all parts in flight
-
-
 _SECONDS_OF_LIFE = 600  # after its last part, until an upload that is not known here counts as abandoned
-
-
 _OF_PARTS = re.compile("[0-9a-f]{32}-[0-9]+")
 """The ETag of an object that was made of parts, as S3 has it: the MD5 of their MD5s, and how many they are."""
-
-
+_NO_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
 _REMEDIES = {
     "NoSuchBucket": "there is no such bucket. Make it first, or look at AWS_ENDPOINT_URL.",
     "AccessDenied": "access is refused. Needed are the rights to get, put, list and delete, and to abort uploads.",
@@ -93,8 +73,6 @@ _REMEDIES = {
     "PermanentRedirect": "the bucket lies in another region. Say which with AWS_REGION.",
     "RequestTimeTooSkewed": "the clock of this machine is wrong.",
 }
-
-
 _SAME = {
     "403": "AccessDenied",
     "Forbidden": "AccessDenied",
@@ -189,23 +167,17 @@ class S3Bucket:
 
     def find(self, key: str) -> Found | None:
         """Return size and ETag of an object; None where there is none."""
-        with self._calling(key, "looked at"):
-            try:
-                head = self._client.head_object(Bucket=self.name, Key=key)
-            except self._client.exceptions.ClientError as error:
-                if _code(error) in ("404", "NoSuchKey", "NotFound"):
-                    return None
-                raise
-        return Found(int(head["ContentLength"]), _plain(head["ETag"]))
+        with self._calling(key, "looked at"), self._without("NoSuchKey", "NotFound", "404"):
+            head = self._client.head_object(Bucket=self.name, Key=key)
+            return Found(int(head["ContentLength"]), _plain(head["ETag"]))
+        return None
 
     def keys_below(self, prefix: str, most: int | None = None) -> list[str]:
         """Return the keys that begin with `prefix`, in their order; no more than about `most`."""
         found: list[str] = []
         with self._calling(prefix, "listed"):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.name, Prefix=prefix, PaginationConfig={"MaxItems": most} if most else {}
-            )
-            for page in pages:
+            limit = {"MaxItems": most} if most else {}
+            for page in self._pages("list_objects_v2", Prefix=prefix, PaginationConfig=limit):
                 found += [entry["Key"] for entry in page.get("Contents", ())]
         return found
 
@@ -214,10 +186,7 @@ class S3Bucket:
         found: list[str] = []
         has_objects = False
         with self._calling(prefix, "listed"):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self.name, Prefix=prefix, Delimiter="/"
-            )
-            for page in pages:
+            for page in self._pages("list_objects_v2", Prefix=prefix, Delimiter="/"):
                 found += [entry["Prefix"] for entry in page.get("CommonPrefixes", ())]
                 has_objects = has_objects or any(entry["Key"] != prefix for entry in page.get("Contents", ()))
         return found, has_objects
@@ -225,39 +194,28 @@ class S3Bucket:
     def put(self, key: str, data: Buffer, *, replace: bool) -> str:
         """Write a small object; return its ETag. FileExistsError for one that is there and not to be replaced."""
         with self._calling(key, "written"), self._refusing(key):
-            response = self._client.put_object(
-                Bucket=self.name,
-                Key=key,
-                Body=bytes(data),
-                ContentMD5=_base64(md5_of(data)),
-                **({} if replace else {"IfNoneMatch": "*"}),
-            )
+            body = {"Body": bytes(data), "ContentMD5": _base64(md5_of(data)), **_unless(replace)}
+            response = self._client.put_object(Bucket=self.name, Key=key, **body)
         return _plain(response["ETag"])
 
     def delete(self, keys: list[str]) -> None:
         """Delete objects; no error where there is none."""
-        for start in range(0, len(keys), _PAGE):
-            for key in keys[start : start + _PAGE]:  # one by one: the request for many wants checksums of its own
-                with self._calling(key, "deleted"):
-                    self._client.delete_object(Bucket=self.name, Key=key)
+        for key in keys:  # one by one: the request for many needs checksums of its own
+            with self._calling(key, "deleted"):
+                self._client.delete_object(Bucket=self.name, Key=key)
 
     def uploads(self, prefix: str) -> Iterator[Unfinished]:
         """Yield the uploads in parts of the keys that begin with `prefix`; none where a store does not list them."""
-        with self._calling(prefix, "asked for unfinished uploads"):
-            more: Mapping[str, Any] = {}
-            while True:
-                try:
-                    page = self._client.list_multipart_uploads(Bucket=self.name, Prefix=prefix, **more)
-                except self._client.exceptions.ClientError as error:
-                    if _code(error) not in ("NotImplemented", "501"):
-                        raise
-                    return
+        with self._calling(prefix, "asked for unfinished uploads"), self._without("NotImplemented", "501"):
+            more: Mapping[str, Any] | None = {}
+            while more is not None:
+                page = self._client.list_multipart_uploads(Bucket=self.name, Prefix=prefix, **more)
                 for entry in page.get("Uploads", ()):
                     if entry["Key"].startswith(prefix):  # not all stores look at the prefix
                         yield Unfinished(entry["Key"], entry["UploadId"], entry["Initiated"])
-                if not page.get("IsTruncated"):
-                    return
-                more = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page.get("NextUploadIdMarker", "")}
+                markers = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+                truncated = page.get("IsTruncated")
+                more = {name: page.get(after, "") for name, after in markers.items()} if truncated else None
 
     def begin(self, key: str) -> str:
         """Begin an upload in parts; return its id."""
@@ -267,35 +225,19 @@ class S3Bucket:
 
     def parts(self, key: str, upload: str) -> list[UploadPiece] | None:
         """Return the parts of an upload that have arrived, in their order; None where there is no such upload."""
-        found: list[UploadPiece] = []
-        with self._calling(key, "asked for its parts"):
-            try:
-                for page in self._client.get_paginator("list_parts").paginate(
-                    Bucket=self.name, Key=key, UploadId=upload
-                ):
-                    found += [
-                        UploadPiece(
-                            int(part["PartNumber"]), int(part["Size"]), _plain(part["ETag"]), part["LastModified"]
-                        )
-                        for part in page.get("Parts", ())
-                    ]
-            except self._client.exceptions.ClientError as error:
-                if _code(error) in ("NoSuchUpload", "404", "NoSuchKey"):
-                    return None
-                raise
-        return found
+        with self._calling(key, "asked for its parts"), self._without(*_NO_UPLOAD):
+            return [
+                UploadPiece(int(part["PartNumber"]), int(part["Size"]), _plain(part["ETag"]), part["LastModified"])
+                for page in self._pages("list_parts", Key=key, UploadId=upload)
+                for part in page.get("Parts", ())
+            ]
+        return None
 
     def put_part(self, key: str, upload: str, number: int, data: Buffer, md5: bytes) -> str:
         """Write a part, which the store compares with `md5`; return the part's ETag."""
         with self._calling(key, f"written (part {number})"):
-            response = self._client.upload_part(
-                Bucket=self.name,
-                Key=key,
-                UploadId=upload,
-                PartNumber=number,
-                Body=bytes(data),
-                ContentMD5=_base64(md5),
-            )
+            body = {"PartNumber": number, "Body": bytes(data), "ContentMD5": _base64(md5)}
+            response = self._client.upload_part(Bucket=self.name, Key=key, UploadId=upload, **body)
         return _plain(response["ETag"])
 
     def complete(self, key: str, upload: str, etags: Mapping[int, str], *, replace: bool) -> str:
@@ -310,23 +252,14 @@ class S3Bucket:
         """
         parts = [{"PartNumber": number, "ETag": f'"{etags[number]}"'} for number in sorted(etags)]
         with self._calling(key, "completed"), self._refusing(key):
-            response = self._client.complete_multipart_upload(
-                Bucket=self.name,
-                Key=key,
-                UploadId=upload,
-                MultipartUpload={"Parts": parts},
-                **({} if replace else {"IfNoneMatch": "*"}),
-            )
+            body = {"MultipartUpload": {"Parts": parts}, **_unless(replace)}
+            response = self._client.complete_multipart_upload(Bucket=self.name, Key=key, UploadId=upload, **body)
         return _plain(response["ETag"])
 
     def abort(self, key: str, upload: str) -> None:
         """Drop an upload with its parts; no error where there is none."""
-        with self._calling(key, "rid of an unfinished upload"):
-            try:
-                self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
-            except self._client.exceptions.ClientError as error:
-                if _code(error) not in ("NoSuchUpload", "404", "NoSuchKey"):
-                    raise
+        with self._calling(key, "rid of an unfinished upload"), self._without(*_NO_UPLOAD):
+            self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
 
     def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
         """Make an object of a file, and compare it with the file.
@@ -351,7 +284,7 @@ class S3Bucket:
         """
         with _ObjectUpload(self, path, key, log, progress) as upload:
             found = self.find(key)
-            if key in log.done and same_object(found, upload.size, log.done[key]):
+            if log.has_sent(key, found, upload.size):
                 progress(upload.size)
                 return
             try:
@@ -360,9 +293,7 @@ class S3Bucket:
                 etag = upload.at_once(replace=replace) if upload.is_small else upload.in_parts(replace=replace)
             except FileExistsError:
                 raise exists_already(self.shown(key)) from None
-            if not same_object(self.find(key), upload.size, etag):
-                raise RemoteError(f"{self.shown(key)}: is not what was uploaded. Does somebody else write there?")
-            log.finished(key, etag)
+            finish_upload(self, log, key, upload.size, etag)
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
         """Abort the uploads of an object, and of those below it, that are not in the log; return a note on each.
@@ -404,6 +335,19 @@ class S3Bucket:
                 f"{upload.begun:%Y-%m-%d %H:%M:%S} UTC, {len(parts)} parts, {size / 1e6:,.1f} MB"
             )
         return notes
+
+    def _pages(self, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Yield the pages of a response in several."""
+        yield from self._client.get_paginator(operation).paginate(Bucket=self.name, **arguments)
+
+    @contextlib.contextmanager
+    def _without(self, *codes: str) -> Iterator[None]:
+        """End the block without an error where the store responds with one of these codes."""
+        try:
+            yield
+        except self._client.exceptions.ClientError as error:
+            if _code(error) not in codes:
+                raise
 
     @contextlib.contextmanager
     def _refusing(self, key: str) -> Iterator[None]:
@@ -480,10 +424,8 @@ class _ObjectUpload:
         """Send a small file; return the object's ETag."""
         data = self._read(0, self.size)
         md5 = md5_of(data).hex()
-        if not replace and same_object(self._bucket.find(self._key), self.size, md5):
-            etag = md5  # sent just before an earlier run was killed
-        else:
-            etag = self._bucket.put(self._key, data, replace=replace)
+        was_sent = not replace and self._is_there(md5)  # just before an earlier run was killed
+        etag = md5 if was_sent else self._bucket.put(self._key, data, replace=replace)
         self._progress(self.size)
         return etag
 
@@ -493,7 +435,7 @@ class _ObjectUpload:
         there = None if upload is None else self._bucket.parts(self._key, upload)
         if upload is not None and there is None:  # completed just before an earlier run was killed, or aborted since
             expected = self._expected({number: self._known(number) for number in self._numbers()})
-            if same_object(self._bucket.find(self._key), self.size, expected):
+            if self._is_there(expected):
                 self._progress(self.size)
                 return expected
         if upload is None or there is None:
@@ -504,7 +446,7 @@ class _ObjectUpload:
             etags = {number: part.etag for number, part in arrived.items()}
             etag = self._bucket.complete(self._key, upload, etags, replace=replace)
         except FileNotFoundError:  # the request was repeated, as the first answer was lost, and had been done
-            if not same_object(self._bucket.find(self._key), self.size, expected):
+            if not self._is_there(expected):
                 raise RemoteError(
                     f"{self._bucket.shown(self._key)}: its upload was aborted by somebody else. "
                     "The same command uploads it again."
@@ -515,6 +457,9 @@ class _ObjectUpload:
             raise
         # Stores that are not S3 may take the ETag of an object from elsewhere.
         return expected if _OF_PARTS.fullmatch(etag) else etag
+
+    def _is_there(self, etag: str) -> bool:
+        return same_object(self._bucket.find(self._key), self.size, etag)
 
     def _own_upload(self) -> str | None:
         """Return the upload that an earlier run began; of several, of which it lost the ids, the others are aborted."""
@@ -586,6 +531,14 @@ class _ObjectUpload:
         return bytes(data)
 
 
+class Findable(Protocol):
+    """A bucket in which an upload looks for its object."""
+
+    def shown(self, key: str) -> str: ...
+
+    def find(self, key: str) -> Found | None: ...
+
+
 class UploadLog:
     """The lines of one pack's upload. Safe in many threads at once.
 
@@ -631,6 +584,10 @@ class UploadLog:
     def finished(self, key: str, etag: str) -> None:
         """Write down that an object is complete."""
         self._write({"key": key, "done": etag})
+
+    def has_sent(self, key: str, found: Found | None, size: int) -> bool:
+        """Tell whether an object that was found is one that an earlier run completed."""
+        return key in self.done and same_object(found, size, self.done[key])
 
     def etag_of(self, key: str, number: int, md5: str) -> str:
         """Return the ETag of a part with this MD5: the MD5, where nothing else was written down."""
@@ -681,6 +638,19 @@ def same_object(found: Found | None, size: int, etag: str) -> bool:
     return found is not None and found.size == size and (not etag or found.etag == etag)
 
 
+def finish_upload(bucket: Findable, log: UploadLog, key: str, size: int, etag: str) -> None:
+    """Compare an object with the file that was uploaded, and write into the log that it is complete.
+
+    Raises
+    ------
+    RemoteError
+        If the object is another one.
+    """
+    if not same_object(bucket.find(key), size, etag):
+        raise RemoteError(f"{bucket.shown(key)}: is not what was uploaded. Does somebody else write there?")
+    log.finished(key, etag)
+
+
 def exists_already(shown: str) -> DestinationError:
     """Return the error for an object that is there and is not to be replaced."""
     return DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
@@ -689,6 +659,11 @@ def exists_already(shown: str) -> DestinationError:
 def md5_of(data: Buffer) -> bytes:
     """Return the MD5 of bytes, by which a store knows that they arrived as they were sent."""
     return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+def _unless(replace: bool) -> dict[str, str]:
+    """Return the header by which a store refuses to replace an object."""
+    return {} if replace else {"IfNoneMatch": "*"}
 
 
 def _base64(digest: bytes) -> str:

@@ -16,7 +16,7 @@ from packer._storage.locks import try_lock
 from packer._storage.packfile import Descriptor, FileBytes
 from packer._storage.remote import client
 from packer._storage.remote.blocks import Blocks
-from packer._storage.remote.cache import TABLE, Home, new_name, touch
+from packer._storage.remote.cache import TABLE, Home, new_name, touch, write_at
 from packer._storage.safe_open import NO_LINK, open_regular
 from packer.errors import PackerError
 
@@ -49,10 +49,7 @@ class TableFile:
 
     def write(self, position: int, data: memoryview) -> None:
         """Write bytes that begin at a position of the object."""
-        position -= self._begin
-        while data:
-            written = os.pwrite(self._fd, data, position)
-            data, position = data[written:], position + written
+        write_at(self._fd, data, position - self._begin)
 
     def finish(self) -> str:
         """Give the file its name, and return its path."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import math
 import os
@@ -76,6 +77,15 @@ class Url:
             found = _TAIL.search(self.key)
             key, mark, query = found.groups() if found else (self.key, "", "")
         return printable(f"{self.scheme}://{host}/{key}{mark}{_shown_query(query) if mark else ''}")
+
+    def authorization(self) -> str:
+        """Return the header that says who logs in."""
+        return f"Basic {base64.b64encode(urllib.parse.unquote_to_bytes(self.user)).decode()}"
+
+
+def server_of(url: str) -> str:
+    """Return scheme and host of a URL, or the bucket."""
+    return "/".join(url.split("/", 3)[:3])
 
 
 def is_url(path: object) -> bool:

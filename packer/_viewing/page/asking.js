@@ -1,7 +1,7 @@
 // What the page asks the server, all of it below the page's own address, which has the secret in it.
 
 function address(what, wanted = {}) {
-  const given = Object.entries(wanted).filter(([, value]) => value !== "" && value != null);
+  const given = Object.entries(wanted).filter(([name, value]) => value != null && (value !== "" || name.startsWith("in.")));
   return `ask/${what}?${new URLSearchParams(given)}`;
 }
 
@@ -11,7 +11,7 @@ async function answered(what, wanted, signal) {
     response = await fetch(address(what, wanted), { signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The viewer does not answer: was it ended in the terminal?");
+    throw new Error("The viewer does not respond. Is it still running in the terminal?");
   }
   if (!response.ok) {
     const said = await response.json().catch(() => ({ error: response.statusText }));

@@ -10,7 +10,8 @@ import { caption, drawings } from "./overlays.js";
 
 const HIGHEST = 8_000_000;
 const GAP = 8;
-const CAPTION = 38;
+const CAPTION = 38; // the name, and the label
+const NAME = 21;
 const PAGE = 20; // pictures of a request
 const AT_ONCE = 4; // requests
 const KEPT = 40; // pages
@@ -30,7 +31,9 @@ export class Grid {
     this.count = null; // not known yet
     this.wanted = {};
     this.cell = 160;
+    this.caption = CAPTION;
     this.fields = false;
+    this.hidden = new Set(); // names of fields that are not drawn
     this.top = 0; // of the grid, in pixels, which may be far more than the element has
     this.last = 0; // where the element stood
     this.selected = 0;
@@ -48,15 +51,48 @@ export class Grid {
   }
 
   /** Ask for the first pictures of what is wanted, before it is known how many there are, and before anything is laid out. */
-  hasten(wanted, cell) {
-    Object.assign(this, { wanted, cell, side: sideFor(cell) });
+  hasten(wanted, cell, fields) {
+    Object.assign(this, { wanted, cell, fields, side: sideFor(cell) });
     for (let number = 0; number < FIRST; number++) this.fetch(number);
   }
 
-  /** Show so many pictures of what is wanted, from the first one on. */
-  show(count, wanted) {
-    if (JSON.stringify(wanted) !== JSON.stringify(this.wanted)) this.forget();
+  /** Show so many pictures of what is wanted, from the first one on; `anew` those of another order. */
+  show(count, wanted, anew = false) {
+    if (anew || JSON.stringify(wanted) !== JSON.stringify(this.wanted)) this.forget();
     Object.assign(this, { count, wanted, selected: 0, top: 0 });
+    this.dropParts();
+    this.measure();
+  }
+
+  /** Show more pictures of what is shown already: further ones were found. */
+  extend(count) {
+    this.count = count;
+    this.dropParts();
+    this.measure();
+  }
+
+  /** Forget pages that were asked for when fewer pictures were known. */
+  dropParts() {
+    for (const [number, page] of this.pages) if (!this.isWhole(number, page)) this.discard(number);
+  }
+
+  isWhole(number, page) {
+    return this.count === null || page.length >= Math.min(PAGE, this.count - number * PAGE);
+  }
+
+  discard(number) {
+    this.pages.get(number).forEach((entry) => URL.revokeObjectURL(entry.url));
+    this.pages.delete(number);
+  }
+
+  drop(place, cell) {
+    cell.remove();
+    this.cells.delete(place);
+  }
+
+  /** Say whether pictures have a label or a caption below their names. */
+  describe(labelled) {
+    this.caption = labelled ? CAPTION : NAME;
     this.measure();
   }
 
@@ -69,15 +105,16 @@ export class Grid {
     this.cells.clear();
   }
 
-  /** Show the pictures in another size, or with fields over them or not. */
-  restyle({ cell = this.cell, fields = this.fields }) {
+  /** Show the pictures in another size, or with other fields over them. */
+  restyle({ cell = this.cell, fields = this.fields, hidden = this.hidden }) {
     const before = this.side;
     const again = fields !== this.fields;
     const first = Math.floor(this.top / this.rowHeight) * this.columns;
-    Object.assign(this, { cell, fields });
+    Object.assign(this, { cell, fields, hidden: new Set(hidden) });
     this.arrange();
     this.top = Math.floor(first / this.columns) * this.rowHeight;
     if (again || this.side !== before) this.forget();
+    for (const [place, one] of this.cells) this.drop(place, one);
     this.measure();
   }
 
@@ -85,7 +122,7 @@ export class Grid {
     const width = Math.max(this.scroll.clientWidth - 2 * GAP, 60);
     this.columns = Math.max(1, Math.floor((width + GAP) / (this.cell + GAP)));
     this.across = (width - GAP * (this.columns - 1)) / this.columns;
-    this.rowHeight = this.across + CAPTION + GAP;
+    this.rowHeight = this.across + this.caption + GAP;
     this.rows = Math.ceil(this.count / this.columns);
     this.side = sideFor(this.cell);
   }
@@ -133,10 +170,7 @@ export class Grid {
     const first = Math.max(Math.floor(this.top / this.rowHeight) - 1, 0) * this.columns;
     const end = Math.min(Math.ceil((this.top + this.height) / this.rowHeight + 1) * this.columns, this.count);
     for (const [place, cell] of this.cells) {
-      if (place < first || place >= end) {
-        cell.remove();
-        this.cells.delete(place);
-      }
+      if (place < first || place >= end) this.drop(place, cell);
     }
     for (let place = first; place < end; place++) {
       let cell = this.cells.get(place);
@@ -149,7 +183,7 @@ export class Grid {
       const y = GAP + Math.floor(place / this.columns) * this.rowHeight - this.top;
       cell.style.transform = `translate(${x}px, ${y}px)`;
       cell.style.width = `${this.across}px`;
-      cell.style.height = `${this.across + CAPTION}px`;
+      cell.style.height = `${this.across + this.caption}px`;
       cell.classList.toggle("selected", place === this.selected);
       cell.setAttribute("aria-selected", String(place === this.selected));
       if (!cell.dataset.filled) this.fill(place, cell);
@@ -183,16 +217,18 @@ export class Grid {
       frame.append(element("span", { className: "why" }, "damaged"), element("span", { className: "reason" }, entry.error));
     } else {
       frame.append(element("img", { src: entry.url, alt: "", decoding: "async", draggable: false }));
-      cell.title = `${entry.name}\n${entry.width} x ${entry.height}`;
+      cell.title = `${entry.name}\n${entry.width} × ${entry.height} px`;
     }
-    if (entry.fields?.length) {
+    const drawn = drawings(entry, this.side, this.hidden);
+    if (drawn.length) {
       const over = svg("svg", { viewBox: `0 0 ${entry.width} ${entry.height}`, class: "over" });
-      over.append(...drawings(entry, this.side, false).map(([, drawn]) => drawn));
+      over.append(...drawn);
       frame.append(over);
     }
-    const said = (this.fields && caption(entry)) || entry.label;
+    const said = [entry.label, caption(entry, this.hidden)].filter(Boolean).join(" · ");
     const short = entry.name.slice(entry.name.lastIndexOf("/") + 1);
-    cell.append(frame, element("span", { className: "name" }, short), element("span", { className: "said" }, said));
+    cell.append(frame, element("span", { className: "name" }, short));
+    if (this.caption === CAPTION) cell.append(element("span", { className: "said" }, said));
     cell.setAttribute("aria-label", entry.error ? `${entry.name}, damaged` : `${entry.name}, ${entry.label}`);
   }
 
@@ -211,10 +247,7 @@ export class Grid {
     }
     for (const number of this.pages.keys()) {
       if (this.pages.size <= KEPT) break;
-      if (number < first || number >= end) {
-        this.pages.get(number).forEach((entry) => URL.revokeObjectURL(entry.url));
-        this.pages.delete(number);
-      }
+      if (number < first || number >= end) this.discard(number);
     }
   }
 
@@ -232,6 +265,7 @@ export class Grid {
       if (this.asked.get(number) !== request) return entries.forEach((entry) => URL.revokeObjectURL(entry.url));
       this.asked.delete(number);
       this.pages.set(number, entries);
+      if (!this.isWhole(number, entries)) this.discard(number);
       if (this.columns) this.draw();
     } catch (error) {
       if (this.asked.get(number) === request) this.asked.delete(number);

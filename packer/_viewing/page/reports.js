@@ -3,7 +3,7 @@
 import { ask, askSheet } from "./asking.js";
 import { $, bytes, counted, element } from "./elements.js";
 
-const NAMES = { width: "width", height: "height", aspect: "width by height", size: "bytes", label: "class" };
+const NAMES = { width: "width", height: "height", aspect: "aspect ratio", size: "bytes", label: "class" };
 
 /** Draw the histograms of what is wanted; `narrow(range)` is called when a bar is chosen. */
 export async function showHistograms(wanted, narrow) {
@@ -18,21 +18,21 @@ export async function showHistograms(wanted, narrow) {
     });
     return element("figure", { className: "card" }, made);
   });
-  place.replaceChildren(...(drawn.length ? drawn : [element("p", { className: "empty" }, "Nothing is found.")]));
+  place.replaceChildren(...(drawn.length ? drawn : [element("p", { className: "empty" }, "No image matches the filters.")]));
 }
 
 /** Return what a range is called. */
 export function rangeSaid({ measure, low, high }) {
   const short = (text) => Number(text).toLocaleString("en-US", { maximumFractionDigits: 3 });
-  return `${NAMES[measure]} ${short(low)} to below ${short(high)}`;
+  return `${NAMES[measure]} ≥ ${short(low)} and < ${short(high)}`;
 }
 
 /** Show samples whose images are the same bytes; `look(index)` is called with one that is chosen. */
 export async function showDuplicates(look) {
   const place = $("duplicates");
-  place.replaceChildren(element("p", { className: "empty" }, "Looking for duplicates …"));
+  place.replaceChildren(element("p", { className: "empty" }, "Comparing checksums …"));
   const { groups, candidates, reason } = await ask("duplicates");
-  const said = reason || (candidates === 0 ? "No image lies in the pack twice." : summary(groups, candidates));
+  const said = reason || (candidates === 0 ? "No duplicates: every image is different." : summary(groups, candidates));
   place.replaceChildren(element("p", { className: "lead" }, said));
   for (const group of groups) {
     const row = element("div", { className: "strip" });
@@ -46,8 +46,8 @@ export async function showDuplicates(look) {
 }
 
 function summary(groups, candidates) {
-  const same = `Groups of samples that have the same checksum and size: ${counted(candidates)}`;
-  return `${same}. Compared byte by byte, and the same image: ${counted(groups.length)}.`;
+  const same = `${counted(candidates)} ${candidates === 1 ? "group" : "groups"} of images with the same checksum and size`;
+  return `${same}. ${counted(groups.length)} compared byte by byte and identical.`;
 }
 
 function thumbnail(entry, look) {
@@ -60,33 +60,35 @@ function thumbnail(entry, look) {
   return made;
 }
 
-/** Show what conversions found and left out, and check all samples when asked to. */
+/** Show what conversions found and left out, and check all samples when asked to; `look(index)` shows one. */
 export function showFindings(packs, look) {
   const place = $("findings");
-  const check = element("button", {}, "Read and decode every sample");
-  const progress = element("progress", { max: Math.max(packs.count, 1), value: 0, hidden: true });
-  const damaged = element("div", { className: "strip" });
-  const outcome = element("p", {}, "Samples that were looked at and are damaged are listed here.");
-  check.onclick = () => checkAll(packs.count, { check, progress, outcome, damaged, place, look });
+  const check = element("button", {}, "Check every image");
+  const progress = element("progress", { max: Math.max(packs.count, 1), value: 0, hidden: true, ariaLabel: "Images checked" });
+  const shown = { check, progress, place, look, packs, damaged: element("div", { className: "strip" }), listed: element("div") };
+  shown.outcome = element("p", { className: "lead" }, "Reads and decodes every image, and lists the damaged ones here.");
+  check.onclick = () => checkAll(packs.count, shown);
   place.replaceChildren(
-    element("h2", {}, "Damage"), element("div", { className: "row" }, check, progress), outcome, damaged,
-    element("h2", {}, "Findings of the conversion"), table(packs.findings, "Nothing unusual was found."),
-    element("h2", {}, "Left out"),
-    table(packs.leftOut, "No file was left out."),
+    part("Damage", element("div", { className: "row" }, check, progress), shown.outcome, shown.damaged),
+    part("Findings", shown.listed),
+    part("Left out of the pack", table(packs.leftOut, "Every file of the source is in the pack.")),
   );
   if (packs.leftOutCount > packs.leftOut.length) place.append(element("p", {}, `The first ${counted(packs.leftOut.length)} of ${counted(packs.leftOutCount)}.`));
-  ask("check", { start: packs.count }).then((said) => said.count && listDamaged(said, { outcome, damaged, look }), () => {});
+  listFindings([], shown);
+  ask("check").then((said) => (said.count || said.findings.length) && listChecked(said, shown), () => {});
 }
+
+const part = (title, ...children) => element("section", { className: "part" }, element("h2", {}, title), ...children);
 
 async function checkAll(count, shown) {
   shown.check.disabled = true;
   shown.progress.hidden = false;
   try {
     let said = { next: 0 };
-    while (said.next < count && !shown.place.hidden) {
+    while ((said.next < count || said.unread) && !shown.place.hidden) {
       said = await ask("check", { start: said.next });
       shown.progress.value = said.next;
-      listDamaged(said, shown, said.next === count);
+      listChecked(said, shown, said.next === count);
     }
   } catch (error) {
     shown.outcome.textContent = error.message;
@@ -94,17 +96,36 @@ async function checkAll(count, shown) {
   shown.check.disabled = false;
 }
 
-function listDamaged({ damaged, count, next }, shown, done) {
-  shown.outcome.textContent = count ? `${counted(count)} damaged` : done ? "No sample is damaged." : `${counted(next)} looked at, none damaged`;
+function listChecked({ damaged, count, next, findings }, shown, done) {
+  const without = done ? `All ${counted(next)} images are whole.` : `${counted(next)} images checked, none damaged`;
+  shown.outcome.textContent = count ? `${counted(count)} damaged` : without;
+  if (count) shown.outcome.append(" ", element("a", { href: "#finding=damaged" }, count === 1 ? "Show it" : "Show them"));
   shown.damaged.replaceChildren(...damaged.map(({ index, error }) => {
     const made = element("button", { className: "thumb wide" }, element("span", { className: "why" }, `sample ${counted(index)}`), element("span", { className: "reason" }, error));
     made.onclick = () => shown.look(index);
     return made;
   }));
+  listFindings(findings, shown);
 }
 
+/** List findings of the conversion, and of a check those that it does not have; each leads to its images. */
+function listFindings(checked, { listed, packs }) {
+  const known = new Set(packs.findings.map(([name]) => name));
+  const all = [...packs.findings, ...checked.filter(([name]) => !known.has(name))];
+  const rows = all.map(([name, count]) => {
+    const link = element("a", { className: "finding", href: `#${new URLSearchParams({ finding: name })}` });
+    link.append(element("span", {}, name), element("span", {}, counted(count)), element("span", { ariaHidden: "true" }, "›"));
+    return link;
+  });
+  const nothing = element("p", { className: "lead" }, "The conversion found nothing unusual.");
+  listed.replaceChildren(rows.length ? element("div", { className: "findings" }, ...rows) : nothing);
+  if (rows.length && !packs.kept) listed.append(element("p", { className: "lead" }, ENCODED));
+}
+
+const ENCODED = "These were counted in the source files. Images that were encoded again no longer show what their files had.";
+
 function table(pairs, nothing) {
-  if (!pairs.length) return element("p", {}, nothing);
+  if (!pairs.length) return element("p", { className: "lead" }, nothing);
   const rows = pairs.map(([name, said]) => element("tr", {}, element("td", {}, name), element("td", {}, typeof said === "number" ? counted(said) : said)));
   return element("table", {}, element("tbody", {}, ...rows));
 }

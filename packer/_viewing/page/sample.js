@@ -1,8 +1,8 @@
 // One sample: its picture with its fields over it, what is known of it, its tiles, and its crops over epochs.
 
 import { ask, askSheet, picture } from "./asking.js";
-import { $, bytes, describe, element, later, svg } from "./elements.js";
-import { drawings } from "./overlays.js";
+import { $, bytes, counted, describe, element, later, svg } from "./elements.js";
+import { boxNames, colour, drawings, numbers } from "./overlays.js";
 
 export class SampleDialog {
   /** `grid` knows which sample stands at a place; `changed(place)` is called with the place looked at, null for none. */
@@ -24,6 +24,7 @@ export class SampleDialog {
     $("crops").querySelector("form").addEventListener("submit", (event) => event.preventDefault());
     $("crops").addEventListener("toggle", () => this.cut());
     $("tiles").addEventListener("toggle", () => this.draw());
+    new ResizeObserver(() => this.nameBoxes()).observe($("canvas"));
   }
 
   async open(place) {
@@ -46,7 +47,7 @@ export class SampleDialog {
     this.forget();
     Object.assign(this, { sample, url });
     $("sampleName").textContent = sample.name;
-    $("place").textContent = `${(this.place + 1).toLocaleString("en-US")} of ${this.grid.count.toLocaleString("en-US")}`;
+    $("place").textContent = `${counted(this.place + 1)} of ${counted(this.grid.count)}`;
     $("previous").disabled = this.place === 0;
     $("next").disabled = this.place === this.grid.count - 1;
     this.damaged(sample.error ? `Damaged: ${sample.error}` : "");
@@ -76,42 +77,44 @@ export class SampleDialog {
 
   describe(sample) {
     const label = sample.number === null || sample.number < 0 ? sample.label || "none" : `${sample.label} (${sample.number})`;
+    const values = sample.fields.filter(isValue);
     const pairs = [
       ["label", label],
-      ["size", `${sample.width} x ${sample.height} px`],
-      ["bytes", `${bytes(sample.size)} (${sample.size.toLocaleString("en-US")})`],
+      ...values.map((field) => [field.name, field.text]),
+      ["size", `${sample.width} × ${sample.height} px`],
+      ["bytes", `${bytes(sample.size)} (${counted(sample.size)})`],
       ["type", sample.type ?? sample.codec],
       ["CRC-32C", sample.crc32c || "none: this index has no checksums"],
-      ["index", sample.row.toLocaleString("en-US")],
+      ["index", counted(sample.row)],
       ["pack", sample.pack],
-      ...sample.findings.map((finding) => ["finding", finding]),
     ];
     describe($("about"), pairs);
-    $("fields").replaceChildren(...sample.fields.map((field) => this.field(field)));
+    $("about").append(...sample.findings.flatMap((finding) => [element("dt", {}, "finding"), element("dd", { className: "warn" }, finding)]));
+    $("fields").replaceChildren(...sample.fields.filter((field) => !isValue(field)).map((field) => this.field(field)));
     $("tiles").hidden = !sample.tiles;
     if (sample.tiles) {
       const { rows, columns, tile_width: width, tile_height: height } = sample.tiles;
-      $("tiles").querySelector("p").textContent = `${rows} rows of ${columns}, each ${width} x ${height} px`;
+      $("tiles").querySelector("p").textContent = `${rows} rows of ${columns}, each ${width} × ${height} px`;
     }
     $("crops").hidden = Boolean(sample.error);
   }
 
   field(field) {
-    const shown = field.picture === "mask" || field.boxes || field.polygons || field.keypoints;
     const head = element("h3", {}, field.name, element("small", {}, field.kind));
     const made = element("div", { className: "field", id: `field-${field.name}` }, head);
-    if (field.error) made.append(element("p", { className: "bad" }, field.error));
-    if (shown) {
+    if (isDrawn(field)) {
       const box = element("input", { type: "checkbox", checked: !this.hidden.has(field.name) });
       box.addEventListener("change", () => {
         if (box.checked) this.hidden.delete(field.name);
         else this.hidden.add(field.name);
         this.draw();
       });
-      head.prepend(box);
+      const label = element("label", {}, box, field.name);
+      head.replaceChildren(label, element("small", {}, field.kind));
     }
-    if (field.boxes && field.labels?.length) made.append(element("p", {}, [...new Set(field.labels)].join(", ")));
-    else if (field.text && !shown) made.append(element("p", { className: field.kind === "json" ? "code" : "" }, field.text));
+    if (field.error) made.append(element("p", { className: "bad" }, field.error));
+    if (field.boxes && field.labels?.length) made.append(legend(field));
+    else if (field.text && !isDrawn(field)) made.append(element("p", { className: field.kind === "json" ? "code" : "" }, field.text));
     if (field.picture === "image") {
       const image = element("img", { src: picture("field", { index: this.sample.index, name: field.name, side: 640 }), alt: field.name });
       image.onerror = () => undrawn(made);
@@ -127,7 +130,8 @@ export class SampleDialog {
     shapes.replaceChildren();
     if (sample.error) return;
     shapes.setAttribute("viewBox", `0 0 ${sample.width} ${sample.height}`);
-    for (const [name, drawn] of drawings(sample, this.side, true, (name) => sample === this.sample && undrawn($(`field-${name}`)))) if (!this.hidden.has(name)) shapes.append(drawn);
+    const failed = (name) => sample === this.sample && undrawn($(`field-${name}`));
+    shapes.append(...drawings(sample, this.side, this.hidden, failed));
     if (sample.tiles && $("tiles").open) shapes.append(grid(sample.tiles, sample));
     if ($("crops").open) {
       this.cuts.forEach((cut, place) => {
@@ -136,6 +140,17 @@ export class SampleDialog {
         shapes.append(svg("rect", { x, y, width, height, class: "cut", "data-epoch": cut.epoch, stroke: `hsl(${turn} 90% 60%)` }));
       });
     }
+    this.nameBoxes();
+  }
+
+  /** Draw the names of boxes anew: their size is that of the screen, whatever the picture's is. */
+  nameBoxes() {
+    const { sample } = this;
+    const across = $("canvas").clientWidth; // 0 before the dialog is open
+    $("shapes").querySelector(".boxNames")?.remove();
+    if (!sample || sample.error || !across) return;
+    const named = sample.fields.filter((field) => field.boxes && !this.hidden.has(field.name));
+    $("shapes").append(boxNames(sample, named, sample.width / across));
   }
 
   /** Ask for the crops, and show them where that part is open. */
@@ -160,7 +175,7 @@ export class SampleDialog {
   one(cut, place, count) {
     const image = element("img", { src: cut.url, alt: `epoch ${cut.epoch}` });
     image.style.outlineColor = `hsl(${(place * 360) / count} 90% 60%)`;
-    const said = `${cut.width} x ${cut.height} at ${cut.left}, ${cut.top}`;
+    const said = `${cut.width} × ${cut.height} at ${cut.left}, ${cut.top}`;
     const made = element("figure", { title: said }, image, element("figcaption", {}, `epoch ${cut.epoch}`));
     const mark = (on) => {
       for (const rect of $("shapes").querySelectorAll(".cut")) {
@@ -204,12 +219,31 @@ export class SampleDialog {
   }
 
   toggleFields() {
-    const names = drawings(this.sample, this.side, false).map(([name]) => name);
+    const names = this.sample.fields.filter(isDrawn).map((field) => field.name);
     const all = names.every((name) => this.hidden.has(name));
     for (const name of names) if (all) this.hidden.delete(name); else this.hidden.add(name);
     this.describe(this.sample);
     this.draw();
   }
+}
+
+/** Tell whether a field has one short value. */
+const isValue = (field) => ["scalar", "class"].includes(field.kind) && !field.error;
+
+/** Tell whether a field is drawn over the picture. */
+const isDrawn = (field) => Boolean(field.picture === "mask" || field.boxes || field.polygons || field.keypoints);
+
+/** Return the classes of boxes with their colours, and how many there are of each. */
+function legend({ boxes, labels, ids }) {
+  const tones = numbers({ ids }, boxes.length);
+  const found = new Map();
+  labels.forEach((name, at) => found.set(name, { tone: found.get(name)?.tone ?? tones[at], count: (found.get(name)?.count ?? 0) + 1 }));
+  const made = [...found].map(([name, { tone, count }]) => {
+    const swatch = element("i");
+    swatch.style.background = colour(tone);
+    return element("span", {}, swatch, count > 1 ? `${name} × ${counted(count)}` : name);
+  });
+  return element("p", { className: "legend" }, ...made);
 }
 
 /** Say of a field that its picture cannot be shown. */

@@ -2,19 +2,30 @@
 
 import { ask } from "./asking.js";
 import { $, counted, describe, element, later } from "./elements.js";
+import { Facets, areDrawn } from "./facets.js";
 import { Grid } from "./grid.js";
 import { rangeSaid, showDuplicates, showFindings, showHistograms } from "./reports.js";
 import { SampleDialog } from "./sample.js";
 
 const VIEWS = ["pictures", "histograms", "duplicates", "findings"];
-const QUERY = ["class", "name", "where", "measure", "low", "high", "order"];
-const MOST_CLASSES = 1500; // that are listed at once
+const QUERY = ["class", "name", "where", "measure", "low", "high", "finding", "order"];
+const CATEGORY = "in."; // before the name of a field: the class that samples have there, "" for none
 
-const state = { view: "pictures" };
+let state = { view: "pictures" };
 let packs;
 let shownQuery = null;
 
 const grid = new Grid({ scroll: $("scroll"), spacer: $("spacer"), layer: $("layer"), open: (place) => sample.open(place), failed: fail });
+const facets = new Facets({
+  choose: (changes) => {
+    closeMenu();
+    go({ ...changes, view: ["pictures", "histograms"].includes(state.view) ? state.view : "pictures" });
+  },
+  draw: (hidden) => {
+    if (!$("overlays").checked) $("overlays").click();
+    grid.restyle({ hidden });
+  },
+});
 const sample = new SampleDialog({ grid, failed: fail, changed: (place) => place !== null && grid.select(place) });
 
 function fail(error) {
@@ -22,22 +33,29 @@ function fail(error) {
   $("error").textContent = error.message;
 }
 
+const isCategory = (key) => key.startsWith(CATEGORY);
+
 function read() {
   const said = new URLSearchParams(location.hash.slice(1));
-  for (const key of QUERY) state[key] = said.get(key) ?? "";
+  state = Object.fromEntries(QUERY.map((key) => [key, said.get(key) ?? ""]));
+  for (const [key, value] of said) if (isCategory(key)) state[key] = value;
   state.view = VIEWS.includes(said.get("view")) ? said.get("view") : "pictures";
 }
 
-/** Change what is looked at. */
+/** Change what is looked at: keys of the address with their values, null to remove a category. */
 function go(changes, replace = false) {
-  const next = Object.fromEntries(Object.entries({ ...state, ...changes }).filter(([, value]) => value !== ""));
+  show({ ...state, ...changes }, replace);
+}
+
+function show(wanted, replace = false) {
+  const next = Object.entries(wanted).filter(([key, value]) => value !== null && (value !== "" || isCategory(key)));
   const hash = `#${new URLSearchParams(next)}`;
   if (replace) history.replaceState(null, "", hash);
   else history.pushState(null, "", hash);
-  refresh();
+  return refresh();
 }
 
-const query = () => Object.fromEntries(QUERY.filter((key) => state[key] !== "").map((key) => [key, state[key]]));
+const query = () => Object.fromEntries(Object.entries(state).filter(([key, value]) => isCategory(key) || (QUERY.includes(key) && value !== "")));
 
 async function refresh() {
   read();
@@ -58,30 +76,63 @@ async function refresh() {
   }
 }
 
-/** Ask how many samples the query finds, unless they are shown already; false where it was changed meanwhile. */
+/** Ask which samples the query finds, unless they are shown already; false where it was changed meanwhile. */
 async function find() {
   const wanted = JSON.stringify(query());
   if (wanted === shownQuery) return true;
-  const found = wanted === "{}" ? { count: packs.count, complete: true } : await ask("found", query());
+  let found = wanted === "{}" ? { count: packs.count, complete: true, unread: 0 } : await ask("found", query());
   if (wanted !== JSON.stringify(query())) return false;
   if (wanted === shownQuery) return true; // shown by whoever asked at the same time: again, it would begin at the top
   shownQuery = wanted;
-  const of = found.count === packs.count ? "" : ` of ${counted(packs.count)}`;
-  $("count").textContent = `${found.complete ? "" : "the first "}${counted(found.count)}${of}`;
-  $("nothing").hidden = found.count > 0;
+  tell(found);
   grid.show(found.count, query());
+  if (found.unread) readOn(wanted, found);
   return true;
+}
+
+/** Ask until all samples are read that the query needs, and show what is found meanwhile. */
+async function readOn(wanted, found) {
+  try {
+    while (found.unread && wanted === shownQuery) {
+      found = await ask("found", JSON.parse(wanted));
+      if (wanted !== shownQuery) return;
+      tell(found);
+      if (!state.order) grid.extend(found.count);
+    }
+    if (state.order && wanted === shownQuery) grid.show(found.count, JSON.parse(wanted), true);
+  } catch (error) {
+    shownQuery = null; // so that it is asked again
+    fail(error);
+  }
+}
+
+/** Say how many samples were found, and why there are fewer than a conversion counted. */
+function tell({ count, complete, unread }) {
+  const some = count === packs.count ? "" : ` of ${counted(packs.count)}`;
+  $("count").textContent = `${complete ? "" : "the first "}${counted(count)}${some} ${packs.count === 1 ? "image" : "images"}`;
+  $("reading").hidden = !unread;
+  $("reading").max = packs.count;
+  $("reading").value = packs.count - unread;
+  $("nothing").hidden = count > 0;
+  $("nothing").querySelector("p").textContent = unread ? "Reading the images …" : packs.count ? "No image matches the filters." : "There are no images.";
+  $("clear").hidden = !Object.keys(query()).length;
+  const [, expected = 0] = packs.findings.find(([name]) => name === state.finding) ?? [];
+  const alone = Object.keys(query()).every((key) => ["finding", "order"].includes(key));
+  $("note").hidden = unread > 0 || !alone || count >= expected;
+  $("note").textContent = `The conversion counted ${counted(expected)} of the source files. ${count ? "The other images" : "The images"} were encoded again and no longer show it; packer convert --report lists the files.`;
 }
 
 function fillControls() {
   for (const [id, key] of [["search", "name"], ["where", "where"]]) if (document.activeElement !== $(id)) $(id).value = state[key];
   $("order").value = state.order;
-  for (const option of $("classes").children) option.setAttribute("aria-selected", String(option.dataset.number === state.class));
+  facets.mark(state);
   const chips = [];
   if (state.class !== "") chips.push([state.class === "-1" ? "unlabeled" : packs.classes[state.class]?.name ?? state.class, { class: "" }]);
+  for (const key of Object.keys(state).filter(isCategory)) chips.push([`${key.slice(CATEGORY.length)}: ${state[key] || "none"}`, { [key]: null }]);
+  if (state.finding) chips.push([state.finding, { finding: "" }]);
   if (state.measure) chips.push([rangeSaid(state), { measure: "", low: "", high: "" }]);
   $("chips").replaceChildren(...chips.map(([text, without]) => {
-    const chip = element("button", { className: "chip", title: "Remove" }, text, element("span", {}, "✕"));
+    const chip = element("button", { className: "chip", title: `Remove the filter: ${text}` }, element("span", {}, text), element("i", { ariaHidden: "true" }, "✕"));
     chip.onclick = () => go(without);
     return chip;
   }));
@@ -89,32 +140,9 @@ function fillControls() {
 
 /** Look at one sample, whatever was looked for before. */
 async function look(index) {
-  go(Object.fromEntries([["view", "pictures"], ...QUERY.map((key) => [key, ""])]));
-  await find();
+  await show({ view: "pictures" });
   grid.select(index);
   sample.open(index);
-}
-
-function listClasses() {
-  const part = $("classSearch").value.toLowerCase();
-  const all = [["", "all", packs.count], ...(packs.unlabeled ? [["-1", "unlabeled", packs.unlabeled]] : [])];
-  const named = packs.classes.map(({ name, count }, number) => [String(number), name, count]);
-  const shown = named.filter(([, name]) => name.toLowerCase().includes(part));
-  const most = Math.max(1, ...packs.classes.map(({ count }) => count));
-  $("classes").replaceChildren(...[...(part ? [] : all), ...shown.slice(0, MOST_CLASSES)].map(([number, name, count]) => {
-    const option = element("button", { className: "class", title: name }, element("span", {}, name), element("span", {}, counted(count)));
-    option.setAttribute("role", "option");
-    option.dataset.number = number;
-    option.style.setProperty("--share", number === "" ? 0 : count / most);
-    option.onclick = () => {
-      closeMenu();
-      go({ class: number, view: ["pictures", "histograms"].includes(state.view) ? state.view : "pictures" });
-    };
-    return option;
-  }));
-  const more = shown.length - MOST_CLASSES;
-  if (more > 0) $("classes").append(element("p", { className: "more" }, `${counted(more)} more: search for one`));
-  fillControls();
 }
 
 function closeMenu() {
@@ -152,13 +180,18 @@ function prepareControls(cell) {
   typed("search", "name");
   typed("where", "where");
   $("order").onchange = () => go({ order: $("order").value });
-  $("classSearch").oninput = later(listClasses, 80);
+  $("classSearch").oninput = later(() => facets.listClasses(), 80);
+  $("clear").onclick = () => show({ view: "pictures" });
   $("cell").value = cell;
   $("cell").oninput = () => {
     stored("cell", $("cell").value);
     grid.restyle({ cell: Number($("cell").value) });
   };
-  $("overlays").onchange = () => grid.restyle({ fields: $("overlays").checked });
+  $("overlays").checked = grid.fields;
+  $("overlays").onchange = () => {
+    stored("fields", $("overlays").checked ? "shown" : "hidden");
+    grid.restyle({ fields: $("overlays").checked });
+  };
   $("menu").onclick = () => $("menu").setAttribute("aria-expanded", String(document.body.classList.toggle("open")));
   $("help").onclick = () => $("keys").showModal();
   $("theme").onclick = () => {
@@ -181,7 +214,7 @@ function pressed(event) {
     $("cell").oninput();
   } else if (event.key === "Escape") {
     if (document.body.classList.contains("open")) closeMenu();
-    else go(Object.fromEntries([["view", "pictures"], ...QUERY.map((key) => [key, ""])]));
+    else show({ view: "pictures" });
   } else if (event.target === document.body && /^(Arrow|Page|Home|End|Enter)/.test(event.key)) {
     $("scroll").focus();
     grid.pressed(event);
@@ -194,7 +227,8 @@ async function begin() {
   theme(stored("theme"));
   read();
   const cell = Number(stored("cell") ?? (innerWidth < 600 ? 104 : 160));
-  if (state.view === "pictures") grid.hasten(query(), cell);
+  grid.fields = stored("fields") !== "hidden";
+  if (state.view === "pictures") grid.hasten(query(), cell, grid.fields);
   prepareControls(cell);
   try {
     packs = await ask("packs");
@@ -205,13 +239,14 @@ async function begin() {
   document.title = packs.title;
   $("title").textContent = packs.title;
   $("title").title = packs.paths.join("\n");
-  describe($("facts"), packs.facts);
+  describe($("facts"), packs.facts.filter(([name, text]) => name !== "fields" && !(name === "classes" && text === "0")));
   $("order").append(...packs.orders.map((order) => element("option", { value: order }, order)));
-  $("overlayToggle").hidden = packs.fields.length === 0;
+  $("overlayToggle").hidden = !areDrawn(packs.fields);
   document.body.classList.toggle("classless", packs.classes.length === 0);
   grid.cell = cell;
+  grid.describe(packs.labels !== "class" || packs.classes.length > 0 || packs.fields.some(({ kind }) => kind === "text"));
   await refresh();
-  setTimeout(listClasses); // while the first pictures are under way
+  setTimeout(() => facets.show(packs)); // while the first pictures are under way
   $("scroll").focus();
 }
 

@@ -32,8 +32,8 @@ LEFTOVERS = Path(__file__).parent
 MADE_IN = f"/tmp/packer-leftovers-{'0' * 180}"
 """The directory, whose name is long enough for that of any other one to fit in."""
 
-VERSION = "0.1.0"
-"""The version of packer that left them."""
+VERSION = "0.2.0"
+"""The version of packer that left the unfinished conversions, which no other version continues."""
 SERVER = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "a-secret",

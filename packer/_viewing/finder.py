@@ -1,0 +1,304 @@
+"""Selections of samples, by class, name, category, finding, a range of sizes, or a condition; and their order."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer._fields import Field
+from packer._table import Ints, Names
+from packer._viewing.catalog import MEASURES, NO_CLASS, Catalog, DamageLog, class_names, measure
+from packer._viewing.postings import Postings, findings_of, labels_of
+from packer.errors import OptionError
+
+DAMAGED = "damaged"
+"""The finding of samples that cannot be read and decoded, of those that were looked at."""
+
+ORDERS = ("", "smallest", "largest", "fewest bytes", "most bytes", "narrowest", "widest")
+"""The orders: that of the packs, by the number of pixels, by bytes, by width by height."""
+
+_MOST_NAMES = 100_000  # that a search by name finds before it stops
+_BLOCK = 1 << 16  # names that are searched at a time
+_KEPT = 8  # results, of 8 bytes a sample
+
+
+@dataclass(frozen=True)
+class Query:
+    """A selection of samples; by default all of them, in the order of the packs.
+
+    Attributes
+    ----------
+    label : int, optional
+        The class; -1 for samples without a label.
+    name : str
+        A part of the name; upper and lower case of ASCII count the same.
+    condition : str
+        As `ImageDataset.where` takes it.
+    measure : str
+        One of `MEASURES`, or empty.
+    low, high : float
+        The range of the measure: from `low` to below `high`.
+    finding : str
+        A finding that the stored image shows, or `DAMAGED`; empty for all images.
+    categories : tuple of (str, str)
+        Names of fields, of those in `Catalog.categories`, and of the class that a sample has there.
+    order : str
+        One of `ORDERS`.
+    """
+
+    label: int | None = None
+    name: str = ""
+    condition: str = ""
+    measure: str = ""
+    low: float = float("-inf")
+    high: float = float("inf")
+    finding: str = ""
+    categories: tuple[tuple[str, str], ...] = ()
+    order: str = ""
+
+    def __post_init__(self) -> None:
+        if self.measure not in ("", *MEASURES):
+            raise OptionError(f"a range is of {', '.join(MEASURES)}, not of {self.measure!r}")
+        if self.order not in ORDERS:
+            raise OptionError(f"an order is one of {', '.join(ORDERS[1:])}, not {self.order!r}")
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The samples that a query finds.
+
+    Attributes
+    ----------
+    count : int
+    indices : (count,) int64 array, optional
+        The samples' numbers; None if all are found, in their order.
+    complete : bool
+        False if a search by name stopped, having found enough.
+    unread : int
+        Number of samples that are still to be read, of which some may be found.
+    """
+
+    count: int
+    indices: Ints | None
+    complete: bool = True
+    unread: int = 0
+
+    def part(self, start: int, count: int) -> Ints:
+        """Return the numbers of some samples, from position `start` on."""
+        start = min(max(start, 0), self.count)
+        stop = min(start + max(count, 0), self.count)
+        return np.arange(start, stop) if self.indices is None else self.indices[start:stop]
+
+
+@dataclass(frozen=True)
+class CategoryCounts:
+    """The number of samples of each class in a field.
+
+    Attributes
+    ----------
+    counts : list of (str, int)
+        The most frequent class first. A sample with objects of several classes counts for each.
+    unread : int
+        Number of samples that are still to be read.
+    """
+
+    counts: list[tuple[str, int]]
+    unread: int = 0
+
+
+class Finder:
+    """Finds samples, and keeps the last results, so that the parts of one may be asked for one by one.
+
+    Parameters
+    ----------
+    catalog : Catalog
+    damage : DamageLog, optional
+        The damaged samples that were seen so far.
+    """
+
+    def __init__(self, catalog: Catalog, damage: DamageLog | None = None) -> None:
+        self._catalog = catalog
+        self._damage = damage or DamageLog(len(catalog))
+        self.findings = Postings(len(catalog), partial(findings_of, catalog))
+        self._labels = {
+            name: Postings(len(catalog), labels_of(catalog, name))
+            for name, field in catalog.categories.items()
+            if field.kind == "labels"
+        }
+        self._kept: OrderedDict[Query, QueryResult] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, query: Query, seconds: float = 0.0) -> QueryResult:
+        """Return what is found.
+
+        Parameters
+        ----------
+        query : Query
+        seconds : float
+            How long samples are read that were not read before, where findings or labels of objects need it.
+
+        Raises
+        ------
+        OptionError
+            If the condition is none, or a field is no category.
+        """
+        indexes = self._indexes(query)
+        for index in indexes:
+            index.advance(seconds / len(indexes))
+        unread = max((index.unread for index in indexes), default=0)
+        with self._lock:
+            found = self._kept.get(query)
+            if found is None or found.unread or query.finding == DAMAGED:  # of which more may be known by now
+                found = self._kept[query] = self._find(query, unread)
+            self._kept.move_to_end(query)
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+            return found
+
+    def categories(self, name: str, seconds: float = 0.0) -> CategoryCounts:
+        """Return how many samples each class of a field has, after reading further ones for some seconds."""
+        field = self._field(name)
+        if field.kind != "labels":
+            return CategoryCounts(_ranked(_column_counts(self._catalog, name)))
+        index = self._labels[name]
+        index.advance(seconds)
+        return CategoryCounts(_ranked(index.counts()), index.unread)
+
+    def _field(self, name: str) -> Field:
+        known = self._catalog.categories
+        if name not in known:
+            raise OptionError(f"{name!r} is no field with classes. These are: {', '.join(known) or 'none'}")
+        return known[name]
+
+    def _indexes(self, query: Query) -> list[Postings]:
+        """Return the inverted indexes that a query asks."""
+        found = [self.findings] if query.finding not in ("", DAMAGED) else []
+        return found + [self._labels[name] for name, _ in query.categories if self._field(name).kind == "labels"]
+
+    def _find(self, query: Query, unread: int) -> QueryResult:
+        mask = self._mask(query)
+        complete = True
+        if query.name:
+            indices, complete = _named(self._catalog, query.name, mask)
+        elif mask is None and not query.order:
+            return QueryResult(len(self._catalog), None)
+        else:
+            indices = np.arange(len(self._catalog)) if mask is None else np.flatnonzero(mask)
+        if query.order:
+            indices = indices[np.argsort(_keys(self._catalog, query.order)[indices], kind="stable")]
+        return QueryResult(len(indices), indices, complete, unread)
+
+    def _mask(self, query: Query) -> npt.NDArray[np.bool_] | None:
+        """Tell which samples meet all but the name; None if nothing else is asked for."""
+        catalog, masks = self._catalog, list[npt.NDArray[np.bool_]]()
+        if query.label is not None:
+            masks.append(np.asarray(catalog.labels == query.label))
+        if query.measure:
+            values = measure(catalog, query.measure)
+            masks.append(np.asarray((values >= query.low) & (values < query.high)))
+        if query.condition.strip():
+            masks.append(catalog.chosen(query.condition))
+        if query.finding:
+            found = self._damage.indices() if query.finding == DAMAGED else self.findings.of(query.finding)
+            masks.append(self._at(found))
+        for name, value in query.categories:
+            if self._field(name).kind == "labels":
+                masks.append(self._at(self._labels[name].of(value)))
+            else:
+                masks.append(_column_equals(catalog, name, value))
+        return np.logical_and.reduce(masks) if masks else None
+
+    def _at(self, indices: Ints) -> npt.NDArray[np.bool_]:
+        mask = np.zeros(len(self._catalog), bool)
+        mask[indices] = True
+        return mask
+
+
+def _ranked(counts: dict[str, int]) -> list[tuple[str, int]]:
+    """Return names and counts, the most frequent first, and samples without a class last."""
+    return sorted(counts.items(), key=lambda item: (item[0] == NO_CLASS, -item[1]))
+
+
+def _columns(catalog: Catalog, name: str) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Field | None]]:
+    """Yield of each pack the values of a field with one number a sample, which of them are there, and the field."""
+    for reader in catalog.readers:
+        field = reader.fields.get(name)
+        if field is None or field.kind not in ("class", "scalar"):
+            yield np.zeros(len(reader), np.int64), np.zeros(len(reader), bool), None
+        else:
+            yield *reader.column(name), field
+
+
+def _column_counts(catalog: Catalog, name: str) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for values, present, field in _columns(catalog, name):
+        ids, counts = np.unique(values[present], return_counts=True)
+        names = class_names(field, ids.tolist()) if field else []
+        for value, count in [*zip(names, counts.tolist(), strict=True), (NO_CLASS, int(np.count_nonzero(~present)))]:
+            if count:
+                total[value] = total.get(value, 0) + count
+    return total
+
+
+def _column_equals(catalog: Catalog, name: str, value: str) -> npt.NDArray[np.bool_]:
+    """Tell which samples have a class in a field."""
+    masks: list[npt.NDArray[np.bool_]] = []
+    for values, present, field in _columns(catalog, name):
+        ids = np.unique(values[present])
+        names = class_names(field, ids.tolist()) if field else []
+        wanted = [number for number, one in zip(ids.tolist(), names, strict=True) if one == value]
+        masks.append(~present if value == NO_CLASS else np.isin(values, wanted) & present)
+    return np.concatenate(masks)
+
+
+def _keys(catalog: Catalog, order: str) -> npt.NDArray[Any]:
+    """Return what samples are sorted by, the least first."""
+    if order in ("smallest", "largest"):
+        keys = catalog.column("height").astype(np.int64) * catalog.column("width")
+    else:
+        keys = np.asarray(measure(catalog, "size" if "bytes" in order else "aspect"))
+    descending: npt.NDArray[Any] = -keys
+    return descending if order in ("largest", "most bytes", "widest") else keys
+
+
+def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> tuple[Ints, bool]:
+    """Return those of some samples that have a text in their names, and whether these are all that there are."""
+    needle = text.encode("utf-8", "surrogateescape").lower()
+    found: list[Ints] = []
+    count = 0
+    for pack, reader in enumerate(catalog.readers):
+        begin = catalog.begin(pack)
+        for rows in _with(reader.names, needle):
+            indices = begin + rows
+            found.append(indices if mask is None else indices[mask[indices]])
+            count += len(found[-1])
+            if count >= _MOST_NAMES:
+                whole = np.concatenate(found)
+                return whole[:_MOST_NAMES], False
+    return np.concatenate(found) if found else np.empty(0, np.int64), True
+
+
+def _with(names: Names, needle: bytes) -> Iterator[Ints]:
+    """Yield the rows whose names have some bytes in lower case in them, block by block of the names."""
+    for start in range(0, len(names), _BLOCK):
+        part = names.between(start, start + _BLOCK)
+        text, ends = part.blob.tobytes().lower(), part.ends
+        rows, at = [], text.find(needle)
+        while at >= 0:
+            row = int(np.searchsorted(ends, at, side="right"))
+            if row >= len(ends):
+                break
+            end = int(ends[row])
+            if at + len(needle) <= end:
+                rows.append(start + row)
+                at = text.find(needle, max(end, at + 1))
+            else:  # over the end of a name
+                at = text.find(needle, at + 1)
+        yield np.array(rows, np.int64)

@@ -1,0 +1,50 @@
+// Places of the names of boxes: near their boxes, inside of the picture, and none over another.
+
+const MOST_STEPS = 16; // down an edge of a box
+
+function* candidates({ left, top, right, bottom, width, height }) {
+  yield [left, top - height]; // above the box, where it hides nothing of it
+  yield [left, top];
+  yield [right - width, top - height];
+  yield [left, bottom];
+  yield [right - width, top];
+  yield [left, bottom - height];
+  for (let step = 1; step <= MOST_STEPS && top + step * height < bottom; step++) {
+    yield [left, top + step * height];
+    yield [right - width, top + step * height];
+  }
+  for (let step = 1; step <= MOST_STEPS; step++) {
+    yield [left, top - (step + 1) * height];
+    yield [left, bottom + step * height];
+  }
+}
+
+const meet = (one, other) =>
+  one.x < other.x + other.width && other.x < one.x + one.width && one.y < other.y + other.height && other.y < one.y + one.height;
+
+/**
+ * Return where the upper left corner of each name is, { x, y, width, height }, or null for a name without a free place.
+ *
+ * `names` are { left, top, right, bottom } of a box, with the { width, height } of its name; `width` and `height` are
+ * the picture's. Names of small boxes come first: those of large ones have more places to go.
+ */
+export function place(names, width, height) {
+  const area = ({ left, top, right, bottom }) => (right - left) * (bottom - top);
+  const order = names.map((_, number) => number).sort((one, other) => area(names[one]) - area(names[other]));
+  const placed = names.map(() => null);
+  const taken = [];
+  for (const number of order) {
+    const name = names[number];
+    if (name.width > width || name.height > height) continue;
+    for (const [left, top] of candidates(name)) {
+      const x = Math.min(Math.max(left, 0), width - name.width);
+      const y = Math.min(Math.max(top, 0), height - name.height);
+      const one = { x, y, width: name.width, height: name.height };
+      if (taken.some((other) => meet(one, other))) continue;
+      placed[number] = one;
+      taken.push(one);
+      break;
+    }
+  }
+  return placed;
+}

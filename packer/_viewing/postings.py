@@ -1,0 +1,124 @@
+"""An inverted index over samples, built by reading them: which samples have a finding, or an object of a class.
+
+A manifest counts findings and does not name their images; the labels of objects lie after each image. So samples are
+read one by one, a slice of time at a call, and a page shows the first results while the rest is read.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from packer._conversion.pipeline import SMALLER, audit
+from packer._conversion.recipe import Recipe
+from packer._formats import Reader
+from packer._images.probe import inspect
+from packer._manifest import TILED
+from packer._table import Ints
+from packer._viewing.catalog import NO_CLASS, Catalog, class_names
+from packer.errors import ImageError, PackError
+
+
+class Postings:
+    """The samples that have a term. Safe in many threads at once.
+
+    Parameters
+    ----------
+    samples : int
+        Number of samples.
+    terms_of : callable
+        Returns the terms of the sample with some number. Each counts once.
+
+    Attributes
+    ----------
+    read : int
+        Number of samples that were read so far, from the first one on.
+    """
+
+    def __init__(self, samples: int, terms_of: Callable[[int], Iterable[str]]) -> None:
+        self._samples = samples
+        self._terms_of = terms_of
+        self._lock = threading.Lock()
+        self._lists: dict[str, array[int]] = {}
+        self.read = 0
+
+    @property
+    def unread(self) -> int:
+        """The number of samples that are still to be read."""
+        return self._samples - self.read
+
+    def advance(self, seconds: float) -> None:
+        """Read further samples for some seconds, and one at least; none in 0 seconds."""
+        until, more = time.monotonic() + seconds, seconds > 0
+        with self._lock:
+            while self.unread and more:
+                for term in set(self._terms_of(self.read)):
+                    self._lists.setdefault(term, array("q")).append(self.read)
+                self.read += 1
+                more = time.monotonic() < until
+
+    def of(self, term: str) -> Ints:
+        """Return the numbers of the samples that have a term, of those that were read, in ascending order."""
+        with self._lock:
+            return np.array(self._lists.get(term, ()), np.int64)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of samples of each term, of those that were read."""
+        with self._lock:
+            return {term: len(indices) for term, indices in self._lists.items()}
+
+
+def findings_of(catalog: Catalog, index: int) -> tuple[str, ...]:
+    """Return the findings that the stored image of a sample shows; none of an image that cannot be read.
+
+    An image that was encoded anew no longer shows most findings of its file, such as an EXIF orientation.
+    """
+    pack, row = catalog.locate(index)
+    reader = catalog.readers[pack]
+    if reader.manifest.codec == "raw":
+        return ()
+    try:
+        info = inspect(reader.read(row))
+    except (PackError, ImageError):
+        return ()
+    if reader.manifest.codec == "keep":
+        found = audit(info, os.path.splitext(reader.names.get(row))[1].lower())
+    else:
+        found = (*info.findings, *([SMALLER] if _is_smaller(reader, info.height, info.width) else []))
+    return tuple(name for name in found if name != TILED)
+
+
+def _is_smaller(reader: Reader, height: int, width: int) -> bool:
+    """Tell whether the conversion wanted larger images, and did not enlarge this one."""
+    try:
+        resize = Recipe.of(reader.manifest.settings).resize
+    except ValueError:  # of a pack that another program wrote
+        return False
+    return resize is not None and not resize.upscale and resize.enlarges(height, width)
+
+
+def labels_of(catalog: Catalog, name: str) -> Callable[[int], Iterable[str]]:
+    """Return what tells the classes of a sample's objects by their names; of a sample without any, `NO_CLASS`."""
+    fields = [reader.fields.get(name) for reader in catalog.readers]
+    known: list[dict[int, str]] = [{} for _ in fields]  # the names of the classes of each pack that were met
+
+    def terms(index: int) -> list[str]:
+        pack, row = catalog.locate(index)
+        field, names = fields[pack], known[pack]
+        if field is None or field.kind != "labels":
+            return [NO_CLASS]
+        try:
+            ids = field.decode(catalog.readers[pack].value(row, name))
+        except (PackError, ValueError):
+            return [NO_CLASS]
+        present = [] if ids is None else ids.tolist()
+        if new := [number for number in set(present) if number not in names]:
+            names |= zip(new, class_names(field, new), strict=True)
+        return [names[number] for number in present] or [NO_CLASS]
+
+    return terms
