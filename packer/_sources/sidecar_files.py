@@ -15,7 +15,7 @@ import numpy.typing as npt
 from packer._account import REPORTED, Account
 from packer._codecs import IMAGE_SUFFIXES
 from packer._fields import Field
-from packer._sources.base import FileColumn, Source, npy_array
+from packer._sources.base import Column, FileColumn, Source, npy_array
 from packer._storage.safe_open import open_regular
 from packer.errors import OptionError, SourceError, option, printable
 
@@ -107,6 +107,13 @@ def with_files(
         for field in file_fields
     ]
     return looked_up(source, columns, on_missing, skip=skip)
+
+
+def with_columns(source: Source, columns: Sequence[Column], on_missing: str, *, skip: bool = False) -> Source:
+    """Return a source with more fields, the values of some of which may be files; errors as `with_files`."""
+    files = [column for column in columns if isinstance(column, FileColumn)]
+    source = source.having(*(column for column in columns if not isinstance(column, FileColumn)))
+    return looked_up(source, files, on_missing, skip=skip) if files else source
 
 
 def looked_up(source: Source, columns: Sequence[FileColumn], on_missing: str, *, skip: bool = False) -> Source:
