@@ -285,7 +285,8 @@ class SourceRequest(SourceOptions):
             yield f"{option('allow_empty', True)} is for directories that are classes, which these options leave out"
         if rule != ImageRule() and self._names_table:
             own = next(self.given(("any_image", "extensions", "skip_hidden")))
-            yield f"{self.mention(own)} is for directories: the file of {option('labels')} names the images"
+            table = f"the file of {option('labels')}" if self.labels is not None else printable(self.src)
+            yield f"{self.mention(own)} is for directories: {table} names the images"
 
     def _annotation_problems(self) -> Iterator[str]:
         """Yield how the options of annotations contradict each other, or decide nothing."""
