@@ -20,8 +20,8 @@ from packer._containers.contract import (
     PixelLayout,
     Ranges,
     Seals,
-    keys_said,
     natural,
+    parse_keys,
 )
 from packer._containers.discovery import (
     containers_near,
@@ -48,11 +48,11 @@ __all__ = [
     "Seals",
     "files_to_name",
     "find_container",
-    "keys_said",
     "list_samples",
     "named_paths",
     "numbered_classes",
     "open_container",
+    "parse_keys",
 ]
 
 _BRACES = re.compile(r"\{([^{}]*)\}")

@@ -506,10 +506,10 @@ def field_name(key: str, taken: Collection[str]) -> str:
     return unique
 
 
-def keys_said(said: Iterable[str]) -> dict[str, str]:
+def parse_keys(texts: Iterable[str]) -> dict[str, str]:
     """Parse texts ``NAME[:KIND]=KEY`` to keys by role or field; OptionError where one is malformed."""
     keys: dict[str, str] = {}
-    for text in said:
+    for text in texts:
         name, sign, key = text.partition("=")
         if not (name and sign and key):
             raise OptionError(f"--key {text}: say NAME=KEY or NAME:KIND=KEY, such as image=image/encoded")
@@ -546,7 +546,7 @@ class Chosen:
             If there is no such kind, no field may have such a name, or two have it.
         """
         roles = {name: keys[name] for name in _ROLES if name in keys}
-        fields = [ChosenField(*said.partition(":")[::2], key) for said, key in keys.items() if said not in roles]
+        fields = [ChosenField(*name.partition(":")[::2], key) for name, key in keys.items() if name not in roles]
         for number, field in enumerate(fields):
             if field.name in _ROLES:
                 raise OptionError(f"{field}: a kind is for fields, and the {field.name} is none")

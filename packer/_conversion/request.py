@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from packer._account import Account, BadSamples
 from packer._codecs import LOSSY
-from packer._containers import find_container, keys_said, named_paths
+from packer._containers import find_container, named_paths, parse_keys
 from packer._conversion.convert import (
     ConversionProgress,
     Summary,
@@ -211,7 +211,7 @@ class SourceRequest(SourceOptions):
     @cached_property
     def container_keys(self) -> dict[str, str]:
         """The keys of a container, by what they become; OptionError where one is none."""
-        return keys_said(texts_of("keys", self.keys))
+        return parse_keys(texts_of("keys", self.keys))
 
     @cached_property
     def file_fields(self) -> tuple[FileField, ...]:

@@ -22,7 +22,7 @@ from packer._formats import Reader
 from packer._images.extension import _native
 from packer._images.geometry import MAX_PIXELS, Box, Crops, affordable, require_affordable
 from packer._images.native import LEVELS, become_in_c
-from packer._images.native.records import Locating, Results
+from packer._images.native.records import Results, TaskBuilder
 from packer._images.numbers import NumberFormat
 from packer._images.operations import parted, side_by_side, with_operations
 from packer._storage.packfile import NOWHERE
@@ -62,9 +62,9 @@ class BatchDecoder:
         self.one = SampleDecoder(reader, decoder, mode)
 
     @functools.cached_property
-    def _locating(self) -> Locating:
+    def _locating(self) -> TaskBuilder:
         checked = self.reader.check == "always"
-        return Locating(self.reader.table, raw=self.one.raw, checked=checked)
+        return TaskBuilder(self.reader.table, raw=self.one.raw, checked=checked)
 
     def choose_crops(  # noqa: PLR0917
         self,
@@ -267,7 +267,7 @@ class NativeTasks:
     Parameters
     ----------
     reader : Reader
-    locating : Locating
+    locating : TaskBuilder
     rows : (N,) int64 array
         As `Reader.positions` gives them.
     crops : (N, V) array of CROP
@@ -288,7 +288,7 @@ class NativeTasks:
     def __init__(  # noqa: PLR0917
         self,
         reader: Reader,
-        locating: Locating,
+        locating: TaskBuilder,
         rows: Ints,
         crops: Crops,
         batch: int,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypedDict, overload
 
 from packer._account import TAKEN
-from packer._containers import Container, files_to_name, keys_said, named_paths, open_container
+from packer._containers import Container, files_to_name, named_paths, open_container, parse_keys
 from packer._datasets.class_union import unite_classes
 from packer._datasets.concat import ConcatImageDataset
 from packer._datasets.image_dataset import ImageDataset
@@ -457,7 +457,7 @@ def open_dataset(  # noqa: PLR0917
     if classes not in _CLASSES:
         raise ValueError(f"classes is {' or '.join(map(repr, _CLASSES))}, not {classes!r}")
     choose_reading(root if isinstance(root, list | tuple) else [root], cache_dir, cache_size, timeout)
-    named_keys = dict(keys) if isinstance(keys, Mapping) else keys_said(keys)
+    named_keys = dict(keys) if isinstance(keys, Mapping) else parse_keys(keys)
     options = InPlaceOptions(named_keys, on_error == "replace", unlabeled, allow_empty)
     if not isinstance(root, list | tuple):
         return _opened(_pack_of(root, index, options, progress), settings)

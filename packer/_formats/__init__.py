@@ -172,7 +172,7 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
         f"not a pack of any format that this packer reads ({known}), or damaged at its beginning. A file of "
         f"another tool with images in it is read in place, {advice}"
     )
-    raise NotAPackError(_what_it_is(place) if head is None else reason, place.given)
+    raise NotAPackError(_kind_of_directory(place) if head is None else reason, place.given)
 
 
 def _recognised(place: Place, head: bytes | None, rows: Collection[Format]) -> Format | None:
@@ -205,8 +205,8 @@ def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
     return MissingDependencyError(f"{printable(place.given)}: is a pack of {printable(FORMATS.why_missing(format))}")
 
 
-def _what_it_is(place: Place) -> str:
-    """Return what a directory that is no pack seems to be, and what to do with it."""
+def _kind_of_directory(place: Place) -> str:
+    """Return the likely kind of a directory that is no pack, and the remedy."""
     name = os.path.join(place.given, "").rstrip("/" + os.sep)
     try:
         held = place.names()
@@ -270,7 +270,7 @@ def open_pack(
 
 
 def check_readable(path: str | os.PathLike[str], manifest: Manifest) -> None:
-    """Open what was written as a reader does, and read its ends, before it gets its name.
+    """Open a written pack as a reader does, and read its ends, before it gets its name.
 
     Raises
     ------

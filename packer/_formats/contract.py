@@ -64,7 +64,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """Properties of all samples of a pack, for layouts that repeat them beside each sample; and how files are written.
+    """Properties of all samples of a pack, for layouts that repeat them with each sample; and how files are written.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def sync(self) -> None:
-        """Return once what was flushed is on the disk.
+        """Return once the flushed bytes are on the disk.
 
         May be called on another thread while `append` and `flush` go on.
         """
@@ -169,7 +169,7 @@ class Writer(abc.ABC):
         """Close the files, committed or not."""
 
     def layout(self) -> dict[str, Any]:
-        """Return what a reader must know to find the data, for the manifest; asked for just before `commit`."""
+        """Return the manifest's members by which a reader finds the data; called just before `commit`."""
         return {}
 
 
@@ -202,7 +202,7 @@ class PackAccess(abc.ABC):
 
     @abc.abstractmethod
     def _open(self) -> tuple[Manifest, Table]:
-        """Open the pack at `self.place`, in constant time, reading nothing but its structure."""
+        """Open the pack at `self.place`, in constant time, and read its structure alone."""
 
     @abc.abstractmethod
     def _fetch(self, offset: int, size: int) -> Buffer:
@@ -258,14 +258,14 @@ class PackAccess(abc.ABC):
         """
         return [""]
 
-    @functools.cached_property  # a reader stays at its place, and a batch needs this many times
+    @functools.cached_property  # a reader never moves, and a batch needs this many times
     def remote(self) -> bool:
-        """Whether another machine is asked for the bytes of samples."""
+        """Whether the bytes of samples come from another machine."""
         return self.place.remote
 
     @property
     def in_place(self) -> bool:
-        """Whether the samples lie in files that belong to somebody else."""
+        """Whether the samples are in files of other tools."""
         return False
 
     @property
@@ -278,7 +278,7 @@ class PackAccess(abc.ABC):
         return None
 
     def changed_files(self) -> Iterable[str]:
-        """Yield what is wrong with files of somebody else: each that is gone, or another than it was."""
+        """Yield the defects of other tools' files: each that is gone, or has changed."""
         return ()
 
     def require_distinct_files(self) -> None:
@@ -287,12 +287,12 @@ class PackAccess(abc.ABC):
     def require_table(self) -> None:
         """Raise CorruptPackError if the file of the table was cut short since it was opened.
 
-        Called before a batch is read: whoever trains learns at once that a pack was cut, and not at the first sample
+        Called before a batch is read: a training fails at once where a pack was cut, and not at the first sample
         that is gone.
         """
 
     def check_structure(self) -> Iterable[str]:
-        """Yield what is wrong with the parts of the pack that neither the table nor the samples' checksums cover."""
+        """Yield the defects of parts of the pack that neither the table nor the samples' checksums cover."""
         return ()
 
 
@@ -312,7 +312,7 @@ class GrowingFiles:
         self._open: list[AppendFile] = []
         self._finished: list[AppendFile] = []  # complete since the last `flush`
         self._flushed: list[AppendFile] = []  # complete, for `sync` to sync and close
-        self._growing: list[AppendFile] = []  # what was open at the last `flush`
+        self._growing: list[AppendFile] = []  # open at the last `flush`
 
     def grow(self, file: AppendFile) -> None:
         """Note that a file grows from now on."""
@@ -335,8 +335,11 @@ class GrowingFiles:
         self._growing = list(self._open)
 
     def sync(self) -> None:
-        """Return once what was flushed is on the disk; close what is complete."""
-        growing, done = self._growing, []  # `flush` may go on: what grew then may be among the complete ones below
+        """Return once the flushed bytes are on the disk; close complete files."""
+        growing, done = (
+            self._growing,
+            [],
+        )  # `flush` may go on: files that grew then may be among the complete ones below
         while self._flushed:
             done.append(self._flushed.pop(0))
             done[-1].sync()

@@ -29,7 +29,7 @@ ProgressCallback = Callable[[int, int], None]
 class PackFiles:
     """The files that a pack is made of, as they were when they were listed.
 
-    They are those that the pack's format and its manifest name. What else lies in a pack's directory is not read.
+    They are those that the pack's format and its manifest name. Other files in a pack's directory are not read.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class PackFiles:
         For each path in the pack the file's bytes, and its modification time, in nanoseconds. The one path is
         empty if the pack is one file.
     elsewhere : mapping of str to Place
-        The places of files that belong to somebody else, by their paths in the pack. A copy of them keeps their times.
+        The other tools' files, by their paths in the pack. A copy of them keeps their times.
     """
 
     place: Place
@@ -70,11 +70,11 @@ class PackFiles:
     def digest(self) -> str:
         """Return a short name of these very files: another path, time, size or manifest gives another one."""
         path = self.place.path if self.place.remote else os.path.realpath(self.place.path)
-        what = [path, self.identity, dict(self.sizes), dict(self.modified)]
-        return hashlib.sha256(json.dumps(what).encode("ascii")).hexdigest()[:12]
+        key = [path, self.identity, dict(self.sizes), dict(self.modified)]
+        return hashlib.sha256(json.dumps(key).encode("ascii")).hexdigest()[:12]
 
     def open(self, name: str) -> PackFile:
-        """Open a file; PackError if it is not what it was when it was listed."""
+        """Open a file; PackError if it changed since it was listed."""
         other = self.elsewhere.get(name)
         file = self.place.open(name) if other is None else other.open()
         if (file.size, file.modified) != (self.sizes[name], self.modified[name]):
@@ -124,7 +124,7 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
     ----------
     pack : PackFiles
     copy : Path
-        In a directory that nobody else writes into.
+        In a directory that no other process writes into.
     progress : callable, optional
         Called with the number of bytes copied and their total.
 
@@ -135,7 +135,7 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
     PackError
         If the pack cannot be read, or changes meanwhile.
     """
-    remove(copy)  # first: the room that it takes is wanted
+    remove(copy)  # first, to free its room
     with writing_to(copy):
         free = shutil.disk_usage(copy.parent).free
     if pack.size > free:

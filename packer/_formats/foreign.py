@@ -1,4 +1,4 @@
-"""Packs in the layout of another tool: files as that tool writes them, and packer's own index beside them.
+"""Packs in the layout of another tool: files as that tool writes them, and packer's own index.
 
 A pack is a directory with the other tool's files and ``.packer.index``, an index as `packer._formats.index` specifies
 it, whose base is the pack. A layout is a `ForeignWriter`: it completes its files, and this module writes the index.
@@ -49,7 +49,7 @@ class ShardEntry(NamedTuple):
     name : str
     size : int
     framing : int
-        The checksum of what is no sample's in it.
+        The checksum of the bytes of no sample in it.
     samples : int
         Number of samples that begin in it.
     """
@@ -61,7 +61,7 @@ class ShardEntry(NamedTuple):
 
 
 class ForeignWriter(Writer):
-    """Writes the index of files that a layout completes, and keeps what is copied into it.
+    """Writes the index of files that a layout completes, and the copies in it.
 
     `shard_size` is the most bytes of a file with samples.
     """
@@ -95,7 +95,7 @@ class ForeignWriter(Writer):
         return Frame(len(self._blob_fields))
 
     def copy_blobs(self, frame: Frame, sample: Sample) -> None:
-        """Have the blobs of a sample's fields copied into the index, where a layout has no place for them."""
+        """Have the blobs of a sample's fields copied into the index, where a layout does not store them."""
         for one, stored in zip(self._contents.fields, sample.fields, strict=True):
             if stored is not None and not isinstance(stored, (int, float)):
                 frame.copy_blob(self._blob_fields[one.name], stored)
@@ -132,13 +132,13 @@ class ForeignWriter(Writer):
         self._files.close()
 
     def _open_copies(self, keep: Collection[str]) -> None:
-        """Continue the copies after what is known of them; remove all other files but those to keep."""
+        """Continue the copies after the known ones; remove all other files but those to keep."""
         self._copies = AppendFile(self._index / DATA_FILE, keep=self._copied)
         self._files.grow(self._copies)
-        kept = {self._index, self._index / DATA_FILE, *(self._path / name for name in keep)}
-        kept |= {path.parent for path in kept}
-        for directory in sorted(path for path in kept if os.path.isdir(path) and path.is_relative_to(self._path)):
-            for stale in {directory / name for name in os.listdir(directory)} - kept:
+        own = {self._index, self._index / DATA_FILE, *(self._path / name for name in keep)}
+        own |= {path.parent for path in own}
+        for directory in sorted(path for path in own if os.path.isdir(path) and path.is_relative_to(self._path)):
+            for stale in {directory / name for name in os.listdir(directory)} - own:
                 remove(stale)
 
     def _open(self, name: str, keep: int = 0) -> AppendFile:
@@ -184,7 +184,7 @@ _PIECE = 1 << 20
 
 
 def framing_checksum(file: PackFile, ranges: Iterable[tuple[int, int]]) -> int:
-    """Return the CRC-32C of what lies in a file outside of some ranges.
+    """Return the CRC-32C of the bytes of a file outside of some ranges.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def joined_checksum(first: int, second: int, size: int) -> int:
     if not first:  # of no bytes
         return second
     zeros = 0
-    for at in range(0, size, _PIECE):  # a CRC is linear: what goes before adds what it becomes over zeros
+    for at in range(0, size, _PIECE):  # a CRC is linear: the earlier bytes add their CRC, continued over zeros
         piece = bytes(min(_PIECE, size - at))
         first, zeros = google_crc32c.extend(first, piece), google_crc32c.extend(zeros, piece)
     return first ^ zeros ^ second
@@ -243,7 +243,7 @@ def _places(table: Table) -> Iterator[tuple[Ints, Ints]]:
 
 
 def stored_value(written: Table, one: Field, index: int, read: Callable[[int, int], bytes]) -> Stored:
-    """Return what the pack holds of a field of a row."""
+    """Return the stored value of a row's field."""
     column = f"field.{one.name}"
     if one.is_blob:
         size, offset = (int(written.more[f"{column}.{what}"][index]) for what in ("size", "offset"))
@@ -257,7 +257,7 @@ class FramedReader(IndexReader):
     """Reads a pack in the layout of another tool through the index in it."""
 
     def check_structure(self) -> Iterable[str]:
-        """Compare the files with the list of them, and what lies around the samples with its checksums."""
+        """Compare the files with the list of them, and the bytes around the samples with their checksums."""
         damaged = False
         for problem in super().check_structure():
             damaged = True
@@ -313,7 +313,7 @@ class ShardWriter(ForeignWriter):
     Options: ``shard_size``, the most bytes of a shard; a larger sample has a shard of its own.
 
     An interrupted pack continues after the last of its rows. The shards before that row's are complete, and as they
-    are on the disk. The samples of its own shard are read back and framed again, which gives what is known of them.
+    are on the disk. The samples of its own shard are read back and framed again, which gives their entries.
     """
 
     shard_name: ClassVar[str]
@@ -323,7 +323,7 @@ class ShardWriter(ForeignWriter):
     """The name of a shard's index; empty if shards have none."""
 
     shard_sizes: ClassVar[tuple[int, int]] = DEFAULT_SHARD_SIZE, MAX_SHARD_SIZE
-    """The most bytes of a shard after its head where nobody chose them, and the most that may be chosen."""
+    """The default of the most bytes of a shard after its head, and the largest value of the option."""
 
     head_size: int = 0
     """Bytes before the first frame of a shard; known before `__init__` of this class."""
@@ -352,29 +352,29 @@ class ShardWriter(ForeignWriter):
 
     @abc.abstractmethod
     def frame(self, sample: Sample) -> Frame:
-        """Return what a sample becomes, by nothing but the sample and what holds of all."""
+        """Return the frame of a sample, by the sample and the properties of all samples alone."""
 
     def gap(self) -> bytes:
-        """Return what stands before the next frame of a shard that has some already."""
+        """Return the bytes before the next frame of a shard that has some already."""
         return b""
 
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return what the shard's index, or its head, says of the last `frame`, which begins at byte `at`.
+        """Return the entry in the shard's index, or its head, of the last `frame`, which begins at byte `at`.
 
-        It is asked for once of each.
+        Called once for each.
         """
         return b""
 
     def index_head(self, count: int) -> bytes:
-        """Return what the index of a shard with so many samples begins with."""
+        """Return the beginning of the index of a shard with so many samples."""
         return b""
 
     def head(self, lines: bytes, size: int) -> bytes:
-        """Return the `head_size` bytes before the first frame, by all that `index_line` said, and the shard's size."""
+        """Return the `head_size` bytes before the first frame, by all lines of the index, and the shard's size."""
         return b""
 
     def trailer(self, size: int, *, last: bool) -> bytes:
-        """Return what follows the last frame of a shard that has so many bytes; `last` is the last shard."""
+        """Return the bytes after the last frame of a shard that has so many bytes; `last` is the last shard."""
         return b""
 
     def append(self, sample: Sample) -> Placed:

@@ -25,7 +25,7 @@ from packer._table import Buffer, Ints, Sample, Table, blocks
 from packer.errors import CorruptPackError, DestinationError, NotAPackError, printable
 
 _DATA_AT = 4096
-_ALIGNED_FROM = 1 << 16  # libhdf5 aligns what is as large as this, and packs what is smaller together
+_ALIGNED_FROM = 1 << 16  # libhdf5 aligns objects as large as this, and packs smaller ones together
 _STRUCTURE = 8192  # bytes that libhdf5 takes for its structure at a time
 _MOST_STRUCTURE = 1 << 20  # bytes that libhdf5 reads at once: it looks at the structure only, of which all is small
 _BESIDE = 1 << 16  # bytes: the structure, and the manifest after it
@@ -60,7 +60,7 @@ class HDF5Writer(Writer):
         length = max(self._end, _ALIGNED_FROM)
         self._file.append(bytes(length - self._end))
         self._file.flush()
-        self._file.sync()  # the data are on the disk before what makes them valid
+        self._file.sync()  # the data are on the disk before the header that makes them valid
         with writing_to(self._path), open(self._path, "r+b", buffering=0) as raw:
             frame = _Frame(raw)
             with h5py.File(
@@ -120,7 +120,7 @@ def _reserve(file: h5py.File, length: int) -> int:
 class _Frame(io.RawIOBase):
     """The file as libhdf5 may see it: empty at first, so that it begins a new structure, and never shortened.
 
-    An error of the disk is kept in `error` for the caller: libhdf5 does not get over one amid its closing.
+    An error of the disk is kept in `error` for the caller: libhdf5 does not get over one in the middle of its closing.
     """
 
     def __init__(self, raw: io.FileIO) -> None:
@@ -200,7 +200,7 @@ class HDF5Reader(FileReader):
         return Locations(np.where(inside, file, NOWHERE), position, held)
 
     def _find(self, file: h5py.File, name: str, dtype: str) -> tuple[int, int]:
-        """Return where a dataset lies in the file, and its length; refuse what is not a plain range of this file."""
+        """Return where a dataset lies in the file, and its length; refuse one that is no plain range of this file."""
         link = file.get(name, getlink=True)
         dataset = file[name] if isinstance(link, h5py.HardLink) else None
         if not isinstance(dataset, h5py.Dataset):

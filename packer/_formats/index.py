@@ -81,7 +81,7 @@ class ListedFiles(SpreadData):
         self._directory: Descriptor | None = None
         sizes = np.maximum(stamps[:, 0], 0)
         self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64), [0]])
-        if data_at is not None:  # no file is as long as that, and what is read of the gap is none of its bytes
+        if data_at is not None:  # no file is as long as that, and bytes of the gap are none of its own
             self.starts[-2] = max(data_at, self.starts[-2])
         self.starts[-1] = self.starts[-2] + data
 
@@ -109,7 +109,7 @@ class ListedFiles(SpreadData):
         return file, 0
 
     def _file(self, number: int) -> tuple[PackFile, int]:
-        """Open a file, or return it where it is open and nobody wrote into it meanwhile."""
+        """Open a file, or return it where it is open and did not change meanwhile."""
         found = super()._file(number)
         if not found[0].changed():
             return found
@@ -117,7 +117,7 @@ class ListedFiles(SpreadData):
         return super()._file(number)  # which says how it changed
 
     def locate(self, offset: Ints, size: Ints) -> Locations:
-        """Return where bytes lie; a sample that is a whole file is opened by whoever reads it."""
+        """Return where bytes lie; a sample that is a whole file is opened when it is read."""
         numbers = np.clip(np.searchsorted(self.starts, offset, side="right") - 1, 0, len(self.starts) - 2)
         whole = (offset == self.starts[numbers]) & (size == self.starts[numbers + 1] - offset) & (size > 0)
         whole &= numbers < len(self._names)
@@ -164,7 +164,7 @@ class ListedFiles(SpreadData):
                 continue
             before, now = stamp_in(self._stamps, number), self._base.stamp(name)
             if not same_stamp(before, now):
-                self._base.holds(name)  # which raises where nothing can be said of the file
+                self._base.holds(name)  # which raises where the file cannot be looked at
                 where = self._base.path_of(name)
                 yield f"{printable(where)}: changed since it was indexed: {what_changed(before, now)}"
 
@@ -436,7 +436,7 @@ class IndexReader(SpreadReader):
         return [(self._data.name(number), 0, size) for number, size in enumerate(np.diff(self._data.starts).tolist())]
 
     def require_distinct_files(self) -> None:
-        """Accept links: the files are somebody's tree, and each is listed once."""
+        """Accept links: the files are the user's tree, and each is listed once."""
 
     def file_names(self) -> list[str]:
         """Return the index's own files, and those that it lists by their paths in a copy."""

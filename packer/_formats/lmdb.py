@@ -64,7 +64,7 @@ class TreeWriter:
     Parameters
     ----------
     scratch : Path
-        The directory for what the memory shall not hold.
+        The directory for temporary files instead of memory.
     """
 
     def __init__(self, scratch: Path) -> None:
@@ -76,7 +76,7 @@ class TreeWriter:
         self._leaves = Spool(scratch)
 
     def open(self, path: Path, *, cached: bool = True) -> None:
-        """Open the file, and drop what is in it beyond the values so far; `cached` is as of `AppendFile`."""
+        """Open the file, and drop the bytes in it beyond the values so far; `cached` is as of `AppendFile`."""
         self._file = AppendFile(path, keep=self._pages * PAGE if self._entries else 0, cached=cached)
         if self._leaf is None:
             self._file.append(bytes(2 * PAGE))
@@ -103,15 +103,15 @@ class TreeWriter:
         return self._add_inline(leaf, key, size, data)
 
     def put_last(self, prefix: bytes, values: Sequence[tuple[bytes, int, Iterable[Buffer]]]) -> None:
-        """Place the last values in the order given, and after them leaves with their keys: near the branches.
+        """Write the last values in their order, and after them leaves with their keys: near the branches.
 
         So the end of the file has all that leads to these values, however large they are, and one request fetches it.
 
         Parameters
         ----------
         prefix : bytes
-            What all of their keys begin with, and none before: the branch has it in place of the first of them, so that
-            who looks for what begins with it need not look at the leaf before.
+            The beginning of all of their keys, and of none before: the branch has it instead of the first of them, so
+            that a search for keys that begin with it need not read the leaf before.
         values : sequence of (bytes, int, iterable of bytes-like)
             As for `put`; their keys come after those before, and may be in any order.
         """
@@ -159,7 +159,7 @@ class TreeWriter:
                 self._file.write_at(self._leaf.number * PAGE, self._leaf.to_bytes())
 
     def sync(self) -> None:
-        """Return once what was flushed is on the disk."""
+        """Return once the flushed bytes are on the disk."""
         if self._file is not None:
             self._file.sync()
 
@@ -257,7 +257,7 @@ def _longest_key(children: Iterable[_Child]) -> int:
 
 _PREFIX = b"packer/"
 _MANIFEST_KEY = _PREFIX + b"manifest"
-_LARGEST_END = 1 << 22  # bytes that are fetched at once of a file on a store, with what leads to the table
+_LARGEST_END = 1 << 22  # bytes that are fetched at once of a file on a store, with the pages that lead to the table
 
 
 def sample_key(index: int) -> bytes:
@@ -301,7 +301,7 @@ class LMDBWriter(Writer):
 
     def commit(self, manifest: Manifest, table: Table) -> None:
         values = {_column_key(name): column for name, column in table.columns().items()}
-        values[_MANIFEST_KEY] = np.frombuffer(manifest.to_json(), np.uint8)  # last: near what leads to it
+        values[_MANIFEST_KEY] = np.frombuffer(manifest.to_json(), np.uint8)  # last: near the pages that lead to it
         parts = [(key, value.nbytes, (block.tobytes() for block in blocks(value))) for key, value in values.items()]
         self._tree.put_last(_PREFIX, parts)  # after the samples, whose keys begin with a zero byte
         self._tree.finish()

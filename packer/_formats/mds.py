@@ -40,7 +40,7 @@ _NUMBERS = {"int": struct.Struct("<q"), "float32": struct.Struct("<f"), "float64
 
 
 class _Value(NamedTuple):
-    """A value of a column: bytes, and what may follow them, a blob with its number, or the image with `IMAGE`."""
+    """A value of a column: bytes, followed by a blob with its number, by the image with `IMAGE`, or by nothing."""
 
     head: bytes
     blob: Buffer = b""
@@ -139,7 +139,7 @@ def _encoding(one: Field) -> str:
 
 
 def _missing(encoding: str) -> bytes:
-    """Return what stands for a value that is not there."""
+    """Return the bytes for a missing value."""
     if encoding in _NUMBERS:
         return _NUMBERS[encoding].pack(NO_VALUE if encoding == "int" else math.nan)
     return b"null" if encoding == "json" else b""

@@ -73,7 +73,7 @@ Value = int | float | Buffer | None
 
 
 def footer(nodes: Sequence[Node], rows: int, groups: Sequence[Encoded], metadata: dict[bytes, bytes]) -> bytes:
-    """Return what ends a file."""
+    """Return the end of a file."""
     elements = [struct({4: binary(b"schema"), 5: i32(len(nodes))})]
     for leaves in nodes:
         if len(leaves[0].path) > 1:
@@ -95,7 +95,7 @@ def footer(nodes: Sequence[Node], rows: int, groups: Sequence[Encoded], metadata
 
 
 def first_page(size: int) -> bytes:
-    """Return what stands before a value of the first column, which is of a structure and has so many bytes."""
+    """Return the bytes before a value of the first column, which is of a structure and has so many bytes."""
     levels = _levels([2])
     return _page_header(1, len(levels) + 4 + size) + levels + binary_struct.pack("<I", size)
 
@@ -184,7 +184,7 @@ class RowGroup:
         return b"".join(self._other_pages)
 
     def metadata(self, at: int) -> Encoded:
-        """Return what the footer says of the group, whose tail begins at byte `at`."""
+        """Return the footer's entry of the group, whose tail begins at byte `at`."""
         columns = [self._column(self._first, self._begin, self._pages)]
         for chunk, page in zip(self._chunks, self._other_pages, strict=True):
             columns.append(self._column(chunk.leaf, at, len(page)))
@@ -326,7 +326,7 @@ def _leaf(one: Field) -> ParquetColumn:
 
 
 def _features(contents: Contents) -> dict[str, Any]:
-    """Return what `datasets` has in the metadata of a file."""
+    """Return the metadata of a file as `datasets` writes them."""
     image: Any = {"_type": "Image"}
     features: dict[str, Any] = {"image": image}
     if contents.label_type == "class":

@@ -74,7 +74,7 @@ class SpreadData(abc.ABC):
     def require_distinct(self) -> None:
         """Raise CorruptPackError if two files are hard links of one: a small pack could become a full disk.
 
-        Files that are missing share nothing; reading says so of each of their samples.
+        Missing files share nothing; reading raises the error for each of their samples.
         """
         linked: dict[tuple[int, int], str] = {}
         for number in range(len(self.starts) - 1):
@@ -237,7 +237,7 @@ def join_parts(
     Raises
     ------
     CorruptPackError
-        If a part differs from the others in what belongs to the whole, or its table does not fit its checksums.
+        If a part differs from the others in a property of the whole, or its table does not fit its checksums.
     """
     alike, place = (*_ALIKE, "versions"), place or LocalPlace(directory)
     manifest = _joined(place, parts, source, directory / TABLE_FILE, alike)
@@ -268,7 +268,7 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
         As for `join_parts`, but for the versions of libraries, which may differ.
     """
     parts = [*(str(name) for name, *_ in whole.parts), part]
-    for entry in os.listdir(directory):  # older tables, and what a process left that died
+    for entry in os.listdir(directory):  # older tables, and files of a process that died
         unfinished = entry.startswith(f"{MANIFEST_FILE}.") and entry.endswith(".partial")
         if unfinished or (_APPENDED_TABLE.fullmatch(entry) and entry != whole.layout.get("table")):
             remove(directory / entry)
@@ -358,9 +358,9 @@ def _of_the_same_kind(reader: Reader, before: Sequence[Manifest], alike: Sequenc
     """Return the manifest of a part, which must agree with those before it."""
     if not before:
         return reader.manifest
-    for what in alike:
-        if getattr(reader.manifest, what) != getattr(before[0], what):
-            raise CorruptPackError(f"differs in its {what} from the part before it", reader.path)
+    for member in alike:
+        if getattr(reader.manifest, member) != getattr(before[0], member):
+            raise CorruptPackError(f"differs in its {member} from the part before it", reader.path)
     return replace(reader.manifest, classes=before[0].classes)  # one list in memory, however many parts
 
 
@@ -415,8 +415,8 @@ class PartsReader(SpreadReader):
         data = self._data.names()
         listed = set(data)
         folders = [part for part, _, _ in self._parts if part not in listed]  # of a format whose packs are those
-        beside = FORMATS[self.manifest.format].files if self.manifest.format in FORMATS else ()
-        inner = [f"{folder}/{name}" for folder in folders for name in beside]
+        sidecars = FORMATS[self.manifest.format].files if self.manifest.format in FORMATS else ()
+        inner = [f"{folder}/{name}" for folder in folders for name in sidecars]
         return list(dict.fromkeys([*PARTS.files, self._table_name, *inner, *data]))
 
     def check_structure(self) -> Iterable[str]:
@@ -462,7 +462,7 @@ class PartsReader(SpreadReader):
 
 
 def _require_plain(parts: Sequence[str], files: Sequence[tuple[str, int, int, int]]) -> None:
-    """Raise ValueError if a manifest lists a part or a file twice, or what does not lie in a part of the pack.
+    """Raise ValueError if a manifest lists a part or a file twice, or a file outside of the parts.
 
     Two names count as one where a file system may take them for one.
     """

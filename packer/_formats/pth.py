@@ -44,7 +44,7 @@ def pickled_vectors(vectors: Mapping[str, tuple[str, int]]) -> bytes:
     ----------
     vectors : mapping
         The vectors by their keys in the dict: the name of the storage's class in `torch`, and the number of elements.
-        There are 2 to 1000 of them. The storages are numbered in this order, and lie beside the pickle.
+        There are 2 to 1000 of them. The storages are numbered in this order, and lie next to the pickle.
     """
     opcodes = _Opcodes()
     opcodes.write(pickle.PROTO + b"\2")
@@ -155,18 +155,18 @@ _MOST_DIRECTORY = 1 << 17  # bytes: zipfile reads a directory at once, after a c
 _CHUNK = 1 << 16  # bytes
 _MOST_PICKLE = 1 << 18  # bytes; one of packer's takes some hundred, and as many a column
 _STORAGE = re.compile(rb"[A-Z][A-Za-z0-9]*Storage")
-# What `torch.save` names its members, below a directory of any name; there are fewer than 1000 vectors.
+# The names of `torch.save`'s members, below a directory of any name; there are fewer than 1000 vectors.
 _MEMBER = re.compile(
     r"[^/]+/(data/\d{1,3}|data\.pkl|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id)"
 )
-# What zipfile raises of damaged files. A member that claims to be encrypted, or of a later version, is a RuntimeError.
+# zipfile's errors for damaged files. A member that claims to be encrypted, or of a later version, is a RuntimeError.
 _ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 
 
 class TorchFile:
     """Writes one .pth: a dict of vectors, the first of which may grow as it is written.
 
-    The members are numbered in the order of the dict's keys, which is what lets a reader find them by number.
+    The members are numbered in the order of the dict's keys, so that a reader finds them by number.
     """
 
     def __init__(self, path: Path, written: int = 0, crc: int = 0, *, cached: bool = True) -> None:

@@ -45,10 +45,10 @@ class Reader(PackAccess):
     Attributes
     ----------
     path : str
-        That of the pack, absolute; or its URL, without what is secret in it.
+        That of the pack, absolute; or its URL, without its secrets.
     manifest : Manifest
     table : Table
-        Its columns are read-only, and read from the pack when they are first asked for.
+        Its columns are read-only, and read from the pack at their first use.
 
     Raises
     ------
@@ -71,7 +71,7 @@ class Reader(PackAccess):
 
     @property
     def names(self) -> Names:
-        """The samples' names, read from the table when they are asked for."""
+        """The samples' names, read from the table at their first use."""
         return self.table.sample_names(self.path)
 
     def __len__(self) -> int:
@@ -94,14 +94,14 @@ class Reader(PackAccess):
         IndexError
             If there is no such index; negative ones count from the end.
         CorruptPackError
-            If the data, or the row that leads to them, are not what was written.
+            If the data, or the row that leads to them, have changed since they were written.
         PackError
             If the disk fails.
         """
         index = self.position(index)
         try:
             row = self._row(index)
-        except CorruptPackError as error:  # whose name is in what is gone
+        except CorruptPackError as error:  # whose name cannot be read
             raise CorruptPackError(error.reason, error.path, index) from error
         return self._read(row)
 
@@ -136,7 +136,7 @@ class Reader(PackAccess):
         (N,) array of LOCATION
             See there.
         object
-            To be kept until they were read: files and memory.
+            Files and memory, which the caller holds until they were read.
         """
         self.require_table()
         table, names, found = self.table, self.table.names, np.empty(len(positions), LOCATION)
@@ -156,7 +156,7 @@ class Reader(PackAccess):
         Returns
         -------
         object
-            To be kept for as long.
+            Held for as long.
         """
         names = self.table.stored("names")
         if not isinstance(names, Vector):
@@ -171,7 +171,7 @@ class Reader(PackAccess):
         return held
 
     def _locate_in_files(self, found: npt.NDArray[Any]) -> object:
-        """Let records of what the table says tell in which files the bytes lie: those whose file is not `NOWHERE`.
+        """Set the files of records of the table: of those whose file is not `NOWHERE`.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class Reader(PackAccess):
         Returns
         -------
         object
-            As `locate` returns: files and memory to be kept.
+            As `locate` returns: files and memory to hold.
         """
         files, positions, held = self._locate(found["position"], found["size"])
         found["file"] = np.where(found["file"] == NOWHERE, NOWHERE, files)
@@ -198,9 +198,9 @@ class Reader(PackAccess):
         positions : (N,) int64 array
             As `positions` gives.
         image : bool
-            Whether the images are wanted.
+            Whether to fetch the images.
         fields : sequence of str
-            The fields that are wanted too, of those whose values are bytes.
+            The fields to fetch too, of those whose values are bytes.
         urgent : bool
             Whether they are read at once, before what was ordered ahead.
         """
@@ -243,7 +243,7 @@ class Reader(PackAccess):
             yield number, rows[number], self._read(rows[number])
 
     def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
-        """Return the data of several samples, in the order asked for; errors as for `read`."""
+        """Return the data of several samples, in their order; errors as for `read`."""
         found = {number: data for number, _, data in self.read_rows(self.positions(indices))}
         return [found[number] for number in range(len(found))]
 
@@ -260,7 +260,7 @@ class Reader(PackAccess):
         return CorruptPackError(f"damaged: {reason}", self.path, index, self._name_in_error(index))
 
     def _name_in_error(self, index: int) -> str:
-        """Return a sample's name for a message; empty if the names cannot be read, which may be what is wrong."""
+        """Return a sample's name for a message; empty if the names cannot be read, as where these are damaged."""
         try:
             return self.names.get(index)
         except PackError:
@@ -268,11 +268,11 @@ class Reader(PackAccess):
 
     @functools.cached_property
     def fields(self) -> Mapping[str, Field]:
-        """The fields beside image and label, by name, in the order of the pack."""
+        """The fields other than image and label, by name, in the order of the pack."""
         return {field.name: field for field in self.manifest.fields}
 
     def value(self, index: int, name: str) -> Stored:
-        """Return what the pack holds of a field of one sample: a number, bytes, or None if there is no value.
+        """Return the stored value of one sample's field: a number, bytes, or None if there is none.
 
         Raises
         ------
@@ -290,7 +290,7 @@ class Reader(PackAccess):
     def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all values of a scalar or a class, and which of them are there, both (N,) arrays.
 
-        They are compared with their checksums when they are first asked for. Numbers instead of missing
+        They are compared with their checksums at their first use. Numbers instead of missing
         values mean nothing. A bool is a uint8.
 
         Raises
@@ -320,7 +320,7 @@ class Reader(PackAccess):
         return self._checked_columns[name]
 
     def blobs(self, positions: Ints, name: str) -> list[Buffer | None]:
-        """Return what the pack holds of a field of several samples; None if there is no value.
+        """Return the stored values of a field of several samples; None if there is no value.
 
         Parameters
         ----------
@@ -332,13 +332,14 @@ class Reader(PackAccess):
         Raises
         ------
         CorruptPackError
-            If the bytes, or the row that leads to them, are not what was written; the error names index and field.
+            If the bytes, or the row that leads to them, have changed since they were written; the error names index and
+            field.
         """
         (found,) = self.blobs_of(positions, (name,))
         return found
 
     def blobs_of(self, positions: Ints, names: Sequence[str]) -> list[list[Buffer | None]]:
-        """Return what `blobs` returns, of each of several fields; what lies side by side is read at once."""
+        """Return the results of `blobs` for several fields; neighbouring values are read at once."""
         located = [rows.T.tolist() for rows in self._locate_all(positions, names)]
         found: list[list[Buffer | None]] = [[None] * len(positions) for _ in names]
         for number in np.argsort(self.table.offset[positions]).tolist():  # reads go through the file in one direction
@@ -353,7 +354,7 @@ class Reader(PackAccess):
         return offsets[0], sizes[0], checksums[0]
 
     def _locate_all(self, positions: Ints, names: Sequence[str]) -> tuple[Ints, Ints, Ints]:
-        """Return what `locate_blobs` returns, of F fields: three (F, N) arrays."""
+        """Return the results of `locate_blobs` for F fields: three (F, N) arrays."""
         self.require_table()
         table, begins, left = self.table, {}, set(names)
         at = table.offset[positions] + table.size[positions]
@@ -375,7 +376,7 @@ class Reader(PackAccess):
     def _blobs_of_one(
         self, position: int, names: Sequence[str], offsets: list[int], sizes: list[int], checksums: list[int]
     ) -> Iterator[Buffer | None]:
-        """Yield what the pack holds of several fields of one sample, compared with the checksums."""
+        """Yield the stored values of several fields of one sample, compared with the checksums."""
         name = None
         begin, together = self._fetch_together(offsets, sizes)
         for field, offset, size, expected in zip(names, offsets, sizes, checksums, strict=True):
@@ -464,7 +465,7 @@ class FileReader(Reader):
 
 
 def table_from(columns: Mapping[str, npt.NDArray[Any] | Vector], manifest: Manifest, path: str) -> Table:
-    """Build a table from what a format found; CorruptPackError if the columns do not fit together."""
+    """Build a table from a format's columns; CorruptPackError if the columns do not fit together."""
     for name, column in columns.items():
         if isinstance(column, Vector):
             column.checksum = manifest.columns.get(name)
@@ -491,7 +492,7 @@ _CALLED = {
 
 
 class PackColumns(Mapping[str, Column]):
-    """The columns of samples of a pack, each compared with its checksum, and read, when it is asked for.
+    """The columns of samples of a pack, each compared with its checksum, and read, at its first use.
 
     They are the fields and packer's own: ``label``, an id or the class of that name, not there where the sample is
     unlabeled; ``name``; ``height`` and ``width``, in pixels; ``size``, of the image, in bytes. No field has such a
@@ -503,9 +504,9 @@ class PackColumns(Mapping[str, Column]):
     rows : (N,) int64 array, optional
         The rows of these samples in the pack; by default all.
     labels : (N,) int64 or float64 array, optional
-        Labels in place of the pack's.
+        Labels instead of the pack's.
     classes : sequence of str, optional
-        Names of the classes that labels are ids of, in place of the pack's.
+        Names of the classes that labels are ids of, instead of the pack's.
 
     Raises
     ------

@@ -32,7 +32,7 @@ from packer.errors import DestinationError, printable
 
 _BYTES, _FLOATS, _INTS = b"\x0a", b"\x12", b"\x1a"  # tags of a Feature's lists, which are of a BytesList's values too
 _FORMATS = {".jpg": b"JPEG", ".png": b"PNG", ".webp": b"WEBP", ".bmp": b"BMP", ".gif": b"GIF", ".tif": b"TIFF"}
-_MOST = 1 << 31  # bytes: what a protocol buffer has at most
+_MOST = 1 << 31  # bytes of a protocol buffer at most
 
 _Feature = tuple[str, bytes, Buffer, int | None]
 """The name, the tag of the list, the value's bytes, and for a blob its number, for the image `IMAGE`."""
@@ -94,7 +94,7 @@ class TFRecordWriter(ShardWriter):
 
 
 def _around(name: str, tag: bytes, size: int) -> bytes:
-    """Return what stands before a value: the entry of the map, its key, the Feature, the list, and the value's length.
+    """Return the bytes before a value: the entry of the map, its key, the Feature, the list, and the value's length.
 
     Numbers are packed, so that they stand in their list as the bytes of a text do.
     """
@@ -113,7 +113,7 @@ def _float32(number: float) -> bytes:
 
 
 def _extended(checksum: int, data: Buffer) -> int:
-    """Return the CRC-32C of what `checksum` is of, and then of some bytes."""
+    """Return the CRC-32C `checksum`, continued over some bytes."""
     if isinstance(data, bytes):
         return int(google_crc32c.extend(checksum, data))
     view = np.frombuffer(data, np.uint8)  # the extension takes bytes, or a read-only array

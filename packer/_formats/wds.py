@@ -42,7 +42,7 @@ _NAME, _PREFIX = 100, 155
 
 
 def header(name: str, size: int) -> bytes:
-    """Return what stands before a member's data.
+    """Return the bytes before a member's data.
 
     A name that does not fit into a ustar header stands in a PAX header before it.
 
@@ -149,7 +149,7 @@ class WebDatasetWriter(ShardWriter):
         return bytes(2 * BLOCK + -(size + 2 * BLOCK) % RECORD)
 
     def _parts(self, sample: Sample) -> Iterator[tuple[str, Buffer, int | None]]:
-        """Yield what follows the key, the bytes, and for a blob its number, for the image `IMAGE`."""
+        """Yield the extension, the bytes, and for a blob its number, for the image `IMAGE`."""
         if self._contents.label_type == "float":
             yield "label.json", json.dumps(sample.label).encode("ascii"), None
         elif self._contents.label_type == "int" or sample.label >= 0:

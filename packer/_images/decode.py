@@ -40,12 +40,12 @@ Decoder = Callable[[Buffer], npt.NDArray[np.uint8]]
 
 @functools.cache
 def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
-    """Return a JPEG decoder and its name: the one asked for, or with ``"auto"`` the first that works here.
+    """Return a JPEG decoder and its name: the one of that name, or with ``"auto"`` the first that works here.
 
     Raises
     ------
     MissingDependencyError
-        If the one asked for is not installed.
+        If that one is not installed.
     """
     if name not in ("auto", *DECODERS):
         raise ValueError(f"decoder is 'auto' or one of {DECODERS}, not {name!r}")
@@ -91,7 +91,7 @@ def decoder_advice() -> str | None:
 
 @functools.cache
 def warn_of_slow_decoding() -> None:
-    """Warn of what `decoder_advice` says, once a process."""
+    """Warn with `decoder_advice`, once a process."""
     advice = decoder_advice()
     if advice is not None:
         warn(advice)
@@ -123,7 +123,7 @@ def decode(
     Returns
     -------
     (height, width, 3) uint8 array
-        RGB: what ``PIL.Image.open(f).convert("RGB")`` gives. Writable.
+        RGB: the pixels of ``PIL.Image.open(f).convert("RGB")``. Writable.
 
     Raises
     ------

@@ -27,7 +27,7 @@ _BLOCK = 1 << 20  # numbers that are scaled at a time
 
 
 def require_8_bit(depth: Depth, codec: str) -> None:
-    """Raise ImageError if 8-bit RGB does not hold what a pixel has."""
+    """Raise ImageError if 8-bit RGB does not hold a pixel's values."""
     if not depth.excess:
         return
     how = f"{option('to_8_bit', 'clip')} stores {depth.bands - depth.hidden} of them"

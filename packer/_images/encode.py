@@ -26,7 +26,7 @@ def encode(pixels: npt.NDArray[np.uint8], codec: str, quality: int) -> bytes:
     ----------
     codec : {"jpeg", "png", "webp", "bmp", "raw"}
         ``raw``: the pixels themselves, rows from the top. ``png`` and ``bmp`` are lossless, ``jpeg`` and ``webp`` are
-        not. All are what Pillow writes, JPEG with 4:2:0 subsampling.
+        not. All are as Pillow writes them, JPEG with 4:2:0 subsampling.
     quality : int
         1 to 100, for ``jpeg`` and ``webp``.
     """

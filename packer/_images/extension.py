@@ -24,7 +24,7 @@ VECTORS = _native.VECTORS if _failure is None else ""
 
 
 _WHEEL = "a wheel of packer, which scripts/wheels makes in a clone (pip install --force-reinstall --no-deps FILE.whl)"
-# without --force-reinstall pip leaves what is installed as it is: the version is the same
+# without --force-reinstall pip leaves an installed package as it is: the version is the same
 
 
 class Shortcoming(NamedTuple):

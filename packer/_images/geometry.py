@@ -48,7 +48,7 @@ PADDINGS = ("constant", "edge", "reflect", "symmetric")
 _LARGEST_SIDE = 1 << 20  # of the rectangle: resizing takes memory for each of its rows and columns
 _LARGEST_SCALED = 1 << 30
 _POSITIONS = 1 << 18  # of a window, computed at a time
-_USUAL = 13_377  # pixels; of no such sides there are more than MAX_PIXELS
+_USUAL = 13_377  # pixels; no image with sides up to it has more than MAX_PIXELS
 _FARTHEST = (1 << 31) - 1  # rows or columns from a rectangle's corner to that of a window
 
 Crops = npt.NDArray[Any]
@@ -121,7 +121,7 @@ CROP = np.dtype([(name, np.int64) for name in Box._fields])
 ``interpolation``
     How the rectangle is resized, an index into `INTERPOLATIONS`.
 ``padding``, ``fill``
-    The window may reach outside of the resized rectangle. What it shows there: an index into `PADDINGS`, and for
+    The window may reach outside of the resized rectangle. The pixels there: an index into `PADDINGS`, and for
     ``constant`` the colour, red + 256 green + 65536 blue.
 """
 
@@ -277,7 +277,7 @@ _NO_MEMORY: Pixels = np.empty(0, np.uint8)
 
 
 class _Scratch(threading.local):
-    """The memory of one thread: what a method returns is valid until that method is called again."""
+    """The memory of one thread: the result of a method is valid until the next call of that method."""
 
     def __init__(self) -> None:
         self._memory: dict[str, Pixels] = {}

@@ -27,7 +27,7 @@ _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 
 
 def is_usual(marker: int, content: bytes) -> bool:
-    """Tell whether a segment is such as Pillow is known to read.
+    """Tell whether a segment is one that Pillow is known to read.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class JPEGHeader(NamedTuple):
     scan : int
         The offset of the first scan's entropy-coded data.
     usual : bool
-        Whether the metadata are such as Pillow is known to read; see `packer._images.jpeg`.
+        Whether the metadata are ones that Pillow is known to read; see `packer._images.jpeg`.
     """
 
     height: int

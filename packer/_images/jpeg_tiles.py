@@ -32,8 +32,8 @@ _VERSION = 2
 # Marker, length, identifier, version, bytes of an entry, columns, rows of a group, frame, header, checksum.
 _SEGMENT = struct.Struct(">HH6sBBHHHHI")
 _INTERVAL = struct.Struct(">HHH")  # marker, length, MCUs
-_LONGEST = 0xFFFF  # what two bytes have room for
-_GROUP = 1 << 13  # bytes, at least: markers amid so few are found in less than a microsecond
+_LONGEST = 0xFFFF  # the largest number of two bytes
+_GROUP = 1 << 13  # bytes, at least: markers among so few are found in less than a microsecond
 
 _NARROWEST = 2  # MCUs of a tile: the decoder is slower at each tile's end
 
@@ -76,11 +76,11 @@ class Grid(NamedTuple):
     def window(self, rectangle: Rectangle) -> TileWindow | None:
         """Return the tiles that a rectangle depends on; None if those are all of them."""
         top, left, height, width = rectangle
-        above, beside = self.margin_height, self.margin_width
-        first_row = max(top - above, 0) // self.tile_height
-        row_end = min(-(-(top + height + above) // self.tile_height), self.rows)
-        first = max(left - beside, 0) // self.tile_width
-        end = min(-(-(left + width + beside) // self.tile_width), self.columns)
+        vertical, horizontal = self.margin_height, self.margin_width
+        first_row = max(top - vertical, 0) // self.tile_height
+        row_end = min(-(-(top + height + vertical) // self.tile_height), self.rows)
+        first = max(left - horizontal, 0) // self.tile_width
+        end = min(-(-(left + width + horizontal) // self.tile_width), self.columns)
         whole = row_end - first_row == self.rows and end - first == self.columns
         return None if whole else TileWindow(first_row, row_end, first, end)
 
@@ -188,7 +188,7 @@ def _read(data: Buffer, segment: int) -> Tiles | None:
 def choose_columns(mcus: int, row_bytes: float, least: float) -> int:
     """Return into how many tiles to cut the MCU rows of an image.
 
-    A tile costs some four bytes, and some time; what it saves grows with what it holds.
+    A tile costs some four bytes, and some time; its savings grow with its size.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def annotate(data: Buffer) -> bytes:
 
 
 def annotate_in_python(data: Buffer) -> bytes:
-    """Do what `annotate` does: where C cannot, and for tests."""
+    """Do the same as `annotate`, where C cannot, and for tests."""
     metadata, header = bytearray(), bytearray()
     interval, frame, scan_at = 0, b"", 0
     for marker, start, end in jpeg.segments(data):
@@ -443,7 +443,7 @@ def _join(data: Buffer, tiles: Tiles, window: TileWindow) -> bytearray | None:
     return joined
 
 
-_LEAST_TILE = 460  # bytes, on average: what lets ImageNet's photos grow by half a per cent
+_LEAST_TILE = 460  # bytes, on average: ImageNet's photos grow by half a per cent with it
 
 
 def require_transcoder() -> None:
@@ -455,7 +455,7 @@ def require_transcoder() -> None:
 
 
 def transcode(data: Buffer) -> bytes:
-    """Make a tiled JPEG of a JPEG. The pixels, and the metadata, stay what they are.
+    """Make a tiled JPEG of a JPEG. The pixels and the metadata stay the same.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ def source_pixels(box: Box) -> tuple[Ints, Ints]:
 
 
 def window_places(box: Box) -> tuple[Ints, Ints]:
-    """Do the same as `places`, of the resized rectangle in place of the image."""
+    """Do the same as `source_pixels`, of the resized rectangle instead of the image."""
     rows, columns = sources(box)
     if PADDINGS[box.padding] == "constant":
         rows[outside(box.cut_top, box.out_height, box.scaled_height)] = -1
@@ -343,7 +343,7 @@ def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> P
 
 
 def _moved(pixels: Pixels, matrix: npt.NDArray[np.float64], colour: Pixels) -> Pixels:
-    """Do what C does, with the same roundings: those of torchvision's affine and torch's grid_sample."""
+    """Do the same as C, with its roundings: those of torchvision's affine and torch's grid_sample."""
     height, width = sides = pixels.shape[:2]
     half_height, half_width = (np.float32(side) * np.float32(0.5) for side in sides)
     x, y = (np.arange(side, dtype=np.float32) + np.float32(1 - side) * np.float32(0.5) for side in (width, height))

@@ -2,7 +2,7 @@
 
 The mode "unchanged" keeps the pixels of a file as they are: grey, alpha, the indices of a palette, 16 bits, floats.
 Pillow decodes most of these images. If Pillow would read fewer bits or bands than there are, packer reads the image
-itself, or refuses it. A TIFF of several bands, such as infrared beside red, green and blue, is given to Pillow as a
+itself, or refuses it. A TIFF of several bands, such as red, green, blue and infrared, is handed to Pillow as a
 grey one with the same samples, in which the bands stand side by side: Pillow reads grey of 8, 16 and 32 bits whole.
 """
 
@@ -111,7 +111,7 @@ MODES = ("RGB", "L", "unchanged")
 
 Pixels = npt.NDArray[Any]
 
-_IDS = ("1", "P", "PA")  # modes whose numbers are no levels: of what lies between two of them there is no number
+_IDS = ("1", "P", "PA")  # modes whose numbers are no levels: there are none between two of them
 _NUMBERS = ("1", "L", "P", "LA", "La", "PA", "RGB", "RGBX", "RGBA", "RGBa", "CMYK", "YCbCr", "LAB", "HSV", "I", "F")
 _UNSIGNED = ("PNG", "PPM")  # formats whose mode I has numbers of 16 bits
 
@@ -132,20 +132,20 @@ def decode_as(
     data, exif, decoder, max_pixels
         As for `packer._images.decode.decode`.
     mode : {"RGB", "L", "unchanged"}
-        ``"RGB"``: as `packer._images.decode.decode`. ``"L"``: what ``PIL.Image.open(f).convert("L")`` gives; alpha is
-        dropped. ``"unchanged"``: as `decode_unchanged`.
+        ``"RGB"``: as `packer._images.decode.decode`. ``"L"``: the pixels of ``PIL.Image.open(f).convert("L")``; alpha
+        is dropped. ``"unchanged"``: as `decode_unchanged`.
     size : (height, width), optional
         The size that the image must have.
 
     Returns
     -------
     (height, width, channels) array
-        uint8 with 3 channels, uint8 with 1 channel, or what `decode_unchanged` says. Writable.
+        uint8 with 3 channels, uint8 with 1 channel, or as `decode_unchanged` returns it. Writable.
 
     Raises
     ------
     ImageError
-        As for `decode` and `decode_unchanged`. And if ``"L"`` is asked for of grey with more than 8 bits, or of floats:
+        As for `decode` and `decode_unchanged`. And of ``"L"`` for grey with more than 8 bits, or floats:
         Pillow makes white or black of these.
     ValueError
         If the mode is another one.
@@ -198,7 +198,7 @@ def decode_unchanged(
     size : (height, width), optional
         The size that the image must have.
     rows : (first, end), optional
-        The rows that are wanted, from one to before another, of the image as it is shown; by default all. Most
+        The rows to return, from one to before another, of the image as it is shown; by default all. Most
         PNGs are decoded no further than down to the last one.
 
     Returns

@@ -63,14 +63,14 @@ class NumberFormat(NamedTuple):
 def write(
     numbers: NumberFormat, pixels: torch.Tensor, out: torch.Tensor, some: slice, mixture: Mixture | None = None
 ) -> None:
-    """Write some images of a batch as numbers: what `writer` returns does so for any of them."""
+    """Write some images of a batch as numbers; `writer` returns a function for any of them."""
     writer(numbers, pixels, out, mixture)(some)
 
 
 def writer(
     numbers: NumberFormat, pixels: torch.Tensor, out: torch.Tensor, mixture: Mixture | None = None
 ) -> Callable[[slice], None]:
-    """Return what writes some images of a batch as numbers, on any thread: those of a slice.
+    """Return a function that writes the images of a slice of a batch as numbers, on any thread.
 
     Each step is rounded to float32, as torchvision's ``to_dtype``, ``normalize``, ``MixUp`` and ``CutMix`` do, so the
     float32 numbers are theirs. Others are these, rounded once.

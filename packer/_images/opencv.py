@@ -22,7 +22,7 @@ _FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 def decode_jpeg(data: Buffer) -> npt.NDArray[np.uint8]:
     """Decode to (height, width, 3) uint8 RGB, not rotated; ImageError on bad data."""
     if not _is_whole(data):
-        raise ImageError("a marker amid the data is out of place")
+        raise ImageError("a marker in the middle of the data is out of place")
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS)
     except cv2.error as error:
@@ -53,7 +53,7 @@ def mirror(pixels: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
 
 
 def _is_whole(data: Buffer) -> bool:
-    """Tell whether nothing but whole segments stands between the scans; OpenCV passes over what libjpeg refuses.
+    """Tell whether nothing but whole segments stands between the scans; OpenCV passes over data that libjpeg refuses.
 
     In an image that is coded in one pass, bytes after the scan are mostly damage, and seldom another scan.
     """

@@ -29,7 +29,7 @@ KINDS = (
     "affine",
     "erase",
 )
-"""The operations; `OPERATION` has the index in this tuple. Each does what the function of torchvision's
+"""The operations; `OPERATION` has the index in this tuple. Each does the same as the function of torchvision's
 ``transforms.v2.functional`` does with a uint8 tensor."""
 
 FILTERS = ("nearest", "bilinear")
@@ -59,11 +59,11 @@ OPERATION = np.dtype(
     Brightness, contrast, saturation, hue and sharpness have the factor of torchvision's ``adjust_`` functions here,
     solarize has its threshold, posterize its bits, and blur its sigma.
 ``matrix``
-    An affine move's 2 x 3 matrix: which place of the image, seen from its centre, a place of the result shows.
+    An affine move's 2 x 3 matrix: which point of the image, seen from its centre, a point of the result shows.
 ``interpolation``
     An affine move's filter: an index into `FILTERS`.
 ``fill``
-    The colour of what an affine move brings from outside, or of what is erased: red + 256 green + 65536 blue.
+    The colour of pixels that an affine move brings from outside, or that are erased: red + 256 green + 65536 blue.
     `NO_FILL` is torchvision's None, black.
 ``top``, ``left``, ``height``, ``width``
     The rectangle that is erased; blur has the height and the width of its kernel here.
@@ -76,7 +76,7 @@ def nothing(images: int, count: int) -> Operations:
 
 
 def with_operations(crops: Crops, operations: Operations) -> Crops:
-    """Return N crops that have one field more: what is done to the result of each."""
+    """Return N crops that have one field more: the operations on the result of each."""
     count = operations.shape[1]
     made = np.empty(len(crops), _with(count))
     bytes_of = as_bytes(made)  # NumPy takes ten times as long with records, field by field
@@ -86,7 +86,7 @@ def with_operations(crops: Crops, operations: Operations) -> Crops:
 
 
 def parted(crops: Crops) -> tuple[Crops, Operations | None]:
-    """Return crops, (N,) or (N, V), as array of CROP, and what is done to their results, or None."""
+    """Return crops, (N,) or (N, V), as array of CROP, and the operations on their results, or None."""
     if crops.dtype == CROP:
         return crops, None
     bytes_of = as_bytes(crops)

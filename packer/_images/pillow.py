@@ -89,7 +89,7 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
 
 
 def _listening(data: Buffer) -> contextlib.AbstractContextManager[list[str]]:
-    """Keep what libtiff says of a TIFF."""
+    """Collect libtiff's messages on a TIFF."""
     return tiff.listening() if bytes(data[:2]) in (b"II", b"MM") else contextlib.nullcontext([])
 
 
@@ -130,7 +130,7 @@ def upright(image: Image.Image, mode: str) -> Image.Image:
 
 
 def orientation(image: Image.Image) -> Any:
-    """Return what the EXIF of an opened image say of its orientation, which may be any value; 1 where they say nothing.
+    """Return the orientation in the EXIF of an opened image, which may be any value; 1 where there is none.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def require_pixels(height: int, width: int, max_pixels: int) -> None:
 
 @functools.cache
 def _installed() -> tuple[str, ...]:
-    """Return those of `FORMATS` that this Pillow knows: `Image.open` fails where it is asked for another."""
+    """Return those of `FORMATS` that this Pillow knows: `Image.open` fails with another."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 

@@ -168,7 +168,7 @@ def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
     -------
     (end - first, width, channels) uint8 or uint16 array, or None
         Writable. Grey of 2 or 4 bits is spread over 0 to 255, as Pillow spreads it; of 1 bit, and the indices of a
-        palette, are kept. None if the data are damaged, or packer was not compiled and Pillow keeps all bits.
+        palette, stay. None if the data are damaged, or packer was not compiled and Pillow keeps all bits.
     """
     end = png.height if end is None else end
     if png.compressed is None or (_native is None and png.depth != 16):
@@ -270,7 +270,7 @@ def unfiltered_in_python(rows: npt.NDArray[np.uint8], step: int) -> npt.NDArray[
 
 
 def _predicted(kind: int, left: int, above: int, corner: int) -> int:
-    """Return what the filters Sub, Average and Paeth expect of a byte."""
+    """Return the prediction of a byte by the filters Sub, Average and Paeth."""
     if kind == _SUB:
         return left
     if kind != _PAETH:

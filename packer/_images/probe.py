@@ -75,7 +75,7 @@ class ImageInfo:
 
 
 def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
-    """Tell what a file holds.
+    """Return the properties of an image file.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def _is_clipped(image: Image.Image) -> bool:
 def _has_second_page(image: Image.Image, data: Buffer) -> bool:
     """Tell whether there is a second page, which the image then shows; to count all may take hours."""
     if image.format == "MPO":
-        # Its index counts the pages. Each is a JPEG of its own, with metadata that nobody looked through.
+        # Its index counts the pages. Each is a JPEG of its own, with metadata that were not read.
         return getattr(image, "n_frames", 1) > 1
     try:
         require_modest(data, pages=2)

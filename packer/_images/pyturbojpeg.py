@@ -28,7 +28,7 @@ _SOS, _EOI = 0xDA, 0xD9
 class _Library(turbojpeg.TurboJPEG):  # type: ignore[misc]
     """PyTurboJPEG, with an error wherever libjpeg complains.
 
-    PyTurboJPEG 1 gives what a damaged image has, and a warning of Python's, which threads cannot tell apart.
+    PyTurboJPEG 1 returns damaged images as far as they go, with a Python warning, which threads cannot tell apart.
     `_require_sound` finds out whether the method still has this name.
     """
 
@@ -97,7 +97,7 @@ def _load() -> _Library:
 
 
 def _require_sound() -> None:
-    """Raise ImportError if the library does not draw what Pillow draws, or says nothing of half an image."""
+    """Raise ImportError if the library decodes other pixels than Pillow, or does not report half an image."""
     stream = io.BytesIO()
     colours = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
     Image.fromarray(colours).save(stream, "JPEG", subsampling="4:2:2", quality=90)

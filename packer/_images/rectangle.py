@@ -81,7 +81,7 @@ def _pad_block(pixels: Pixels, part: Box, box: Box, window: Pixels, rectangle: R
 
 @functools.cache
 def _mirror() -> Callable[[Pixels, Pixels], object]:
-    """Return what writes pixels mirrored into other memory: OpenCV where it is installed, which is the fastest."""
+    """Return a function that writes mirrored pixels: OpenCV's where it is installed, which is the fastest."""
     try:
         from packer._images.opencv import mirror
     except ImportError:
@@ -115,7 +115,7 @@ class RectangleDecoder:
     Attributes
     ----------
     native : bool
-        Whether packer's own decoder is asked first. It knows nothing of orientations.
+        Whether packer's own decoder comes first. It knows nothing of orientations.
     """
 
     def __init__(self, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS) -> None:
@@ -252,7 +252,7 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
     Parameters
     ----------
     pixels : (H, W, 3) uint8 array
-        The part of the rectangle that `from_corner` says of what the box touches.
+        The result of `from_corner` for the part that the box touches.
     out : (1, 3, out_height, out_width) uint8 tensor
         Its memory is channels last.
 
@@ -276,7 +276,7 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
 
 
 def _resized(pixels: Pixels, box: Box) -> Pixels:
-    """Return the window of resized pixels, which are given as to `resize_into`."""
+    """Return the window of resized pixels, which are as for `resize_into`."""
     if box.scaled == box.crop:
         return pixels
     window = np.empty((*box.out, 3), np.uint8)
@@ -302,7 +302,7 @@ def resize_by_torch(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
         return
     (top, left), (height, width) = box.cut, box.out
     scale = [scaled / side for scaled, side in zip(box.scaled, box.crop, strict=True)]
-    # Where the kernel is asked for as many pixels as there are, it copies them, whatever the scale: ask for more.
+    # The kernel copies the pixels where their number does not change, whatever the scale: request more.
     ends, sides = (top + height, left + width), pixels.shape
     size = [end + (end == side != whole) for end, side, whole in zip(ends, sides, box.scaled, strict=False)]
     if (sides[0] + size[0]) * size[1] > MAX_PIXELS:

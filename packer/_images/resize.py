@@ -24,7 +24,7 @@ _BY_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubi
 
 
 def require_kernel() -> None:
-    """Import what `resize` needs, which may take a second."""
+    """Import the modules of `resize`, which may take a second."""
     if not native.PREFERRED:
         import torch  # noqa: F401
 
@@ -174,7 +174,7 @@ class ResizeSpec:
         return (height, width) != self.scaled(height, width) or (height, width) != self.final(height, width)
 
     def box(self, height: int, width: int) -> Box:
-        """Return what becomes of an image of this size as a record of `CROP`: for all that belongs to the image."""
+        """Return the change of an image of this size as a record of `CROP`, for its masks and boxes too."""
         scaled, final = self.scaled(height, width), self.final(height, width)
         if self.mode == "crop":
             cut = round((scaled[0] - final[0]) / 2), round((scaled[1] - final[1]) / 2)  # torchvision's rounding

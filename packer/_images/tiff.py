@@ -3,8 +3,8 @@
 Pillow tells of bands and bits only those that it reads itself: it shows three of four bands, reads 8 of 16 bits in
 colour, and calls a TIFF of thirteen bands no image. So the first directory is read here (TIFF 6.0, sections 2 and 8).
 
-Pillow lets libtiff write to stderr, where nobody knows which file is meant, and some damage is reported nowhere else.
-So the lines of the thread that decodes are kept.
+Pillow lets libtiff write to stderr, where the file is unknown, and some damage is reported nowhere else.
+So the lines of the decoding thread are collected.
 
 A directory, of EXIF too, lists values, each by the offset of its bytes. Pillow copies the bytes of every value, so a
 directory whose values share their bytes makes gigabytes of a small file. Pillow warns of each value that it leaves out,
@@ -211,7 +211,7 @@ _lines = threading.local()
 
 @contextlib.contextmanager
 def listening() -> Iterator[list[str]]:
-    """Keep what libtiff says on this thread in the ``with`` block; a block inside of another one has the same list."""
+    """Collect libtiff's messages on this thread in the ``with`` block; a block within another has the same list."""
     _listen()
     outer: list[str] | None = getattr(_lines, "now", None)
     _lines.now = [] if outer is None else outer
@@ -223,7 +223,7 @@ def listening() -> Iterator[list[str]]:
 
 @functools.cache
 def _listen() -> object:
-    """Give libtiff a function that takes its lines; return what has to live as long as libtiff."""
+    """Give libtiff a callback for its lines; return objects that must live as long as libtiff."""
     library = _library()
     if library is None:
         return None
@@ -249,7 +249,7 @@ def _listen() -> object:
 
 def _take(line: str) -> None:
     lines: list[str] | None = getattr(_lines, "now", None)
-    if lines is None:  # somebody else's image
+    if lines is None:  # an image of other code
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(f"{line.rstrip('.')}.\n")
     elif len(lines) < _MOST:
@@ -384,7 +384,7 @@ def _require_modest_tiff(tiff: memoryview, pages: int = 1) -> None:
 
 
 def _require_modest_values(entries: Iterator[tuple[int, ...]], size: int, inline: int) -> None:
-    """Add up what the values of a directory take; those of at most `inline` bytes stand in the directory itself."""
+    """Add up the sizes of the values of a directory; those of at most `inline` bytes stand in the directory itself."""
     claimed = copied = left_out = 0
     for _, kind, count, begin in entries:
         taken = count * UNITS.get(kind, 0)
@@ -406,7 +406,7 @@ _SIZ = re.compile(rb"\xff\x4f\xff\x51.{38}", re.DOTALL)  # of a JPEG 2000, up to
 _AV1C = re.compile(rb"av1C\x81.(.)", re.DOTALL)
 _HIGH_BITDEPTH = 0x40
 _BYTE = 8
-_MOST_BANDS = 6  # of a TIFF that Pillow opens; of others it complains to whoever listens to its log
+_MOST_BANDS = 6  # of a TIFF that Pillow opens; it logs complaints of others
 
 
 class Depth(NamedTuple):
@@ -445,7 +445,7 @@ class Depth(NamedTuple):
 
 
 def depth_of(image: Image.Image, data: Buffer) -> Depth:
-    """Return what a pixel of an image has that Pillow opened and did not load yet.
+    """Return the depth of an image that Pillow opened and did not load yet.
 
     Parameters
     ----------

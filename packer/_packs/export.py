@@ -53,7 +53,7 @@ from packer.errors import CorruptPackError, DestinationError, OptionError, PackL
 _SHOWN_EVERY = 100  # files
 
 
-_BATCH, _BATCH_BYTES = 64, 2 << 20  # the most samples, and bytes, that a thread reads at a time, beside one sample
+_BATCH, _BATCH_BYTES = 64, 2 << 20  # the most samples, and bytes, that a thread reads at a time, or one larger sample
 
 
 def export(
@@ -171,15 +171,15 @@ def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
 
 def _refuse_paths(reader: Reader, files: Files, room: int) -> None:
     """Raise CorruptPackError where a path must not become a file, or a file would be another one's directory."""
-    for place, name in enumerate(files):
+    for number, name in enumerate(files):
         problem = path_problem(name)
         if problem is None and len(encode_name(name)) > room:
             problem = f"its path has more than {longest_path()} bytes; export to a directory of a shorter path"
         if problem is not None:
-            raise _refused(reader, files.sample(place), problem)
-    for place, other in below_files(files):
+            raise _refused(reader, files.sample(number), problem)
+    for number, other in below_files(files):
         problem = f"another sample's file is {printable(other)}, which would be its directory"
-        raise _refused(reader, files.sample(place), problem)
+        raise _refused(reader, files.sample(number), problem)
 
 
 def _refused(reader: Reader, index: int, problem: str) -> CorruptPackError:
@@ -285,12 +285,12 @@ def _not_of_export(root: Path, name: str) -> DestinationError:
 
 def _refuse_equal_names(reader: Reader, files: Files) -> None:
     """Raise where two names are one on a file system that ignores case, or how accents are encoded."""
-    for place, first in repeats(Folded(files)):
+    for number, first in repeats(Folded(files)):
         problem = f"to this file system its name is that of {printable(files[first])}"
-        raise _refused(reader, files.sample(place), problem)
-    for place, other in below_files(Folded(files)):
+        raise _refused(reader, files.sample(number), problem)
+    for number, other in below_files(Folded(files)):
         problem = f"to this file system another sample's file, {printable(other)}, is its directory"
-        raise _refused(reader, files.sample(place), problem)
+        raise _refused(reader, files.sample(number), problem)
 
 
 def _refuse_equal_classes(plan: _Plan) -> None:
@@ -315,19 +315,19 @@ def _contents(reader: Reader, files: Files, workers: int | None) -> Iterator[Buf
 
 
 def _fetched(reader: Reader, batches: Iterable[range]) -> Iterator[range]:
-    """Yield batches; of a remote pack they are fetched from now on, with the fields, which lie beside the images."""
-    for places in batches:
-        reader.ahead_whole(places)
-        yield places
+    """Yield batches; of a remote pack they are fetched from now on, with the fields, which lie next to the images."""
+    for batch in batches:
+        reader.ahead_whole(batch)
+        yield batch
 
 
 def _batches(sizes: Ints) -> Iterator[range]:
-    """Yield the places of samples that are read at a time: few where they are large, for all are held in memory."""
+    """Yield the indices of samples to read at a time: few where they are large, for all are held in memory."""
     start = held = 0
-    for place, size in enumerate(itertools.chain.from_iterable(part.tolist() for part in blocks(sizes))):
-        if place > start and (place - start == _BATCH or held + size > _BATCH_BYTES):
-            yield range(start, place)
-            start, held = place, 0
+    for number, size in enumerate(itertools.chain.from_iterable(part.tolist() for part in blocks(sizes))):
+        if number > start and (number - start == _BATCH or held + size > _BATCH_BYTES):
+            yield range(start, number)
+            start, held = number, 0
         held += size
     yield range(start, len(sizes))
 
@@ -346,8 +346,8 @@ def _content(reader: Reader, index: int) -> Buffer:
     return encode(np.frombuffer(data, np.uint8).reshape(height, width, 3), "png", 0)
 
 
-def _values(reader: Reader, files: FieldFiles, places: range) -> list[Buffer]:
-    samples = files.samples[places.start : places.stop]
+def _values(reader: Reader, files: FieldFiles, batch: range) -> list[Buffer]:
+    samples = files.samples[batch.start : batch.stop]
     values = [blob or b"" for blob in reader.blobs(samples, files.field.name)]
     if files.field.kind != "array":
         return values
@@ -410,10 +410,10 @@ def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels:
 def _paths(files: Files, one: FieldFiles, indices: range) -> list[str | None]:
     """Return where the files of a field lie, seen from the images."""
     out = "../" * files.folder.count("/")
-    places = np.searchsorted(one.samples, np.arange(indices.start, indices.stop)).tolist()
+    rows = np.searchsorted(one.samples, np.arange(indices.start, indices.stop)).tolist()
     return [
-        out + one.names[place] if place < len(one.samples) and one.samples[place] == index else None
-        for place, index in zip(places, indices, strict=True)
+        out + one.names[row] if row < len(one.samples) and one.samples[row] == index else None
+        for row, index in zip(rows, indices, strict=True)
     ]
 
 
@@ -535,8 +535,8 @@ _OF_CAPTIONS = ("captions", "caption_id", "caption_members")
 def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the annotations of a pack that was made of files in COCO's format, equal to those of the files.
 
-    Images and annotations come in the order of the pack, that of the images' ids. What was moved by a resizing is where
-    it is in the pack's images, and images have the pack's heights and widths; ``area`` stays the file's number.
+    Images and annotations come in the order of the pack, that of the images' ids. Coordinates, heights and widths are
+    those of the pack's images, which may have been resized; ``area`` stays the file's number.
 
     Parameters
     ----------

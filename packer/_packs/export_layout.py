@@ -1,4 +1,4 @@
-"""The layout of an export: the names of the files of images and fields, no two alike, and of the tables beside them.
+"""The layout of an export: the names of the files of images and fields, no two alike, and of the tables.
 
 Nothing lies outside of the directory, whatever a pack says. A field's template is followed where it makes a file of its
 own for each value. Where templates lead out of the directory of the images, the images lie as much deeper: of
@@ -66,7 +66,7 @@ _BATCH = 64
 
 
 class ExportLayout(NamedTuple):
-    """The places of all files, relative to the directory of the export.
+    """The paths of all files, relative to the directory of the export.
 
     Attributes
     ----------
@@ -107,24 +107,24 @@ class Files:
         for files in self.fields:
             yield from files.names
 
-    def __getitem__(self, place: int) -> str:
-        if place < len(self.images):
-            return self.folder + self.images[place]
-        place -= len(self.images)
+    def __getitem__(self, number: int) -> str:
+        if number < len(self.images):
+            return self.folder + self.images[number]
+        number -= len(self.images)
         for files in self.fields:
-            if place < len(files.names):
-                return files.names[place]
-            place -= len(files.names)
-        raise IndexError(place)
+            if number < len(files.names):
+                return files.names[number]
+            number -= len(files.names)
+        raise IndexError(number)
 
-    def sample(self, place: int) -> int:
+    def sample(self, number: int) -> int:
         """Return which sample a file is of."""
         samples = [np.arange(len(self.images)), *(files.samples for files in self.fields)]
         for indices in samples:
-            if place < len(indices):
-                return int(indices[place])
-            place -= len(indices)
-        raise IndexError(place)
+            if number < len(indices):
+                return int(indices[number])
+            number -= len(indices)
+        raise IndexError(number)
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def _each(paths: Callable[[Iterable[str]], list[str]], images: Names) -> Iterato
 
 
 def _plain(path: str) -> str:
-    """Return a path without detours; ValueError where it is none of a file beside the images."""
+    """Return a path without detours; ValueError where it leads too far out, or is malformed."""
     plain = posixpath.normpath(path)
     level = _level(plain)
     if level > _MOST_LEVELS or path_problem("/".join(plain.split("/")[level:])):
@@ -343,8 +343,8 @@ class Folded:
     def __len__(self) -> int:
         return len(self._files)
 
-    def __getitem__(self, place: int) -> str:
-        return folded(self._files[place])
+    def __getitem__(self, number: int) -> str:
+        return folded(self._files[number])
 
     def __iter__(self) -> Iterator[str]:
         return map(folded, self._files)
@@ -392,8 +392,8 @@ def _ordered(names: Texts) -> Hashes:
 
 
 def _holds(ordered: Hashes, value: int) -> bool:
-    place = int(np.searchsorted(ordered, value))
-    return place < len(ordered) and int(ordered[place]) == value
+    number = int(np.searchsorted(ordered, value))
+    return number < len(ordered) and int(ordered[number]) == value
 
 
 def _candidates(stem: str, suffix: str) -> Iterator[str]:

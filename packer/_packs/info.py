@@ -99,7 +99,7 @@ class PackInfo:
         The fate of everything in the source: ``{"fate", "what", "why", "count", "names"}``, the losses
         first. None where that was not recorded, as in packs of older versions.
     fields : list of FieldInfo
-        The fields beside image and label, in the order of the pack.
+        The fields other than image and label, in the order of the pack.
     base : str, optional
         The directory below which the files lie that an index lists; None of any other pack.
     files : int

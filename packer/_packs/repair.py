@@ -1,8 +1,8 @@
 """Repair a pack: damaged samples are made again from the images of the source, or taken from a copy of the pack.
 
-So are damaged values of fields: taken from the files beside the images, where the field names them, or from the copy. A
-pack's samples and values lie at known places with known checksums. A sample is written only where its checksum is the
-one in the table, so that a repair can make nothing worse: interrupted, it leaves a sample as damaged as it was.
+So are damaged values of fields: taken from the fields' files, where the field has a template for them, or from the
+copy. A pack's samples and values lie at known offsets with known checksums. A sample is written only where its checksum
+is the one in the table, so that a repair can make nothing worse: interrupted, it leaves a sample as damaged as it was.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def repair(
             for column in reader.table.column_names():
                 reader.require_column(column)
             reader.require_distinct_files()
-        except CorruptPackError:  # places and checksums of the samples are not known
+        except CorruptPackError:  # offsets and checksums of the samples are unknown
             return Repaired([], damage)
         if any(True for _ in reader.stored().overlapping()):  # writing one sample would change another
             return Repaired([], damage)
@@ -151,7 +151,7 @@ class _Origin:
 
     def __init__(self, reader: Reader, root: Path, wanted: Sequence[Damage]) -> None:
         self._reader = reader
-        self._source, self._places = _opened(reader, root, {item.index for item in wanted if item.index is not None})
+        self._source, self._numbers = _opened(reader, root, {item.index for item in wanted if item.index is not None})
         try:
             self._recipe: Recipe | str = Recipe.of(reader.manifest.settings)
         except ValueError as error:
@@ -161,17 +161,17 @@ class _Origin:
         """Return the original bytes of a sample or a value; or the damage, with the reason why there are none."""
         assert damage.index is not None
         problem = name_problem(damage.name)
-        place = self._places.get(damage.index)
-        if problem is None and place is None:
+        number = self._numbers.get(damage.index)
+        if problem is None and number is None:
             problem = f"{printable(self._source.root)} has no sample of this name"
-        if problem is None and place is not None:
+        if problem is None and number is not None:
             candidates = self._values if damage.field else self._images
             try:
-                for data in candidates(place, damage):
+                for data in candidates(number, damage):
                     if _matches(self._reader, damage, data):
                         return data
                 problem = (
-                    f"{printable(self._source.path(place))} does not give the same bytes: it was changed, "
+                    f"{printable(self._source.path(number))} does not give the same bytes: it was changed, "
                     "or the libraries that decode and encode it were"
                 )
                 if damage.field:
@@ -186,26 +186,26 @@ class _Origin:
             for reader in self._source.readers:
                 reader.close()
 
-    def _images(self, place: int, damage: Damage) -> Iterator[Buffer]:
+    def _images(self, number: int, damage: Damage) -> Iterator[Buffer]:
         """Yield candidates for a sample's bytes: those of the origin, and the result of converting them."""
-        data, _ = self._source.read(place, ReadBuffer())
+        data, _ = self._source.read(number, ReadBuffer())
         yield data
         if isinstance(self._recipe, str):
             raise ImageError(self._recipe)
-        stored = self._source.sample_of(place)
+        stored = self._source.sample_of(number)
         if stored is None:
             yield prepare(data, damage.name, self._recipe).data
         elif stored.codec == "keep":
             yield prepare_sample(data, damage.name, self._recipe, stored).data
 
-    def _values(self, place: int, damage: Damage) -> Iterator[Buffer]:
-        """Yield candidates for a value's bytes: those of the copy, or of the file beside the image."""
+    def _values(self, number: int, damage: Damage) -> Iterator[Buffer]:
+        """Yield candidates for a value's bytes: those of the copy, or of the field's file."""
         field = self._reader.fields[damage.field]
         if isinstance(self._source, PackSource):
             names = [own.name for own in self._source.fields if own.is_blob]
             if field.name not in names:
                 raise ImageError(f"there is no field {field.name!r}")
-            value = self._source.value(place, field.name)
+            value = self._source.value(number, field.name)
             if value is None:
                 raise ImageError(f"the sample has no value of the field {field.name!r}")
             assert not isinstance(value, (int, float))
@@ -213,10 +213,10 @@ class _Origin:
             return
         if not field.file:
             raise ImageError(f"no file is known for the field {field.name!r}: name a copy of the pack")
-        yield from self._of_file(field, place, damage.name)
+        yield from self._of_file(field, number, damage.name)
 
-    def _of_file(self, field: Field, place: int, name: str) -> Iterator[Buffer]:
-        """Yield candidates for a value from the file beside an image: its content, and the result of converting it."""
+    def _of_file(self, field: Field, number: int, name: str) -> Iterator[Buffer]:
+        """Yield candidates for a value from the field's file: its content, and the result of converting it."""
         try:
             (path,) = FileField(field.name, field.kind, field.file).paths([name])
             files = FileColumn.of(field, self._source.root, [path])
@@ -233,7 +233,7 @@ class _Origin:
         yield stored
         if isinstance(self._recipe, str):
             raise ImageError(self._recipe)
-        image, _ = self._source.read(place, ReadBuffer())
+        image, _ = self._source.read(number, ReadBuffer())
         (made,) = prepare_values((field,), (stored,), prepare(image, name, self._recipe).change, self._recipe)
         assert made is not None
         assert not isinstance(made, (int, float))
@@ -241,7 +241,7 @@ class _Origin:
 
 
 def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[int, int]]:
-    """Open the origin; return it, and the place in it of each sample that is wanted."""
+    """Open the origin; return it, and the number in it of each sample that is wanted."""
     try:
         copy = pack_source(root)
     except (NotAPackError, PackNotFoundError):
@@ -252,11 +252,11 @@ def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[
         return tree, {index: index for index in wanted}
     indices = {name: index for index in wanted if (name := reader.table.row(index).name) is not None}
     found = enumerate(copy.names.each_encoded())
-    return copy, {indices[name]: place for place, name in found if name is not None and name in indices}
+    return copy, {indices[name]: number for number, name in found if name is not None and name in indices}
 
 
 class _Patches:
-    """Writes samples to the places that a pack's table says."""
+    """Writes samples at the offsets in a pack's table."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -266,13 +266,13 @@ class _Patches:
 
     def are_inside(self, damage: Damage) -> bool:
         """Tell whether the row of a sample leads to bytes in the data of one file."""
-        offset, size, _ = _place(self._reader, damage)
+        offset, size, _ = _range_of(self._reader, damage)
         number = self._file_at(offset)
         return 0 <= number < len(self._files) and 0 <= size <= int(self._starts[number + 1]) - offset
 
     def write(self, damage: Damage, data: Buffer) -> None:
         """Replace bytes that `are_inside`."""
-        offset, _, _ = _place(self._reader, damage)
+        offset, _, _ = _range_of(self._reader, damage)
         number = self._file_at(offset)
         name, begin, _ = self._files[number]
         if number not in self._open:
@@ -307,7 +307,7 @@ def _matches(reader: Reader, damage: Damage, data: Buffer) -> bool:
     row = reader.table.row(damage.index)
     if not damage.field:
         return len(data) == row.size and row.matches(data)
-    _, size, crc32c = _place(reader, damage)
+    _, size, crc32c = _range_of(reader, damage)
     return len(data) == size and row.name is not None and value_checksum(data, row.name) == crc32c
 
 
@@ -319,7 +319,7 @@ def _stored(reader: Reader, damage: Damage) -> Buffer:
     return reader.blobs(np.array([damage.index]), damage.field)[0] or b""
 
 
-def _place(reader: Reader, damage: Damage) -> tuple[int, int, int]:
+def _range_of(reader: Reader, damage: Damage) -> tuple[int, int, int]:
     """Return where the bytes begin that are damaged, as a row's `offset` counts; their size and their checksum."""
     assert damage.index is not None
     row = reader.table.row(damage.index)

@@ -1,4 +1,4 @@
-"""Write files below one directory: never outside of it, and never over what is there."""
+"""Write files below one directory: never outside of it, and never over another file."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class SafeTree:
         return True
 
     def _open_folder(self, folder: str) -> int:
-        """Return a descriptor of a directory, which stays open until another one is asked for."""
+        """Return a descriptor of a directory, which stays open until the next call."""
         if not folder:
             return self._fd
         if self._folder[0] != folder:

@@ -1,4 +1,4 @@
-"""Verify a pack: structure, table, every sample and every field value, beside the format's own library."""
+"""Verify a pack: structure, table, every sample and every field value, optionally with the format's own library."""
 
 from __future__ import annotations
 
@@ -224,8 +224,8 @@ def _wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
     columns = [reader.table.stored(column) for column in field.columns()]
     is_wrong, reason = _ROWS.get(field.kind, _ROWS["blob"])(field)
     for part in spans(len(reader)):
-        for place in np.flatnonzero(is_wrong(*(column[part] for column in columns))).tolist():
-            index = part.start + place
+        for row in np.flatnonzero(is_wrong(*(column[part] for column in columns))).tolist():
+            index = part.start + row
             numbers = tuple(column[index].item() for column in columns)
             problem = f"field {field.name!r}: {reason.format(*numbers)}"
             yield Damage(problem, index, reader._name_in_error(index), field.name)
@@ -322,7 +322,7 @@ def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str
 
     A further image and a mask are looked at as a conversion looks at an image. Both have the size of the image, and so
     has the mask of run lengths; a further image, after it is turned where `exif` is ``"apply"``. Boxes and the visible
-    keypoints lie in the image, or up to `MARGIN` beside the image.
+    keypoints lie in the image, or up to `MARGIN` outside of it.
     """
     if field.kind in PIXELS:
         return _pixels_problem(field, blob, (height, width), exif)
@@ -359,9 +359,9 @@ def _boxes_problem(boxes: npt.NDArray[np.float32], height: int, width: int) -> s
 
 def _keypoints_problem(keypoints: npt.NDArray[np.float32], height: int, width: int) -> str | None:
     points = keypoints.reshape(-1, 3)
-    places = points[points[:, 2] > 0, :2]
-    wrong = (places < -MARGIN) | (places > (width + MARGIN, height + MARGIN))
-    for x, y in places[wrong.any(axis=1)][:1].tolist():
+    visible = points[points[:, 2] > 0, :2]
+    wrong = (visible < -MARGIN) | (visible > (width + MARGIN, height + MARGIN))
+    for x, y in visible[wrong.any(axis=1)][:1].tolist():
         return f"the visible keypoint at {x:g}, {y:g} does not lie in the image, which has {width} x {height} pixels"
     return None
 

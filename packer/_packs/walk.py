@@ -31,7 +31,7 @@ def over_samples(
     Parameters
     ----------
     work : callable
-        Its results are kept for several calls; they must not hold the samples' data.
+        Its results live for several calls; they must not hold the samples' data.
     count : int
         How many samples there are.
     workers : int, optional
@@ -86,8 +86,8 @@ def blobs_or_errors(
     if found:
         yield from zip(indices, found, strict=True)
         return
-    for place, index in enumerate(indices):
+    for number, index in enumerate(indices):
         try:
-            yield index, reader.blobs(positions[place : place + 1], name)[0]
+            yield index, reader.blobs(positions[number : number + 1], name)[0]
         except CorruptPackError as error:
             yield index, error

@@ -40,7 +40,7 @@ from packer._sources.tables import (
     reading_of,
     some_columns,
 )
-from packer._storage.remote.folders import list_in_parallel
+from packer._storage.remote.client import list_in_parallel
 from packer._storage.remote.urls import Url, is_url, join, parse, shown, user_path
 from packer._storage.safe_open import name_problem
 from packer._table import Names

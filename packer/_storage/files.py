@@ -86,7 +86,7 @@ class AppendFile:
     path : path
         Created if it is missing. A symbolic link there is refused.
     keep : int
-        Bytes of an existing file that are kept.
+        The length of an existing file that is continued.
     new : bool
         Refuse what is there already.
     mode : int
@@ -94,7 +94,7 @@ class AppendFile:
     shown : path, optional
         The path in errors, instead of `path`.
     cached : bool
-        Whether the system's cache shall hold what is appended. False is a wish, which a system may not know.
+        Whether the system's cache shall hold the appended bytes. False is a hint, which a system may ignore.
     """
 
     def __init__(
@@ -133,14 +133,14 @@ class AppendFile:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was collected."""
+        """Write the collected bytes."""
         if not self._parts:
             return
         with writing_to(self.path):
             try:
                 self._write_parts()
             except OSError:
-                with suppress(OSError):  # leaves room on a full disk to record what was written before
+                with suppress(OSError):  # leaves room on a full disk to record the bytes written before
                     os.ftruncate(self._fd, self.size - self._collected)
                 raise
         self._parts, self._collected = [], 0
@@ -154,7 +154,7 @@ class AppendFile:
         if written is None:
             self._cached = True
             written = os.writev(self._fd, parts) if hasattr(os, "writev") else os.write(self._fd, b"".join(parts))
-        if written < sum(map(len, parts)):  # a full disk shows here first; the next write says so
+        if written < sum(map(len, parts)):  # a full disk shows here first; the next write raises the error
             write_all(self._fd, memoryview(b"".join(parts))[written:])
 
     def write_at(self, offset: int, data: Buffer) -> None:
@@ -223,7 +223,7 @@ class PatchFile:
 
 
 def _pieces(parts: Iterable[Buffer]) -> Iterator[list[Buffer]]:
-    """Yield what is written at once: some `_COLLECT` bytes.
+    """Yield blocks of about `_COLLECT` bytes.
 
     For longer writes Linux takes memory in larger pieces than it has at hand, which a virtual machine has to ask its
     host for: measured, a write of 2 MiB took ten times as long for each byte as one of half a MiB.
@@ -242,7 +242,7 @@ def _pieces(parts: Iterable[Buffer]) -> Iterator[list[Buffer]]:
 
 @contextmanager
 def writing_to(path: str | os.PathLike[str], then: str = "then run the same command again") -> Iterator[None]:
-    """Turn an OSError into a DestinationError that names `path`, and says what is needed and what to do `then`."""
+    """Turn an OSError into a DestinationError that names `path`, the cause, and what to do `then`."""
     try:
         yield
     except OSError as error:
@@ -256,7 +256,7 @@ def writing_to(path: str | os.PathLike[str], then: str = "then run the same comm
 
 @contextmanager
 def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
-    """Write a file that has its name, and replaces what stood there, when the block ends and all of it is on the disk.
+    """Write a file that gets its name, and replaces an older one, when the block ends and all of it is on the disk.
 
     Where the block fails, nothing is replaced and nothing left behind. Errors name `path`, or what is `shown` in its
     place.
@@ -398,7 +398,7 @@ def require_output(path: str | os.PathLike[str], what: str, begins: tuple[bytes,
 
 
 def write_output(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write all of it, or else what stood there stays.
+    """Write all of it, or else leave the file that is there.
 
     Raises
     ------

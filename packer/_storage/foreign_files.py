@@ -30,7 +30,7 @@ MACOSX = "__MACOSX"
 LEFT_BY_SYSTEM = "macOS or Windows leave it beside other files"
 """The reason in the account of a source for leaving such files out."""
 
-_APPLE_DOUBLE = b"\0\x05\x16\x07"  # begins what macOS writes as ._NAME where the file system has no attributes
+_APPLE_DOUBLE = b"\0\x05\x16\x07"  # the beginning of macOS's files ._NAME where the file system has no attributes
 _DOUBLE = "._"
 _NAMES = frozenset({".ds_store", "thumbs.db", "ehthumbs.db", "desktop.ini"})
 

@@ -1,7 +1,7 @@
 """The B-tree of an LMDB file: the layout of its pages, and where the value of each key lies, without liblmdb.
 
 liblmdb maps a file and trusts it: a page that leads out of the file ends the process. And it hands out values, but not
-where in the file they lie, which is what an index needs. So the tree is read here page by page, and nothing in it is
+where in the file they lie, which an index needs. So the tree is read here page by page, and nothing in it is
 trusted. The constants have their names in liblmdb's mdb.c, which defines the layout.
 """
 
@@ -30,7 +30,7 @@ P_BRANCH, P_LEAF, P_OVERFLOW, P_META = 0x01, 0x02, 0x04, 0x08
 F_BIGDATA, F_SUBDATA, F_DUPDATA = 0x01, 0x02, 0x04
 INTEGERKEY = 0x08
 NO_PAGE = 2**64 - 1
-NODE_MAX = (((PAGE - PAGE_HEADER.size) // 2) & ~1) - 2  # me_nodemax: what fits at least twice in a page
+NODE_MAX = (((PAGE - PAGE_HEADER.size) // 2) & ~1) - 2  # me_nodemax: fits at least twice in a page
 PAGE_SIZES = [1 << power for power in range(9, 17)]
 MOST_BYTES = 2**32 - 1  # of a value, whose size has 32 bits
 MOST_KEY = 511  # MDB_MAXKEYSIZE
@@ -83,7 +83,7 @@ class Node(NamedTuple):
     size : int
         The bytes of the value; 0 in a branch.
     flags : int
-        What a value is: bytes, or something of `F_SUBDATA` and `F_DUPDATA`.
+        The kind of the value: bytes, or something of `F_SUBDATA` and `F_DUPDATA`.
     end : int
         Where in the file the key ends.
     """
@@ -126,7 +126,7 @@ def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
 
 
 def even(size: int) -> int:
-    """Return `size`, or one more where it is odd: nodes begin at even places."""
+    """Return `size`, or one more where it is odd: nodes begin at even offsets."""
     return size + (size & 1)
 
 
@@ -228,9 +228,9 @@ class LMDBTree:
                 below = [node for node, end in zip(nodes, ends, strict=True) if end is None or end > first]
                 pending += [(node.page, depth + 1) for node in reversed(below)]
                 continue
-            wanted = nodes if begun else [node for node in nodes if node.key >= first]
+            rest = nodes if begun else [node for node in nodes if node.key >= first]
             begun = True
-            for node in wanted:
+            for node in rest:
                 key = node.key
                 if key <= before or key < first:
                     raise CorruptPackError(f"the keys of page {number} do not ascend", self._file.path)
@@ -257,7 +257,7 @@ class LMDBTree:
             raise CorruptPackError(f"page {number} is damaged", self._file.path) from error
 
     def _held_page(self, number: int) -> tuple[bool, list[Node], list[bytes]]:
-        """Return what `nodes` returns, and the keys; pages are held, as those of one level are asked for again."""
+        """Return the results of `nodes`, and the keys; pages are cached, as those of one level are read again."""
         page = self._held.get(number)
         if page is None:
             is_leaf, nodes = self.nodes(number)

@@ -19,7 +19,7 @@ SECONDS_BETWEEN_TRIES = 0.2
 
 @contextlib.contextmanager
 def held(path: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock on the file `path`, which is there only while somebody holds the lock, or waits for it.
+    """Hold the lock on the file `path`, which is there only while a process holds the lock, or waits for it.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def held(path: Path, wait: Callable[[], None]) -> Iterator[None]:
             try:
                 yield
             finally:
-                if os.name == "nt":  # what is open cannot be removed there, here or by the next holder
+                if os.name == "nt":  # an open file cannot be removed there, here or by the next holder
                     lock.close()
                 with contextlib.suppress(OSError):
                     os.unlink(path)

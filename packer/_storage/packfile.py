@@ -38,7 +38,7 @@ LOCATION = np.dtype(
 ``raw``, ``height``, ``width``
     Whether the bytes are pixels; the image's size.
 ``checked``, ``crc32c``, ``label``, ``name``, ``name_size``
-    Whether they are compared with a checksum, which one, and what else it was taken of; `name` is an address.
+    Whether they are compared with a checksum, which one, and the other bytes in it; `name` is an address.
 """
 
 MEMORY, NOWHERE, BY_PATH = -1, -2, -3
@@ -61,7 +61,7 @@ class PathRecords(NamedTuple):
 
 
 def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, PathRecords]:
-    """Return the positions of locations `BY_PATH`, and the records, which are kept until the files were read.
+    """Return the positions of locations `BY_PATH`, and the records, which the caller holds until the files were read.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints,
 
 
 LARGEST_READ = 2 << 30
-"""Bytes that are read at once at most, and so the most that a sample has: a file with holes costs nobody a disk."""
+"""Bytes that are read at once at most, and so the most that a sample has: a file with holes fills no memory."""
 
-_CHECKED = 1 << 20  # bytes that are read at a time, where only their checksum is wanted
+_CHECKED = 1 << 20  # bytes that are read at a time, for their checksum alone
 _BEGINNING = 1 << 16  # bytes that are there when a file was opened, wherever it lies
 MOST_HELD = 256 << 20
 """Bytes of a table that are read into memory, such as those of 3 million samples; larger tables are mapped."""
@@ -239,8 +239,8 @@ class PackFile:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], object]:
         """Return descriptors and positions of bytes, to be read by C; NOWHERE for those that lie outside of the file.
 
-        The descriptors are others than this file's, lest closing it meanwhile lets C read from whatever is opened
-        next. They are closed with the third value, which also keeps bytes that lie in MEMORY.
+        The descriptors are others than this file's, because closing it meanwhile would let C read from any file that is
+        opened next. They are closed with the third value, which also keeps bytes that lie in MEMORY.
         """
         descriptor = self.duplicate()
         if descriptor is None:
@@ -263,7 +263,7 @@ class PackFile:
         """Fetch ranges, each an offset and a size, without waiting; on a disk the system does that."""
 
     def vectors(self, ranges: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
-        """Return vectors of the file, such as the columns of a table, which are read when they are needed.
+        """Return vectors of the file, such as the columns of a table, which are read at their first use.
 
         They are held in memory where all together are no more than `MOST_HELD`. They outlive `close`.
 
@@ -285,7 +285,7 @@ class PackFile:
         return vector.array() if isinstance(vector, Vector) else vector
 
     def mapping(self) -> mmap.mmap:
-        """Map the file, which has bytes, for the system: touching what was cut off since would kill the process."""
+        """Map the file, which is not empty, for the system: touching bytes that were cut off would kill the process."""
         return self._require_open().mapping(0, self.size)
 
     def stream(self, most: int, beside: int = 0) -> io.RawIOBase:
@@ -325,7 +325,7 @@ class PackFile:
         self._require_open().require_whole()
 
     def close(self) -> None:
-        """Close the file, once nobody needs more of its vectors; nothing else is read any more."""
+        """Close the file, once no vector of it is in use; nothing else is read any more."""
         self._bytes = None
 
     @property

@@ -42,7 +42,7 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
 
 
 class _Bar:
-    """A bar that takes what any of packer's progress callbacks takes: one object, two numbers, or three values.
+    """A bar with the arguments of any of packer's progress callbacks: one object, two numbers, or three values.
 
     It ends with the last image, or with the next phase. An error ends it too: nothing refers to it any more.
     """
@@ -58,7 +58,7 @@ class _Bar:
             self._show(self._what, now.done, now.total, {"skipped": now.skipped} if now.skipped else {})
         elif len(arguments) == 2:
             self._show(self._what, *arguments)
-        elif isinstance(arguments[0], str):  # of an estimate: what is done, and how far that is
+        elif isinstance(arguments[0], str):  # of an estimate: the step, and its progress
             what, done, total = arguments
             self._show(printable(what), done, total)
         else:

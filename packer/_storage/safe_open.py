@@ -14,7 +14,7 @@ import unicodedata
 
 from packer._storage.foreign_files import IS_POINTER, LARGEST_POINTER, is_pointer
 
-_LONGEST = 255  # bytes, or on Windows units of UTF-16: what file systems take between slashes
+_LONGEST = 255  # bytes, or on Windows units of UTF-16: the most that file systems take between slashes
 _PORTS = "123456789\u00b9\u00b2\u00b3"  # Windows takes raised digits for digits
 _RESERVED = {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{p}{n}" for p in ("com", "lpt") for n in _PORTS)}
 
@@ -31,7 +31,7 @@ def path_problem(name: str) -> str | None:
 
 
 def longest_path() -> int:
-    """Return the most bytes of a path on this system; on Windows, where settings decide, what no path exceeds."""
+    """Return the most bytes of a path on this system; on Windows, where settings decide, the most of any path."""
     try:
         return os.pathconf("/", "PC_PATH_MAX") - 1  # less the NUL at its end
     except (AttributeError, OSError, ValueError):
@@ -39,7 +39,7 @@ def longest_path() -> int:
 
 
 def folded(name: str) -> str:
-    """Return what a file system takes `name` for that ignores case, and how accents are encoded.
+    """Return `name` as a file system compares it that ignores case, and how accents are encoded.
 
     Ask `path_problem` first: the time that accents take grows with the square of how many there are in a row.
     """
@@ -97,7 +97,7 @@ _KINDS = {
 
 
 def cause_of(error: OSError) -> str:
-    """Return what the system says of an error, with the remedy where it is none of the file's."""
+    """Return the system's text of an error, with the remedy where it is none of the file's."""
     if error.errno not in TOO_MANY_OPEN:
         return str(error.strerror)
     return (
@@ -106,7 +106,7 @@ def cause_of(error: OSError) -> str:
 
 
 class StrangeFileError(OSError):
-    """Under a name lies something else than a regular file, or a link leads there; `strerror` says what."""
+    """Under a name lies something else than a regular file, or a link leads there; `strerror` has the kind."""
 
 
 class PointerError(StrangeFileError):
@@ -157,7 +157,7 @@ def _is_pointer(fd: int) -> bool:
     try:
         head = os.read(fd, LARGEST_POINTER)
         os.lseek(fd, 0, os.SEEK_SET)
-    except OSError:  # whoever reads the file says so
+    except OSError:  # reading the file raises it
         return False
     return is_pointer(head)
 
@@ -190,7 +190,7 @@ def _open_inside(path: str | os.PathLike[str], inside: str, flags: int, mode: in
 def _open_folder(name: str, above: int) -> int:
     try:
         return os.open(name, _FOLDER | NO_LINK, dir_fd=above)
-    except NotADirectoryError as error:  # what Linux says of links too
+    except NotADirectoryError as error:  # Linux's error for links too
         if stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
             raise StrangeFileError(errno.ELOOP, f"{name} {_LINK}") from error
         raise

@@ -44,7 +44,7 @@ _BY_THE_SYSTEM = "ENOENT", "EACCES", "EPERM", "ENAMETOOLONG", "ELOOP", "ENOTDIR"
 ABOUT_THE_FILE = frozenset([0, *(getattr(errno, name) for name in _BY_THE_SYSTEM)])
 """Errors that say something about a file, and not about the disk; 0 is the number of those that no system raised."""
 
-_GRANULARITIES = (100, 10**3, 10**6, 10**9)  # ns: what protocols, disks and archives keep of a time
+_GRANULARITIES = (100, 10**3, 10**6, 10**9)  # ns: the resolution of times in protocols, on disks and in archives
 _CHUNK = 256  # files
 _SLOW = 20e-6  # seconds a file; a cached one takes 3
 _THREADS = 32
@@ -70,7 +70,7 @@ def filled(path: str | os.PathLike[str]) -> int:
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
-    """Return the stamp in what the system says of a file."""
+    """Return the stamp in a file's status."""
     if not stat.S_ISREG(status.st_mode):
         return NO_STAMP
     changed = status.st_mtime_ns
@@ -90,7 +90,7 @@ def stamp_at(path: str) -> Stamp:
 
 
 def take_stamps(root: Path, names: Names) -> Stamps:
-    """Return the present stamps of all files, asked for on many threads where the disk lets one wait.
+    """Return the present stamps of all files, read on many threads where the disk is slow.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def take_stamps(root: Path, names: Names) -> Stamps:
     for number, start in enumerate(starts):
         began = time.perf_counter()
         _take_chunk(root, names, start, stamps)
-        if time.perf_counter() - began > _SLOW * _CHUNK:  # threads would only delay what comes from memory
+        if time.perf_counter() - began > _SLOW * _CHUNK:  # threads would only delay answers from memory
             _take_on_threads(root, names, starts[number + 1 :], stamps)
             break
     return stamps
@@ -145,7 +145,7 @@ def stamp_in(stamps: Stamps, index: int) -> Stamp:
 
 
 def same_stamp(before: Stamp, now: Stamp) -> bool:
-    """Tell whether a file is what it was.
+    """Tell whether a file is unchanged.
 
     Other mounts and copies of a tree may keep less of a time: where one of two times has no more than whole seconds,
     say, they are the same if they are so to the second.
@@ -175,7 +175,7 @@ def together(stamps: Sequence[Stamp]) -> Stamp:
 
 
 def what_changed(before: Stamp, now: Stamp) -> str:
-    """Return in what two stamps differ."""
+    """Return the difference of two stamps."""
     if now == NO_STAMP:
         return "it is gone, or cannot be read"
     if before == NO_STAMP:

@@ -23,7 +23,7 @@ def in_order(work: Callable[[_T], _R], items: Iterable[_T], workers: int | None 
     items : iterable
         Taken from on this thread, as the work goes on.
     workers : int, optional
-        Threads; by default what `available_cpus` counts.
+        Threads; by default as many as `available_cpus` counts.
     """
     workers = workers or available_cpus()
     with ThreadPoolExecutor(workers, thread_name_prefix="packer") as pool:

@@ -19,7 +19,7 @@ from packer._datasets.open import open_dataset
 from packer._formats import open_pack
 from packer._images import native
 from packer._images.geometry import CROP, MAX_PIXELS, Box, Crops
-from packer._images.native.records import Locating, Results
+from packer._images.native.records import Results, TaskBuilder
 from packer._images.numbers import NumberFormat
 from packer._images.resize import ResizeSpec
 from packer._loader.loader import Loader
@@ -84,7 +84,7 @@ def test_c_gathers_what_the_table_says_also_where_it_is_damaged(check: str, phot
         positions = rng.integers(0, count, 50)
         for number in range(3):
             stored, _files = reader.locate(positions)
-            locating = Locating(reader.table, raw=False, checked=check == "always")
+            locating = TaskBuilder(reader.table, raw=False, checked=check == "always")
             crops = rng.integers(1, 100, (50, 2, len(CROP))).view(CROP)[..., 0]
             (file, begin, size), groups = reader._one_file(), [0, 8, 16, 20, 28, 36, 40, 48, 50]
             made = locating.tasks(positions, crops, 20, 8, (file.number, begin, size))
@@ -131,7 +131,7 @@ def test_a_call_of_c_has_few_pixels_and_usual_images_take_one(
     with open_pack(packs(photo_tree, "lmdb")) as reader:
         rows = np.arange(len(sides)) % len(reader)
         crops = np.array([Box.of((0, 0, *side), (1, 1), out=side) for side in sides], CROP)[:, None]
-        locating = Locating(reader.table, raw=False, checked=True)
+        locating = TaskBuilder(reader.table, raw=False, checked=True)
         offer = NativeTasks(reader, locating, rows, crops, len(sides), len(sides), None)
         calls = offer._calls(0, len(sides))
         pixels = [sides[place][0] * sides[place][1] for place in offer.places]

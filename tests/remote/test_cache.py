@@ -14,7 +14,7 @@ import pytest
 
 from packer import open_dataset
 from packer._storage.remote import blocks, cache
-from packer._storage.remote.cache import BLOCK, CacheNotice, Stretch
+from packer._storage.remote.cache import BLOCK, CacheNotice, Segment
 from tests.command import packer_many
 from tests.conftest import Packs, Trees
 from tests.remote.fileserver import Served
@@ -239,7 +239,7 @@ def test_what_is_chosen_for_a_later_dataset_changes_no_earlier_one(
     samples, first_bytes = sum(len(data) for data, _ in first), 64 << 10  # which come with the version, to memory
     assert sum(one.size for one in cache.cached_objects(str(places[0]))) > samples - first_bytes
     shard = next(one for one in cache.cached_objects(str(places[0])) if one.object_size > samples)
-    stretch = Stretch(shard.directory, 0, shard.object_size)
+    stretch = Segment(shard.directory, 0, shard.object_size)
     assert stretch.lacking(first_bytes // BLOCK, -(-samples // BLOCK)) == [], "a block is handed out once it is kept"
     asked = len(served.server.asked)
     copy.__getitems__(range(len(copy)))

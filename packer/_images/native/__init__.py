@@ -37,7 +37,7 @@ WRITES_JPEGS = VECTORS in ("AVX2", "AVX-512")
 times as long as OpenCV."""
 
 TASK = np.dtype([*LOCATION.descr, *CROP.descr, ("out", np.int64)])
-"""An image and what is wanted of it: the fields of `LOCATION` and of `CROP`, and the address of the result's memory,
+"""An image and its crop: the fields of `LOCATION` and of `CROP`, and the address of the result's memory,
 of (out_height, out_width, 3) uint8, or of as many numbers where levels become these."""
 
 
@@ -47,7 +47,7 @@ class CodedNumbers(NamedTuple):
     Attributes
     ----------
     constants : contiguous float32 array
-        A factor of levels; what is taken off, and divided by, for each colour; and the shares of a mixture, if any.
+        A factor of levels; the subtrahend and the divisor of each colour; and the shares of a mixture, if any.
     type : int
         The index in `packer._images.numbers.TYPES`.
     planes : bool
@@ -185,7 +185,7 @@ def decode_into(
 def become_in_c(
     table: npt.NDArray[np.float32] | None, numbers: CodedNumbers | None = None
 ) -> tuple[int, int, int, bool]:
-    """Return what tells C that levels become numbers, which holds as long as the arrays do; see `decode_into`.
+    """Return C's parameters of the conversion to numbers, valid as long as the arrays live; see `decode_into`.
 
     Raises
     ------

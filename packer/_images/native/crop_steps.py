@@ -93,7 +93,7 @@ def require_uniform(random: npt.NDArray[np.float64], shape: tuple[int, ...]) -> 
     """Raise ValueError where a caller's random numbers have another shape, or are not in [0, 1)."""
     if random.shape != shape:
         raise ValueError(f"random has the shape {shape}, not {random.shape}")
-    if random.size and not (random.min() >= 0 and random.max() < 1):  # C believes it: they become places in tables
+    if random.size and not (random.min() >= 0 and random.max() < 1):  # else C would read outside of its tables
         raise ValueError("random has numbers from 0 to before 1, and others were given")
 
 
@@ -112,12 +112,12 @@ def choose(
     heights, widths : (N,) int64 arrays
         Sizes of the images.
     numbers : (N, randoms) or (N, chosen) float64 array
-        Uniform in [0, 1), or with `chosen` what was chosen by such; the rows may lie apart.
+        Uniform in [0, 1), or with `chosen` the choices made with them; the rows may lie apart.
 
     Returns
     -------
     (N,) array of CROP, or None
-        None if an image is too small for a step, too large, or empty: Python chooses, and says so.
+        None if an image is too small for a step, too large, or empty: Python chooses, and raises the error.
     """
     crops = np.empty(len(heights), CROP)
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)

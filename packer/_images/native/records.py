@@ -32,7 +32,7 @@ class Results(NamedTuple):
     width: int
 
 
-class Located:
+class DecodeTasks:
     """Tasks of V views of N images.
 
     Parameters
@@ -54,7 +54,7 @@ class Located:
 
     @property
     def tasks(self) -> npt.NDArray[Any]:
-        """(N, V) array of TASK, which has the results' addresses when `aim` has said them.
+        """(N, V) array of TASK, which has the results' addresses after `aim`.
 
         Without a file, the position is the table's offset, and the file is to be filled in, unless it is `NOWHERE`: a
         name does not lie among the names, or packer's decoder does not suit.
@@ -63,7 +63,7 @@ class Located:
 
     @property
     def operations(self) -> Operations:
-        """(N, V, M) array of OPERATION: what is done to each result."""
+        """(N, V, M) array of OPERATION: the operations on each result."""
         count, views = self._shape
         operations = len(self._parts[1]) // max(count * views * _OF_OPERATION, 1)
         return self._parts[1].view(OPERATION).reshape(count, views, operations)
@@ -77,20 +77,20 @@ class Located:
     def sums(self) -> Ints:
         """(N + 1,) int64 array: how many pixels all images before each have, and at last all images.
 
-        The pixels are those of an image, of a result, or of what lies between the two passes of resizing: the most.
+        The pixels are those of an image, of a result, or between the two passes of resizing: the most.
         """
         return self._parts[3]
 
     def aim(self, begin: int, end: int, results: Sequence[Results]) -> bool:
-        """Say where the results of a batch go, from one image to before another; tell whether they have the size."""
+        """Set the outputs of a batch, from one image to before another; tell whether they have the size."""
         numbers = np.array(results, np.int64)
         views = self._shape[1]
         tasks, places = self.at + 8 * _OF_TASK * views * begin, self.places_at + 8 * begin
         return _native.aim(tasks, end - begin, views, places, begin, numbers.ctypes.data)
 
 
-class Locating:
-    """Makes the tasks of a pack's samples. It needs packer's C.
+class TaskBuilder:
+    """A builder of decode tasks for samples of a pack, in C.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Locating:
     raw : bool
         Whether the pack has pixels.
     checked : bool
-        Whether what is read is compared with its checksum.
+        Whether bytes are compared with their checksums.
     """
 
     def __init__(self, table: Table, *, raw: bool, checked: bool) -> None:
@@ -109,13 +109,13 @@ class Locating:
         self._numbers = np.array([*addresses, *names, raw, checked, MAX_PIXELS, LARGEST_READ, *steps], np.int64)
         self._address = self._numbers.ctypes.data
 
-    def tasks(self, positions: Ints, crops: Crops, batch: int, step: int, file: tuple[int, int, int]) -> Located:
+    def tasks(self, positions: Ints, crops: Crops, batch: int, step: int, file: tuple[int, int, int]) -> DecodeTasks:
         """Return tasks; of each `step` images of each batch in the order in which their bytes lie.
 
         Parameters
         ----------
         positions : (N,) int64 array
-            As `Reader.positions` gives. They are believed.
+            As `Reader.positions` returns them; not checked.
         crops : (N, V) array of CROP
             With operations or without; see `packer._images.operations.with_operations`.
         batch, step : int
@@ -128,26 +128,26 @@ class Locating:
             self._table.column(name)  # which looks at the file of a table that is mapped
         positions, crops = np.ascontiguousarray(positions, np.int64), np.ascontiguousarray(crops)
         each, (count, views) = crops.dtype.itemsize // 8, crops.shape
-        made = Located(count, views, (each - _OF_CROP) // _OF_OPERATION)
-        given = count, views, crops.ctypes.data, each, batch, step, *file
-        written = made.at, made.operations_at, made.places_at, made.sums_at
-        _native.locate(self._address, positions.ctypes.data, *given, *written)
-        return made
+        tasks = DecodeTasks(count, views, (each - _OF_CROP) // _OF_OPERATION)
+        arguments = count, views, crops.ctypes.data, each, batch, step, *file
+        outputs = tasks.at, tasks.operations_at, tasks.places_at, tasks.sums_at
+        _native.locate(self._address, positions.ctypes.data, *arguments, *outputs)
+        return tasks
 
 
 CAN_SURVEY = _native is not None
-"""Whether C was compiled; without it, `packer._images.probe.inspect` says what there is to say of each image."""
+"""Whether C was compiled; without it, `packer._images.probe.inspect` looks at each image."""
 
 FINDINGS = {1: "CMYK", 2: ROTATED, 4: "bytes after its end"}
-"""The bits of ``findings``, and what `inspect` calls them."""
+"""The bits of ``findings``, and their names in `inspect`."""
 
 KINDS = "jpeg", "png", "webp"
-"""What `inspect` calls a ``kind``."""
+"""The names of a ``kind`` in `inspect`."""
 
 _OF_AN_IMAGE = "turned", "out", "read", "modified", "kind", "orientation", "findings", "seen"
 
 SURVEY = np.dtype([*LOCATION.descr, *((name, np.int64) for name in _OF_AN_IMAGE)])
-"""An image and what was found.
+"""An image and its properties.
 
 The fields of `LOCATION`
     ``checked`` says whether a checksum is taken. ``height``, ``width`` and ``crc32c`` are written.
@@ -157,13 +157,13 @@ The fields of `LOCATION`
     The address of memory for all bytes of an image in a file, or 0: no more are read than tells its size. Whether they
     were read; a whole file is not where it changed meanwhile.
 ``modified``
-    When a whole file was changed last, in nanoseconds; of what was ``read``.
+    When a whole file was changed last, in nanoseconds; of those that were ``read``.
 ``kind``, ``orientation``
     Which of `KINDS`; EXIF orientation, 1 to 8.
 ``findings``
     Bits of `FINDINGS`.
 ``seen``
-    0 if nothing was found: the image is not there, or so unusual that `inspect` decides what it is.
+    0 without a result: the image is not there, or so unusual that `inspect` decides.
 """
 
 if _native is not None and SURVEY.names != tuple(_native.SURVEY_FIELDS.split()):
@@ -171,7 +171,7 @@ if _native is not None and SURVEY.names != tuple(_native.SURVEY_FIELDS.split()):
 
 
 def survey(records: npt.NDArray[Any]) -> None:
-    """Look at images, as `inspect` does, and write what was found into their records.
+    """Look at images, as `inspect` does, and write the results into their records.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Objects that are kept elsewhere and read by ranges: S3, Google Cloud Storage, Azure, and servers of HTTP."""
+"""Remote objects, read by ranges: S3, Google Cloud Storage, Azure, and servers of HTTP."""

@@ -11,13 +11,13 @@ from functools import partial
 from typing import TypeVar
 
 from packer._storage.remote import client
-from packer._storage.remote.cache import BLOCK, DATA_AT, STRETCH, Home, Stretch, prepare, touch, trusted_cache
+from packer._storage.remote.cache import BLOCK, DATA_AT, SEGMENT, Home, Segment, prepare, touch, trusted_cache
 from packer._storage.remote.client import SMALL, Message, Version
 from packer._storage.remote.urls import RemoteSettings, identity, shown
 from packer.errors import RemoteError
 
-_PER_STRETCH = STRETCH // BLOCK
-_OPEN = 256  # stretches, of all objects together
+_PER_SEGMENT = SEGMENT // BLOCK
+_OPEN = 256  # segments, of all objects together
 _TRIES = 3
 _TOUCH = 60.0  # seconds
 _GAP = 2  # blocks between two runs, which are fetched with them
@@ -25,11 +25,11 @@ _T = TypeVar("_T")
 
 
 class _Opened:
-    """A stretch, which of its blocks were compared with their checksums, and when its use was last marked."""
+    """A segment, which of its blocks were compared with their checksums, and when its use was last marked."""
 
-    def __init__(self, stretch: Stretch) -> None:
-        self.stretch = stretch
-        self.compared = bytearray(_PER_STRETCH)
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.compared = bytearray(_PER_SEGMENT)
         self.touched = 0.0
 
 
@@ -49,7 +49,7 @@ class _FetchOrder:
     Attributes
     ----------
     blocks : list of int
-        Those that nobody had ordered.
+        Those without an order.
     hastened : list of int
         Those that another order has, which was not urgent.
     failures : dict
@@ -70,7 +70,7 @@ class _Due:
     """The blocks that this process has ordered and that have not come: none of them is ordered again."""
 
     def __init__(self) -> None:
-        self.sending = threading.Lock()  # orders are given in the turn in which they were remembered
+        self.sending = threading.Lock()  # orders are sent in the turn in which they were remembered
         self.lock = threading.Lock()
         self.orders: dict[tuple[str, int], _FetchOrder] = {}
 
@@ -93,7 +93,7 @@ class _Due:
                 one.came.notify_all()
 
     def wait(self, orders: Mapping[int, _FetchOrder]) -> Message | None:
-        """Wait until none of some blocks is due; return what the fetcher said of one that failed.
+        """Wait until none of some blocks is due; return the fetcher's message on one that failed.
 
         `orders` has the order by which each block is fetched.
         """
@@ -138,11 +138,11 @@ class Blocks:
 
     def __init__(self, url: str, version: Version, settings: RemoteSettings) -> None:
         self.url, self.version, self.settings = url, version, settings
-        unnamed = [] if version.etag or version.modified else [os.urandom(16).hex()]  # nobody knows whether it changes
+        unnamed = [] if version.etag or version.modified else [os.urandom(16).hex()]  # it may change unnoticed
         self.identity = identity(url, version.etag or version.modified, version.size, *unnamed)
         about = {"url": shown(url), "size": version.size, "etag": version.etag, "modified": version.modified}
-        kept = None if unnamed else trusted_cache(settings.cache_dir)
-        self.home = None if kept is None else Home(kept, self.identity, about)
+        directory = None if unnamed else trusted_cache(settings.cache_dir)
+        self.home = None if directory is None else Home(directory, self.identity, about)
         self._directory = "" if self.home is None else self.home.directory
         self._key = self._directory or self.identity
         self._block = SMALL if self.home is None else BLOCK
@@ -156,26 +156,26 @@ class Blocks:
         whole = len(data) if len(data) == self.version.size else len(data) - len(data) % self._block
         client.memory().put(self.identity, 0, memoryview(data)[:whole], self._block)
 
-    def position(self, begin: int, size: int) -> tuple[Stretch, int] | None:
-        """Return the position of bytes, if one stretch has them, fetched for this process or compared before."""
-        number, within = divmod(begin, STRETCH)
+    def position(self, begin: int, size: int) -> tuple[Segment, int] | None:
+        """Return the position of bytes, if one segment has them, fetched for this process or compared before."""
+        number, within = divmod(begin, SEGMENT)
         opened = _opened.get((self._directory, number)) or self._open(number)
-        if opened is None or within + size > STRETCH:
+        if opened is None or within + size > SEGMENT:
             return None
         first, last = within // BLOCK, -(-(within + size) // BLOCK)
         if opened.compared.find(0, first, last) >= 0:
-            if not opened.stretch.is_marked(first, last, client.mark()):
+            if not opened.segment.is_marked(first, last, client.mark()):
                 return None
             opened.compared[first:last] = b"\1" * (last - first)
         self._touch(opened)
-        return opened.stretch, DATA_AT + within
+        return opened.segment, DATA_AT + within
 
     def cached(self, begin: int, size: int) -> bytes | None:
         """Return bytes that are in the cache and intact; None if some are missing."""
         parts = []
         end = begin + size
         while begin < end:
-            stop = min(end, begin - begin % STRETCH + STRETCH)
+            stop = min(end, begin - begin % SEGMENT + SEGMENT)
             part = self._in_stretch(begin, stop)
             if part is None:
                 part = self._one_by_one(begin, stop)
@@ -193,8 +193,8 @@ class Blocks:
         """Return the bytes of several ranges; missing ones are fetched together."""
         return self._found(ranges, self.cached)
 
-    def locate(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[Stretch, int] | bytes]:
-        """Return the positions of several ranges in stretches, or their bytes; missing ones are fetched together."""
+    def locate(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[Segment, int] | bytes]:
+        """Return the positions of several ranges in segments, or their bytes; missing ones are fetched together."""
         return self._found(ranges, lambda begin, size: self.position(begin, size) or self.cached(begin, size))
 
     def _found(
@@ -237,9 +237,9 @@ class Blocks:
         return range(begin // self._block, -(-(begin + size) // self._block))
 
     def _fetch(self, runs: Sequence[range], *, again: bool) -> None:
-        """Wait until the blocks of runs have come, which are ordered where nobody did so; RemoteError if one fails.
+        """Wait for the blocks of runs, which are ordered where they are not yet; RemoteError if one fails.
 
-        With `again`, blocks count as lacking that are there but are not what was fetched.
+        With `again`, blocks count as missing that are there but fail their checksum.
         """
         for _ in range(client.STARTS):
             failed = _due.wait(self._fetch_missing(runs, urgent=True, again=again))
@@ -249,9 +249,9 @@ class Blocks:
             raise client.ended(failed["why"])
         if failed is not None:
             raise RemoteError(f"{shown(self.url)}: {failed['why']}")
-        for number in {block // _PER_STRETCH for run in runs for block in (run[0], run[-1])}:
+        for number in {block // _PER_SEGMENT for run in runs for block in (run[0], run[-1])}:
             opened = _opened.get((self._directory, number))
-            if opened is not None and not opened.stretch.is_named():  # somebody removed it, and it was made again
+            if opened is not None and not opened.segment.is_named():  # it was removed, and made again
                 _opened.pop((self._directory, number), None)
 
     def _fetch_missing(self, runs: Iterable[range], *, urgent: bool, again: bool = False) -> dict[int, _FetchOrder]:
@@ -268,7 +268,7 @@ class Blocks:
                     new, hastened = (array.array("q", _ends(some)) for some in (order.blocks, order.hastened))
                     message = self.order("fill", urgent=urgent, again=again, new=len(new) // 2)
                     client.order(message, (new + hastened).tobytes(), heard)
-        except BaseException as error:  # lest others wait for blocks that nobody fetches
+        except BaseException as error:  # or others would wait for blocks without a fetcher
             heard(({"failed": client.ENDED, "why": str(error)}, memoryview(b"")))
             raise
         return orders
@@ -308,23 +308,23 @@ class Blocks:
         if self.home is None or not lacking:
             return lacking
         found = list[int]()
-        for number in range(lacking[0] // _PER_STRETCH, lacking[-1] // _PER_STRETCH + 1):
-            opened, start = self._open(number), number * _PER_STRETCH
-            some = [block for block in lacking if start <= block < start + _PER_STRETCH]
+        for number in range(lacking[0] // _PER_SEGMENT, lacking[-1] // _PER_SEGMENT + 1):
+            opened, start = self._open(number), number * _PER_SEGMENT
+            some = [block for block in lacking if start <= block < start + _PER_SEGMENT]
             if opened is not None and some:
-                missing = set(opened.stretch.lacking(some[0] - start, some[-1] - start + 1))
+                missing = set(opened.segment.lacking(some[0] - start, some[-1] - start + 1))
                 some = [block for block in some if block - start in missing]
             found += some
         return found
 
     def _in_stretch(self, begin: int, end: int) -> bytes | None:
-        """Return bytes of one stretch; None if some lack or are not what was fetched."""
-        opened = self._open(begin // STRETCH)
+        """Return bytes of one segment; None if some are missing or fail their checksum."""
+        opened = self._open(begin // SEGMENT)
         if opened is None:
             return None
-        start = begin - begin % STRETCH
+        start = begin - begin % SEGMENT
         first, last = (begin - start) // BLOCK, -(-(end - start) // BLOCK)
-        data = opened.stretch.read(first, last)
+        data = opened.segment.read(first, last)
         if data is None:
             return None
         opened.compared[first:last] = b"\1" * (last - first)
@@ -353,8 +353,8 @@ class Blocks:
         found = _opened.get(key)
         if found is None:
             try:
-                found = _Opened(Stretch(self.home.directory, number, self.version.size))
-            except OSError:  # not there, or no stretch
+                found = _Opened(Segment(self.home.directory, number, self.version.size))
+            except OSError:  # not there, or no segment
                 return None
             while len(_opened) >= _OPEN:
                 _opened.pop(next(iter(_opened)), None)
@@ -365,7 +365,7 @@ class Blocks:
         now = time.monotonic()
         if now - opened.touched > _TOUCH:
             opened.touched = now
-            touch(opened.stretch.path)
+            touch(opened.segment.path)
 
 
 def _ends(blocks: Iterable[int]) -> Iterator[int]:

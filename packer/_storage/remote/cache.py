@@ -2,14 +2,14 @@
 
 `Blocks` (blocks.py) orders what is missing, and the process that fetches (fetcher.py) writes it here.
 
-Nobody counts the users of a file, and nobody locks a file to read it. A writer removes the files that were used least
+The users of a file are not counted, and reading takes no lock. A writer removes the files that were used least
 recently, by their names alone: a process that has one open keeps it. The bytes in a cache are trusted, so no other user
 may be able to write there (`trusted_cache`).
 
-A `Stretch` is a file with at most 64 MiB of an object, in blocks of 16 KiB. A list of entries precedes them, one for
+A `Segment` is a file with at most 64 MiB of an object, in blocks of 16 KiB. A list of entries precedes them, one for
 each block: 0 if the block is missing, or its CRC-32C and a mark. An entry is written after its block. So a writer that
 is killed at any moment leaves blocks that are missing, and none that are wrong; damage by a power failure or a disk is
-found by the checksum. Two processes that write the same block write the same bytes, because a stretch belongs to one
+found by the checksum. Two processes that write the same block write the same bytes, because a segment belongs to one
 version of an object.
 
 The mark is that of the process for which a block was fetched. That process need not compare the block again, which its
@@ -41,15 +41,15 @@ from packer._storage.system import in_units
 from packer.errors import PackerError, printable, warn
 
 BLOCK = 16 << 10
-"""Bytes that are fetched, checked and kept together."""
+"""Bytes that are fetched, checked and stored together."""
 
-STRETCH = 64 << 20
+SEGMENT = 64 << 20
 """Bytes of an object in one file."""
 
 SUFFIX, NEW = ".stretch", ".new"
-"""The suffixes of stretches, and of files that are not complete yet."""
+"""The suffixes of segments, and of files that are not complete yet."""
 
-_BLOCKS = STRETCH // BLOCK
+_BLOCKS = SEGMENT // BLOCK
 _MAGIC = b"stretch of an object, kept by packer; 2\n"
 _ENTRIES_AT = 4096
 DATA_AT = _ENTRIES_AT + 8 * _BLOCKS
@@ -65,12 +65,12 @@ except ImportError:
 _CHECKSUM = (1 << 32) - 1  # the lower half of an entry; the mark is the upper one, and never 0
 
 
-def stretch_name(number: int) -> str:
-    """Return the name of the file that holds a stretch."""
+def segment_name(number: int) -> str:
+    """Return the name of the file that holds a segment."""
     return f"{number:06d}{SUFFIX}"
 
 
-class Stretch:
+class Segment:
     """A file of the cache, open.
 
     Parameters
@@ -78,7 +78,7 @@ class Stretch:
     directory : str
         That of the object's version.
     number : int
-        The stretch's number.
+        The segment's number.
     object_size : int
         Bytes of the whole object.
     writing : bool
@@ -87,7 +87,7 @@ class Stretch:
     Attributes
     ----------
     fd : int
-        Its descriptor, closed when nobody holds this any more.
+        Its descriptor, closed with the last reference to this.
 
     Raises
     ------
@@ -96,14 +96,14 @@ class Stretch:
     """
 
     def __init__(self, directory: str, number: int, object_size: int, *, writing: bool = False) -> None:
-        self.path = os.path.join(directory, stretch_name(number))
-        self.size = min(STRETCH, object_size - number * STRETCH)
+        self.path = os.path.join(directory, segment_name(number))
+        self.size = min(SEGMENT, object_size - number * SEGMENT)
         if writing and not os.path.exists(self.path):
             _make_stretch(self.path, self.size)
         self.fd = open_regular(self.path, flags=(os.O_RDWR if writing else os.O_RDONLY) | NO_LINK)
         weakref.finalize(self, os.close, self.fd)
         if os.pread(self.fd, len(_MAGIC), 0) != _MAGIC or os.fstat(self.fd).st_size != DATA_AT + self.size:
-            raise OSError(errno.EINVAL, "is no stretch of an object", self.path)
+            raise OSError(errno.EINVAL, "is no segment of an object", self.path)
 
     def is_named(self) -> bool:
         """Tell whether the file is still the one that its path names."""
@@ -130,7 +130,7 @@ class Stretch:
         """Claim blocks `first` to before `last`, to be fetched; False if another open file has claimed one of them.
 
         A claim ends with `release`, or with the file or the process that has it. It is a lock on the blocks' entries
-        that nobody needs for reading or writing: it spares two processes fetching the same. Where the system has no
+        that no reading or writing needs: it spares two processes fetching the same. Where the system has no
         such locks, as Linux has, or the file system none at all, every claim succeeds.
         """
         try:
@@ -159,7 +159,7 @@ class Stretch:
         write_at(self.fd, memoryview(found).cast("B"), _ENTRIES_AT + 8 * first)
 
     def read(self, first: int, last: int) -> bytes | None:
-        """Return the bytes of blocks `first` to before `last`; None if one lacks or is not what was written."""
+        """Return the bytes of blocks `first` to before `last`; None if one is missing or fails its checksum."""
         entries = self.entries(first, last)
         if 0 in entries:
             return None
@@ -191,7 +191,7 @@ def write_at(fd: int, data: memoryview, position: int) -> None:
 
 
 def _make_stretch(path: str, size: int) -> None:
-    """Make a stretch without blocks: whole, or not at all. Another one's that is there meanwhile stays."""
+    """Make a segment without blocks: whole, or not at all. Another one's that is there meanwhile stays."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     new = new_name(path)
     fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
@@ -201,7 +201,7 @@ def _make_stretch(path: str, size: int) -> None:
         with contextlib.suppress(FileExistsError):
             try:
                 os.link(new, path)
-            except PermissionError:  # what a file system without links says
+            except PermissionError:  # a file system without links
                 os.replace(new, path)
     finally:
         os.close(fd)
@@ -210,7 +210,7 @@ def _make_stretch(path: str, size: int) -> None:
 
 
 TABLE = ".table"
-"""The suffix of a part of an object that is kept in one file."""
+"""The suffix of a part of an object in one file."""
 
 _ABOUT, _ABOUT_ALL = "about.json", "packer-cache.txt"
 _TEXT = (
@@ -224,7 +224,7 @@ _OURS = re.compile(
 )
 """The names of our files, all of them: another one's file is never removed."""
 
-_ABANDONED = 3600  # seconds after which a file that is not whole belongs to nobody
+_ABANDONED = 3600  # seconds after which an incomplete file is abandoned
 _TOUCHED = 60  # seconds between two marks of use
 _SHARE = 2  # of what is free, one part in so many
 
@@ -264,7 +264,7 @@ class Home(NamedTuple):
 
 
 class CacheNotice(UserWarning):
-    """Warns once of a cache whose size nobody chose, or that cannot be made."""
+    """The warning of a cache of the default size, or one that cannot be made."""
 
 
 def prepare(cache_dir: str, limit: int | None) -> None:
@@ -274,7 +274,7 @@ def prepare(cache_dir: str, limit: int | None) -> None:
     ----------
     cache_dir : str
     limit : int or None
-        Bytes; None: `default_limit`, which nobody has chosen.
+        Bytes; None: `default_limit`.
     """
     if cache_dir in _prepared:
         return
@@ -304,8 +304,8 @@ _prepared = set[str]()
 
 
 def _make(cache_dir: str) -> bool:
-    """Make the directory of a cache, with a note that it is one; tell whether nobody did so before."""
-    os.makedirs(cache_dir, mode=0o700, exist_ok=True)  # what one person may read, another may not
+    """Make the directory of a cache, with a note that it is one; tell whether it is a new one."""
+    os.makedirs(cache_dir, mode=0o700, exist_ok=True)  # files that one user may read, another may not
     try:
         fd = os.open(os.path.join(cache_dir, _ABOUT_ALL), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
@@ -316,7 +316,7 @@ def _make(cache_dir: str) -> bool:
 
 
 def touch(path: str) -> None:
-    """Mark a file as used, where nobody did so within the last minute."""
+    """Mark a file as used, unless it was marked within the last minute."""
     with contextlib.suppress(OSError):
         if time.time() - os.stat(path).st_mtime > _TOUCHED:
             os.utime(path)
@@ -336,7 +336,7 @@ class CachedObject:
     modified : int
         When this version was written, in nanoseconds since 1970; 0 if nothing says it.
     object_size, size : int
-        Bytes of the object, and those of them that are kept, as far as the disk counts them.
+        Bytes of the object, and of its blocks in the cache, as far as the disk counts them.
     used : float
         When it was used last, in seconds since 1970.
     """
@@ -356,7 +356,7 @@ class CachedObject:
 
 
 def cached_objects(cache_dir: str) -> list[CachedObject]:
-    """Return what a cache keeps, the least recently used first.
+    """List the objects of a cache, the least recently used first.
 
     Raises
     ------
@@ -388,7 +388,7 @@ def _refuse(cache_dir: str) -> NoReturn:
 
 
 def clear(cache_dir: str, url: str | None = None) -> list[CachedObject]:
-    """Remove what a cache keeps, and nothing else; return what that was.
+    """Remove the objects of a cache, and nothing else; return their list.
 
     Processes may read meanwhile. What they have open stays with them, and takes its place until they close it. What
     they lack afterwards is fetched again.
@@ -414,7 +414,7 @@ def clear(cache_dir: str, url: str | None = None) -> list[CachedObject]:
 
 
 def default_limit(cache_dir: str) -> int:
-    """Return how many bytes are kept where nobody says it: a share of what would be free without them."""
+    """Return the default limit of a cache in bytes: a share of the disk's free bytes without the cache."""
     total = sum(file.size for directory in _directories(cache_dir) for file in _files(directory))
     here = cache_dir
     while not os.path.isdir(here):
@@ -434,7 +434,7 @@ class Bound:
 
     def __init__(self, cache_dir: str, limit: int | None) -> None:
         self._directory, self._limit = cache_dir, limit
-        self._left = 0  # bytes that may be written until somebody looks again
+        self._left = 0  # bytes that may be written until the next look
 
     def wrote(self, size: int, current: str) -> None:
         """Note that `size` bytes were written to the file `current`, which stays; make room if that is due."""
@@ -443,7 +443,7 @@ class Bound:
             self.make_room(current)
 
     def make_room(self, current: str = "", least: int = 0) -> None:
-        """Remove what was used least recently, until the cache is within its limit and `least` bytes were removed."""
+        """Remove the least recently used files, until the cache is within its limit and `least` bytes were removed."""
         limit = default_limit(self._directory) if self._limit is None else self._limit
         step = max(1 << 20, min(limit // 16, 1 << 30))
         files = sorted(
@@ -483,7 +483,7 @@ def _directories(cache_dir: str) -> Iterator[str]:
 
 
 def _files(directory: str) -> Iterator[_File]:
-    """Yield the files of an object, with what they take on the disk; remove those that nobody finished."""
+    """Yield the files of an object, with their sizes on the disk; remove unfinished ones."""
     try:
         entries = list(os.scandir(directory))
     except OSError:
@@ -503,7 +503,7 @@ def _files(directory: str) -> Iterator[_File]:
 
 
 def _about(directory: str) -> dict[str, Any] | None:
-    """Return what the note in an object's directory says; None if it is a note of somebody else."""
+    """Return the note in an object's directory; None if it is none of packer's."""
     try:
         with open(open_regular(directory, _ABOUT), encoding="utf-8") as file:
             found = json.load(file)
@@ -523,7 +523,7 @@ def _remove(path: str) -> None:
 
 
 def _remove_directory(directory: str) -> None:
-    """Remove a directory that only has the note of what it is."""
+    """Remove a directory that has nothing but its note."""
     _remove(os.path.join(directory, _ABOUT))
     with contextlib.suppress(OSError):
         os.rmdir(directory)
@@ -533,7 +533,7 @@ _warned = set[str]()
 
 
 def trusted_cache(cache_dir: str | None) -> str | None:
-    """Return the directory of a cache; None, and a warning once, where another user may write what is read of it.
+    """Return the directory of a cache; None, and a warning once, where another user may write into it.
 
     A directory that root owns may belong to a group, whose members trust each other then. One that is not there is
     another's affair: who makes it makes it for one user alone.

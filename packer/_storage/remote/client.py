@@ -2,7 +2,7 @@
 
 A fetcher is started at the first request, one for each process that reads. A forked child has its parent's pipes and
 must not use them: it starts a fetcher of its own. Messages are JSON followed by bytes; no message is executed, as a
-pickle would be. Blocks that no cache directory takes are kept in the memory of this process, and the least recently
+pickle would be. Blocks without a cache directory are kept in the memory of this process, and the least recently
 used go first.
 """
 
@@ -22,9 +22,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn
 
-from packer._storage.remote.urls import RemoteSettings, chosen, parse, shown
+from packer._storage.remote.urls import RemoteSettings, chosen, join, parse, shown
 from packer._storage.system import available_memory, python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
 
@@ -35,7 +36,7 @@ _WRITTEN_TOGETHER = 1 << 16  # bytes; a larger body is written by itself, and no
 
 
 def send(fd: int, message: Message, payload: bytes | memoryview = b"") -> None:
-    """Write a message to a pipe; OSError if nobody reads it any more."""
+    """Write a message to a pipe; OSError if no process reads it any more."""
     text = json.dumps(message).encode()
     head = _HEAD.pack(len(text), len(payload)) + text
     if len(payload) <= _WRITTEN_TOGETHER:
@@ -77,7 +78,7 @@ def _read(fd: int, size: int) -> memoryview | None:
 
 
 SMALL = 4 << 10
-"""Bytes of a block where memory alone keeps it: neighbours are fetched apart there, and share what is between them."""
+"""Bytes of a block in memory alone: neighbours are fetched apart there, and share the bytes between them."""
 
 _SHARE, _MOST, _LEAST = 16, 4 << 30, 64 << 20
 
@@ -117,7 +118,7 @@ class Memory:
                 self._size -= len(self._blocks.popitem(last=False)[1])
 
     def get(self, identity: str, block: int, size: int) -> bytes | None:
-        """Return a block of that size; None if it is not kept."""
+        """Return a block of that size; None if it is not in memory."""
         with self._lock:
             found = self._blocks.get((identity, size, block))
             if found is not None:
@@ -125,7 +126,7 @@ class Memory:
             return found
 
     def has(self, identity: str, block: int, size: int) -> bool:
-        """Tell whether a block of that size is kept."""
+        """Tell whether a block of that size is in memory."""
         return (identity, size, block) in self._blocks
 
 
@@ -195,7 +196,7 @@ class _Fetcher:
             self._send({"id": 0, "do": "environment", "set": now, "unset": gone}, b"")
 
     def require_signs(self) -> None:
-        """End the process where it has given no sign of life for long; all orders fail then."""
+        """End the process where it has sent nothing for long; all orders fail then."""
         if time.monotonic() - self._heard > _SILENCE:
             self._silent = True
             self._process.kill()
@@ -217,7 +218,7 @@ class _Fetcher:
         self._end_orders(list(self._waiting))
 
     def _end_orders(self, numbers: list[int]) -> None:
-        """Tell those that wait for orders that nobody carries these out any more."""
+        """Notify the waiting threads that their orders have failed."""
         why = self._last_words() if numbers else ""
         for number in numbers:
             heard = self._waiting.pop(number, None)
@@ -253,7 +254,7 @@ class _Fetcher:
 
     def abandon(self) -> None:
         """Close the pipes that belong to the process from which this one was forked."""
-        self._process.returncode = 0  # lest it is waited for here
+        self._process.returncode = 0  # so that nothing waits for it here
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr] # none has a buffer, which the fork could have left locked
@@ -302,7 +303,7 @@ def memory() -> Memory:
 
 
 def mark() -> int:
-    """Return what this process's fetcher marks blocks of a cache with, from 1 to 2**32 - 1: whose blocks they are."""
+    """Return the mark of this process's fetcher on blocks of a cache, from 1 to 2**32 - 1."""
     return _state.mark
 
 
@@ -316,7 +317,7 @@ def order(message: Message, payload: bytes, heard: Heard) -> None:
 
 
 def require_signs() -> None:
-    """End a fetcher that has given no sign of life for long. A thread that waits for answers calls this at times."""
+    """End a fetcher that has sent nothing for long. A thread that waits for answers calls this at times."""
     if _state.fetcher is not None:
         _state.fetcher.require_signs()
 
@@ -368,7 +369,7 @@ def _fetcher() -> _Fetcher:
 
 
 def _after_fork() -> None:
-    global _state  # noqa: PLW0603 - what the other process had is not this one's
+    global _state  # noqa: PLW0603 - the other process's state is not this one's
     if _state.fetcher is not None:
         _state.fetcher.abandon()
     _state = _State()
@@ -489,6 +490,40 @@ def list_objects(url: str) -> Iterator[RemoteObject]:
         _require(message, url)
         for name, *version in message.get("page", ()):
             yield RemoteObject(name, Version(*version))
+
+
+_LISTING_THREADS = 32
+
+
+def list_in_parallel(url: str) -> list[RemoteObject]:
+    """Return the objects below a URL, in no order; RemoteError if the store does not list them.
+
+    S3 lists a thousand names a request. So the folders of `url` are listed first, and then all at the same time.
+    """
+    folders = _folders_of(url)
+    if not folders:
+        return list(list_objects(url))
+    with ThreadPoolExecutor(min(_LISTING_THREADS, len(folders)), thread_name_prefix="packer-list") as pool:
+        return [entry for entries in pool.map(lambda folder: _below(url, folder), folders) for entry in entries]
+
+
+def _below(url: str, folder: str) -> list[RemoteObject]:
+    return [RemoteObject(f"{folder}/{name}", version) for name, version in list_objects(join(url, folder))]
+
+
+def _folders_of(url: str) -> list[str]:
+    """Return the names of the folders right below a URL, where all objects lie in them and the store names them."""
+    from packer._storage.remote.s3 import S3Bucket
+
+    base = parse(url)
+    if base.scheme != "s3":
+        return []
+    prefix = f"{base.key.rstrip('/')}/" if base.key.strip("/") else ""
+    try:
+        folders, has_objects = S3Bucket(base.host, chosen(url)).folders_in(prefix)
+    except (MissingDependencyError, RemoteError):  # such as a public bucket, for which there are no credentials
+        return []
+    return [] if has_objects else [folder[len(prefix) :].rstrip("/") for folder in folders]
 
 
 def ask_about(message: Message, payload: bytes, url: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from packer._storage.remote.cache import BLOCK, STRETCH, Bound, Home, Stretch, stretch_name
+from packer._storage.remote.cache import BLOCK, SEGMENT, Bound, Home, Segment, segment_name
 from packer._storage.remote.client import Message, Version, receive, send
 from packer._storage.remote.http import Plain, UnplainError
 from packer._storage.remote.obstore import REPLACED, StoreError, error_of, store_of
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 MOST_AT_ONCE = 32
 """Requests that are under way at a time."""
 
-_KEPT_FREE = 8  # of them, for what somebody waits for
+_RESERVED = 8  # of them, for pieces that a thread waits for
 _WAITING = 2 * MOST_AT_ONCE  # pieces
 _CHUNK = 256 << 10  # bytes that are handed on together
-_SLOWEST = 16 << 10  # bytes a second; who sends fewer is given up
-_ATTEMPTS = 4  # in so many parts the time limit is divided, lest one silent connection takes all of it
+_SLOWEST = 16 << 10  # bytes a second; a slower server is given up
+_ATTEMPTS = 4  # into so many parts the time limit is divided, so that one silent connection does not take all of it
 _PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts, twice as long each time
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TRIES = {"missing": 1, "changed": 1, "outside": 1, "refused": 1, "denied": 2, "partial": 3, "length": 8}
@@ -92,7 +92,7 @@ class RangeRequest:
 
 
 class RequestQueue:
-    """Fetches pieces: those that somebody waits for before those that will be wanted."""
+    """Fetches pieces: those that a thread waits for before those that are fetched ahead."""
 
     def __init__(self) -> None:
         self._urgent: deque[RangeRequest] = deque()
@@ -110,19 +110,19 @@ class RequestQueue:
         return piece
 
     async def room(self) -> None:
-        """Wait until few of the pieces wait that will be wanted."""
+        """Wait until few of the pieces that are fetched ahead wait."""
         while len(self._later) >= _WAITING:
             self._taken.clear()
             await self._taken.wait()
 
     def hasten(self, piece: RangeRequest) -> None:
-        """Send a request before others, because somebody waits for it now."""
+        """Send a request before others, because a thread waits for it now."""
         if not piece.started:
             self._urgent.append(piece)
             self._start()
 
     def forget_stores(self) -> None:
-        """Reach stores anew, with credentials as they are now; what is under way goes on."""
+        """Reach stores anew, with the present credentials; requests under way go on."""
         self._stores.clear()
         self._plain.forget()
 
@@ -130,7 +130,7 @@ class RequestQueue:
         while True:
             if self._urgent and len(self._running) < MOST_AT_ONCE:
                 piece = self._urgent.popleft()
-            elif self._later and len(self._running) < MOST_AT_ONCE - _KEPT_FREE:
+            elif self._later and len(self._running) < MOST_AT_ONCE - _RESERVED:
                 piece = self._later.popleft()
                 self._taken.set()
             else:
@@ -151,7 +151,7 @@ class RequestQueue:
             piece.done.set_result(None)
         except Exception as error:
             piece.done.set_exception(error)
-            piece.done.exception()  # nobody may be waiting for it
+            piece.done.exception()  # perhaps nothing waits for it
 
     async def request(self, piece: RangeRequest) -> None:
         """Request a range at once, again where that fails; StoreError if it cannot be fetched within its time."""
@@ -186,7 +186,7 @@ class RequestQueue:
     async def _attempt(self, piece: RangeRequest) -> None:
         """Hand on a piece; StoreError if not all of it came."""
         plainly = piece.plainly and piece.end is not None and self._plain.may_ask(piece.url)
-        piece.plainly = False  # what failed once is asked for by obstore, which says why
+        piece.plainly = False  # after a failure obstore fetches it, whose errors have causes
         if plainly:
             try:
                 await self._ask_plainly(piece)
@@ -268,7 +268,7 @@ def _strong(version: Version | None) -> str:
 
 
 def _compare(piece: RangeRequest, result: Any) -> None:
-    """Compare what comes with what was asked for."""
+    """Compare the response with the request."""
     now = version_of(result.meta)
     if piece.version is None:
         piece.version = now
@@ -284,7 +284,7 @@ def _is_another(now: Version, then: Version) -> bool:
 
 
 async def _hand_on(piece: RangeRequest, result: Any) -> None:
-    """Hand on what comes when all of it is there: what has another length may be something else from its first byte."""
+    """Hand on a body once all of it is there: one of another length may differ from its first byte."""
     assert piece.end is not None
     parts, size, expected = [], 0, piece.end - piece.at
     async for chunk in result.stream(min_chunk_size=_CHUNK):
@@ -302,11 +302,11 @@ Runs = Sequence[tuple[int, int]]
 """Blocks, from one to before another."""
 
 _REQUEST = 4 << 20  # bytes of one request
-_OPEN = 64  # stretches
-_PER_STRETCH = STRETCH // BLOCK
+_OPEN = 64  # segments
+_PER_SEGMENT = SEGMENT // BLOCK
 _LOOK_AGAIN = 0.02  # seconds between two looks, while another process fetches the same
-_REMOVED_MEANWHILE = 2  # times that somebody may remove what is being made, such as `packer cache clear`
-_SECONDS_WITHOUT = 30.0  # how long nobody tries again to write to a disk that failed
+_REMOVED_MEANWHILE = 2  # times that a new file may be removed by others, such as `packer cache clear`
+_SECONDS_WITHOUT = 30.0  # until the next attempt to write to a disk that failed
 
 
 class BlockFetcher:
@@ -344,7 +344,7 @@ class BlockFetcher:
         self._block, self._mark = block, mark
         self._most = _REQUEST // block
         self._under_way: dict[int, tuple[RangeRequest, range]] = {}
-        self._stretches: dict[int, Stretch] = {}
+        self._segments: dict[int, Segment] = {}
         self._not_before = 0.0
         self._expected: set[int] = set()  # blocks that are ordered, of which no pieces are made yet
 
@@ -401,20 +401,20 @@ class BlockFetcher:
         Nobody is waited for longer than for a server.
         """
         left, until = list(blocks), time.monotonic() + self._target.seconds
-        number, start = blocks.start // _PER_STRETCH, blocks.start - blocks.start % _PER_STRETCH
+        number, start = blocks.start // _PER_SEGMENT, blocks.start - blocks.start % _PER_SEGMENT
         while left:
-            stretch = self._open(number, writing=True)
-            if stretch is None or time.monotonic() > until:
+            segment = self._open(number, writing=True)
+            if segment is None or time.monotonic() > until:
                 await self._request(left)
                 return
-            claimed = list(_claimed(stretch, left))
-            missing = stretch.lacking(left[0] - start, left[-1] - start + 1)
+            claimed = list(_claimed(segment, left))
+            missing = segment.lacking(left[0] - start, left[-1] - start + 1)
             lacking = {*left} if again else {start + block for block in missing}
             try:
                 await self._request([block for run in claimed for block in run if block in lacking])
             finally:
                 for run in claimed:
-                    stretch.release(run.start - start, run.stop - start)
+                    segment.release(run.start - start, run.stop - start)
             left = [block for block in left if block in lacking and not any(block in run for run in claimed)]
             if left:
                 await asyncio.sleep(_LOOK_AGAIN)
@@ -432,95 +432,95 @@ class BlockFetcher:
     def _lacking(self, first: int, last: int, *, again: bool) -> Iterator[int]:
         """Yield the blocks that the cache does not have."""
         while first < last:
-            number = first // _PER_STRETCH
-            start = number * _PER_STRETCH
-            end = min(last, start + _PER_STRETCH)
-            stretch = None if again else self._open(number)
-            if stretch is None:
+            number = first // _PER_SEGMENT
+            start = number * _PER_SEGMENT
+            end = min(last, start + _PER_SEGMENT)
+            segment = None if again else self._open(number)
+            if segment is None:
                 yield from range(first, end)
             else:
-                yield from (start + block for block in stretch.lacking(first - start, end - start))
+                yield from (start + block for block in segment.lacking(first - start, end - start))
             first = end
 
     def _keep(self, position: int, data: memoryview) -> None:
         """Write blocks to the cache, or send them."""
         first = position // self._block
-        number, within = divmod(first, _PER_STRETCH)
+        number, within = divmod(first, _PER_SEGMENT)
         for attempt in range(2):
-            stretch = self._open(number, writing=True)
-            if stretch is None:
+            segment = self._open(number, writing=True)
+            if segment is None:
                 break
             try:
-                stretch.write(within, data, self._mark)
+                segment.write(within, data, self._mark)
             except OSError:  # the disk is full, most of all
                 if attempt:
                     self._give_up()
                 else:
-                    self._bound.make_room(stretch.path, least=64 << 20)
+                    self._bound.make_room(segment.path, least=64 << 20)
             else:
-                self._bound.wrote(len(data), stretch.path)
+                self._bound.wrote(len(data), segment.path)
                 return
         self._send(first, data)
 
-    def _open(self, number: int, *, writing: bool = False) -> Stretch | None:
-        """Return a stretch that is still in the cache; None if there is none, or none can be made."""
+    def _open(self, number: int, *, writing: bool = False) -> Segment | None:
+        """Return a segment that is still in the cache; None if there is none, or none can be made."""
         if self._home is None or time.monotonic() < self._not_before:
             return None
-        found = self._stretches.get(number)
+        found = self._segments.get(number)
         if found is not None and found.is_named():
             return found
-        self._stretches.pop(number, None)
-        if not writing and not os.path.exists(os.path.join(self._home.directory, stretch_name(number))):
+        self._segments.pop(number, None)
+        if not writing and not os.path.exists(os.path.join(self._home.directory, segment_name(number))):
             return None
         try:
             found = self._made(self._home, number)
         except OSError:
             self._give_up()
             return None
-        if len(self._stretches) >= _OPEN:
-            self._stretches.clear()
-        self._stretches[number] = found
+        if len(self._segments) >= _OPEN:
+            self._segments.clear()
+        self._segments[number] = found
         return found
 
-    def _made(self, home: Home, number: int) -> Stretch:
-        """Open a stretch for writing; make it if it is missing."""
+    def _made(self, home: Home, number: int) -> Segment:
+        """Open a segment for writing; make it if it is missing."""
         for _ in range(_REMOVED_MEANWHILE):
             with contextlib.suppress(FileNotFoundError):
                 home.make()
-                return Stretch(home.directory, number, self._size, writing=True)
+                return Segment(home.directory, number, self._size, writing=True)
         home.make()
-        return Stretch(home.directory, number, self._size, writing=True)
+        return Segment(home.directory, number, self._size, writing=True)
 
     def _give_up(self) -> None:
-        self._stretches.clear()
+        self._segments.clear()
         self._not_before = time.monotonic() + _SECONDS_WITHOUT
 
 
-def _claimed(stretch: Stretch, blocks: Sequence[int]) -> Iterator[range]:
-    """Claim blocks of a stretch, those that nobody else has claimed; yield them in runs."""
+def _claimed(segment: Segment, blocks: Sequence[int]) -> Iterator[range]:
+    """Claim blocks of a segment, those that are not claimed yet; yield them in runs."""
     for run in _runs_of(blocks, len(blocks)):
-        first = run.start % _PER_STRETCH
-        if stretch.claim(first, first + len(run)):
+        first = run.start % _PER_SEGMENT
+        if segment.claim(first, first + len(run)):
             yield run
             continue
-        alone = [block for block in run if stretch.claim(block % _PER_STRETCH, block % _PER_STRETCH + 1)]
+        alone = [block for block in run if segment.claim(block % _PER_SEGMENT, block % _PER_SEGMENT + 1)]
         yield from _runs_of(alone, len(blocks))
 
 
 def _runs_of(blocks: Sequence[int], most: int) -> Iterator[range]:
-    """Yield runs of blocks that follow one another, `most` at most in each, and none in two stretches."""
+    """Yield runs of blocks that follow one another, `most` at most in each, and none in two segments."""
     begin = 0
     for at in range(1, len(blocks) + 1):
-        ends = at == len(blocks) or blocks[at] != blocks[at - 1] + 1 or blocks[at] % _PER_STRETCH == 0
+        ends = at == len(blocks) or blocks[at] != blocks[at - 1] + 1 or blocks[at] % _PER_SEGMENT == 0
         if ends or at - begin == most:
             yield range(blocks[begin], blocks[at - 1] + 1)
             begin = at
 
 
 BEAT = 2.0
-"""Seconds between two signs of life, while somebody waits."""
+"""Seconds between two signs of life, while a thread waits."""
 
-_PART = 4 << 20  # bytes of one request, where many are wanted at once
+_PART = 4 << 20  # bytes of one request, of several at once
 _STEP = 128  # runs that become pieces at a time
 _PAGE = 1000  # objects in one answer
 _OBJECTS = 64  # versions of objects that are remembered
@@ -528,11 +528,11 @@ _OBJECTS = 64  # versions of objects that are remembered
 
 def main() -> None:
     """Serve the process at the other end of standard input and output, until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who reads decides what an interruption ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the reading process decides on an interruption
     orders, answers = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    os.dup2(2, 1)  # what a library prints must not stand among the answers
+    os.dup2(2, 1)  # output of a library must not stand among the answers
     asyncio.run(_Fetcher(answers).serve(orders))
 
 
@@ -560,7 +560,7 @@ class _Fetcher:
             with contextlib.suppress(OSError):
                 while (order := receive(orders)) is not None:
                     loop.call_soon_threadsafe(queue.put_nowait, order)
-            os._exit(0)  # whatever is under way: nobody wants it any more, and the cache is right at any moment
+            os._exit(0)  # whatever is under way: no process reads it any more, and the cache is valid at any moment
 
         threading.Thread(target=listen, daemon=True).start()
         living = asyncio.create_task(self._live())
@@ -630,7 +630,7 @@ class _Fetcher:
         if order["urgent"]:
             want(runs)
         else:
-            async with self._in_turn:  # pieces of what is wanted later are made when there is room for them
+            async with self._in_turn:  # pieces that are fetched ahead are made when there is room for them
                 for begin in range(0, len(runs), _STEP):
                     await self._requests.room()
                     want(runs[begin : begin + _STEP])
@@ -692,7 +692,7 @@ class _Fetcher:
 
 
 def _failed(error: BaseException | None) -> Message:
-    """Return what an answer says of a failure."""
+    """Return the answer for a failure."""
     if error is None:
         return {}
     if isinstance(error, StoreError):

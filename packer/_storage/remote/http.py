@@ -1,4 +1,4 @@
-"""HTTP requests for ranges of objects over kept connections, at a third of the CPU time that obstore takes.
+"""HTTP requests for ranges of objects over persistent connections, at a third of the CPU time that obstore takes.
 
 Servers of HTTP get the requests directly, S3 by URLs that obstore signs. A `Connection` serves one request at a time
 and reads the body into memory that it uses again. It understands one response alone: status 206, the range of the
@@ -29,10 +29,10 @@ Host = tuple[str, int, bool]
 """A server: its name, its port, and whether it is reached by TLS."""
 
 _LONGEST_HEAD = 1 << 14  # bytes
-_STEP, _KEPT = 1 << 18, 1 << 20  # bytes of memory: taken at once, and kept for the next body
+_STEP, _REUSED = 1 << 18, 1 << 20  # bytes of memory: taken at once, and reused for the next body
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 _LENGTH = re.compile(r"\d{1,18}")
-_BUSY = (408, 429)  # and those from 500 on: the server has too much to do, and is not asked twice at once
+_BUSY = (408, 429)  # and those from 500 on: the server is busy, and gets no second request at once
 
 
 class UnplainError(Exception):
@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         ConnectionResetError
             If the connection ended before anything came.
         UnplainError
-            If the answer is another one than was asked for.
+            If the response does not fit the request.
         StoreError
             If not all of it came, or nothing within `seconds`; or if the server has too much to do.
         """
@@ -121,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def rest(self) -> None:
         """Release the buffer if it is large: the bytes of the response were used."""
-        if len(self._memory) > _KEPT:
+        if len(self._memory) > _REUSED:
             self._memory = memoryview(b"")
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep what sends bytes."""
+        """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
@@ -141,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes that came."""
-        if self._whole is None or self._whole.done():  # nobody asked for them
+        if self._whole is None or self._whole.done():  # without a request
             self.close()
             return
         self.heard = self._loop.time()
@@ -150,12 +150,12 @@ class Connection(asyncio.BufferedProtocol):
             if self._answer is None and not self._take_head():
                 return
         except (UnplainError, StoreError) as error:
-            self._free = self._head  # there has to be room for what comes until the connection is closed
+            self._free = self._head  # room for bytes that come until the connection is closed
             self._whole.set_exception(error)
             return
         if not self._free:
             assert self._answer is not None
-            self._free = self._head  # what comes from now on is too much
+            self._free = self._head  # further bytes are too many
             self._whole.set_result(self._answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -174,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
             self._whole.set_exception(StoreError("again", "the server was silent"))
 
     def _take_head(self) -> bool:
-        """Tell whether the head is there, compare it with what was wanted, and take the bytes that follow it."""
+        """Tell whether the head is there, compare it with the request, and take the bytes after it."""
         came = self._head[: len(self._head) - len(self._free)]
         end = self._begun.find(b"\r\n\r\n", 0, len(came))
         if end < 0:
@@ -260,7 +260,7 @@ class Plain:
         self._proxied = _proxied()
 
     def may_ask(self, url: str) -> bool:
-        """Tell whether an object's server is asked by itself."""
+        """Tell whether an object is fetched from its server without obstore."""
         apart = url.startswith(("gs:", "az:")) or self._proxied
         return not apart and self._not_before.get(server_of(url), 0.0) <= time.monotonic()
 
@@ -269,7 +269,7 @@ class Plain:
         self._not_before[server_of(url)] = time.monotonic() + _NOT_FOR
 
     def forget(self) -> None:
-        """Forget what was signed, and what the environment said."""
+        """Forget signatures, and settings of the environment."""
         self._known.clear()
         self._proxied = _proxied()
 
@@ -291,14 +291,14 @@ class Plain:
             raise UnplainError from None
         idle = self._connections_to(where.host)
         while True:
-            kept = idle.pop() if idle else None
-            if kept is not None and not kept.reusable:
+            reused = idle.pop() if idle else None
+            if reused is not None and not reused.reusable:
                 continue
-            connection = kept or await self._connected(where.host, seconds)
+            connection = reused or await self._connected(where.host, seconds)
             try:
                 return await connection.ask(request, begin, end, seconds), connection
             except ConnectionResetError:
-                if kept is None:
+                if reused is None:
                     raise UnplainError from None
 
     def put_back(self, connection: Connection) -> None:
@@ -310,7 +310,7 @@ class Plain:
             connection.close()
 
     def _connections_to(self, host: Host) -> list[Connection]:
-        """Return the connections to a server that are not in use; those to servers that were asked long ago end."""
+        """Return the connections to a server that are not in use; those to servers without a recent request end."""
         idle = self._idle[host] = self._idle.pop(host, [])
         while len(self._idle) > _MOST_HOSTS:
             for connection in self._idle.pop(next(iter(self._idle))):
@@ -326,7 +326,7 @@ class Plain:
         )
         try:
             return (await asyncio.wait_for(opening, min(seconds, _CONNECT)))[1]
-        except (OSError, ValueError, asyncio.TimeoutError):  # such as a name that is none; obstore says what is wrong
+        except (OSError, ValueError, asyncio.TimeoutError):  # such as a name that is none; obstore has the cause
             raise UnplainError from None
 
     async def _where(self, url: str, seconds: float) -> _Where:
@@ -363,7 +363,7 @@ def _where_of(url: str, until: float) -> _Where:
         server = urllib.parse.urlsplit(f"//{parts.host}")
         host = server.hostname or "", server.port or (443 if tls else 80), tls
         return _Where(host, "".join(f"{line}\r\n" for line in lines).encode("ascii"), until)
-    except (RemoteError, ValueError):  # such as an endpoint with an empty part, no port, what is no text
+    except (RemoteError, ValueError):  # such as an endpoint with an empty part, no port, no text
         raise UnplainError from None
 
 

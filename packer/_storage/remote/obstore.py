@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from packer._storage.remote.s3 import Found, UploadLog, exists_already, finish_upload, part_size
+from packer._storage.remote.s3 import StoredObject, UploadLog, exists_already, finish_upload, part_size
 from packer._storage.remote.urls import RemoteSettings, Url, parse
 from packer._storage.system import python_command
 from packer.errors import MissingDependencyError, RemoteError, pip_install, printable
@@ -70,9 +70,9 @@ class StoreError(Exception):
     kind : str
         "missing", "changed" and "denied" stay so; "outside" is a range that the object does not have, "partial" a
         server that gives whole objects alone, "length" another count of bytes than requested, "refused" another answer
-        that stays so, "away" a host that cannot be reached, and "again" what may go well another time.
+        that stays so, "away" a host that cannot be reached, and "again" a failure that may pass.
     heard : float
-        When the last byte came before that, by the monotonic clock; 0 where nobody knows.
+        When the last byte came before that, by the monotonic clock; 0 where it is unknown.
     """
 
     heard = 0.0
@@ -143,7 +143,7 @@ def error_of(error: BaseException, url: str) -> StoreError:
     number = int(status[1]) if status else 0
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
     region = " AWS_REGION may be that of another bucket." if parse(url).scheme == "s3" else ""
-    for fits, what, why in (
+    for fits, failure, why in (
         (isinstance(error, FileNotFoundError), "missing", "there is no such object"),
         (number == 416, "outside", "it has fewer bytes than before"),
         (isinstance(error, exceptions.PreconditionError) or number == 412, "changed", REPLACED),
@@ -176,7 +176,7 @@ def error_of(error: BaseException, url: str) -> StoreError:
         (kind and kind[1] == "Timeout", "again", "the server was silent"),
     ):
         if fits:
-            return StoreError(what, why)
+            return StoreError(failure, why)
     return StoreError("again", CUT)
 
 
@@ -221,13 +221,13 @@ def _profile() -> dict[str, str]:
     """Return the settings of the chosen profile in the files of AWS."""
     name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
     found: dict[str, str] = {}
-    for variable, place, section in (
+    for variable, default, section in (
         ("AWS_CONFIG_FILE", "~/.aws/config", name if name == "default" else f"profile {name}"),
         ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", name),
     ):
         parser = configparser.RawConfigParser()
         try:
-            parser.read(os.path.expanduser(os.environ.get(variable) or place), encoding="utf-8")
+            parser.read(os.path.expanduser(os.environ.get(variable) or default), encoding="utf-8")
         except (configparser.Error, UnicodeDecodeError):
             continue
         if parser.has_section(section):
@@ -266,10 +266,10 @@ class ObstoreBucket:
         """Return how messages call an object."""
         return printable(f"{self._base}/{key}")
 
-    def find(self, key: str) -> Found | None:
+    def find(self, key: str) -> StoredObject | None:
         """Return size and ETag of an object; None where there is none."""
         found = self._ask("find", key)
-        return None if found is None else Found(found["size"], found["etag"])
+        return None if found is None else StoredObject(found["size"], found["etag"])
 
     def keys_below(self, prefix: str, most: int | None = None) -> list[str]:
         """Return the keys that begin with `prefix`, which ends in a slash, in their order."""
@@ -338,7 +338,7 @@ def main() -> None:
         _answer({"result": _result(request)})
     except ImportError:
         _answer({"error": "ImportError"})
-    except Exception as error:  # whatever it is, the parent says so
+    except Exception as error:  # whatever it is, the parent raises it
         _answer({"error": type(error).__name__})
 
 

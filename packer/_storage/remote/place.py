@@ -119,9 +119,9 @@ class RemoteFile(PackFile):
                 file[row], position[row] = MEMORY, np.frombuffer(data or b"\0", np.uint8).ctypes.data
                 held.append(data)
             else:
-                stretch, position[row] = data
-                file[row] = stretch.fd
-                held.append(stretch)
+                segment, position[row] = data
+                file[row] = segment.fd
+                held.append(segment)
         return file, position, held
 
     def duplicate(self) -> Descriptor | None:

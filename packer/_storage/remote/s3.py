@@ -11,7 +11,7 @@ one of them may be alive.
 
 The log of a pack's uploads, on this machine's disk, is lines of JSON:
 
-``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin, beside these
+``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin; these were there
 ``{"key": K, "id": ID}``            it has begun
 ``{"key": K, "part": N, "md5": M, "etag": E}``   a part arrived at a store whose ETags are no MD5s
 ``{"key": K, "done": E}``           the object is there, and has this ETag
@@ -88,7 +88,7 @@ _SAME = {
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredObject:
     """An object that is there.
 
     Attributes
@@ -114,7 +114,7 @@ class UploadPiece:
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class PartialUpload:
     """An upload in parts that was begun, and neither completed nor aborted."""
 
     key: str
@@ -149,7 +149,7 @@ class S3Bucket:
             raise MissingDependencyError(f"writing to s3:// needs boto3: {pip_install('remote')}") from error
         self.name = name
         self._timeout = settings.timeout
-        # Not every store knows the checksums that boto3 adds by itself. All know Content-MD5, which is given here.
+        # Not every store knows the checksums that boto3 adds by itself. All know Content-MD5, which is sent here.
         how = botocore.config.Config(
             connect_timeout=min(_SECONDS_TO_CONNECT, settings.timeout),
             read_timeout=settings.timeout,
@@ -165,11 +165,11 @@ class S3Bucket:
         """Return how messages call an object."""
         return printable(f"s3://{self.name}/{key}")
 
-    def find(self, key: str) -> Found | None:
+    def find(self, key: str) -> StoredObject | None:
         """Return size and ETag of an object; None where there is none."""
         with self._calling(key, "looked at"), self._without("NoSuchKey", "NotFound", "404"):
             head = self._client.head_object(Bucket=self.name, Key=key)
-            return Found(int(head["ContentLength"]), _plain(head["ETag"]))
+            return StoredObject(int(head["ContentLength"]), _plain(head["ETag"]))
         return None
 
     def keys_below(self, prefix: str, most: int | None = None) -> list[str]:
@@ -182,7 +182,7 @@ class S3Bucket:
         return found
 
     def folders_in(self, prefix: str) -> tuple[list[str], bool]:
-        """Return the prefixes right below `prefix` that end in a slash, and whether objects lie beside them."""
+        """Return the prefixes right below `prefix` that end in a slash, and whether there are objects too."""
         found: list[str] = []
         has_objects = False
         with self._calling(prefix, "listed"):
@@ -204,7 +204,7 @@ class S3Bucket:
             with self._calling(key, "deleted"):
                 self._client.delete_object(Bucket=self.name, Key=key)
 
-    def uploads(self, prefix: str) -> Iterator[Unfinished]:
+    def uploads(self, prefix: str) -> Iterator[PartialUpload]:
         """Yield the uploads in parts of the keys that begin with `prefix`; none where a store does not list them."""
         with self._calling(prefix, "asked for unfinished uploads"), self._without("NotImplemented", "501"):
             more: Mapping[str, Any] | None = {}
@@ -212,7 +212,7 @@ class S3Bucket:
                 page = self._client.list_multipart_uploads(Bucket=self.name, Prefix=prefix, **more)
                 for entry in page.get("Uploads", ()):
                     if entry["Key"].startswith(prefix):  # not all stores look at the prefix
-                        yield Unfinished(entry["Key"], entry["UploadId"], entry["Initiated"])
+                        yield PartialUpload(entry["Key"], entry["UploadId"], entry["Initiated"])
                 markers = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
                 truncated = page.get("IsTruncated")
                 more = {name: page.get(after, "") for name, after in markers.items()} if truncated else None
@@ -390,7 +390,7 @@ class S3Bucket:
         raise RemoteError(f"{self.shown(key)}: cannot be {verb}: {why}") from None
 
 
-class _Sent(NamedTuple):
+class _SentPart(NamedTuple):
     """A part that is there: its MD5, and its ETag in the store."""
 
     md5: bytes
@@ -479,10 +479,10 @@ class _ObjectUpload:
         self._log.begun(self._key, upload)
         return upload
 
-    def _of_this_object(self) -> list[Unfinished]:
+    def _of_this_object(self) -> list[PartialUpload]:
         return [upload for upload in self._bucket.uploads(self._key) if upload.key == self._key]
 
-    def _send_parts(self, upload: str, listed: Mapping[int, tuple[int, str]]) -> dict[int, _Sent]:
+    def _send_parts(self, upload: str, listed: Mapping[int, tuple[int, str]]) -> dict[int, _SentPart]:
         """Send the parts that are not there as they are in the file; return all by their numbers."""
         at_once, numbers = max(2, min(_AT_ONCE, _MEMORY // self._part)), self._numbers()
         with ThreadPoolExecutor(at_once, thread_name_prefix="packer-upload") as pool:
@@ -496,7 +496,7 @@ class _ObjectUpload:
                 future.result()
         return {number: future.result() for number, future in zip(numbers, futures, strict=True)}
 
-    def _send_part(self, upload: str, number: int, there: tuple[int, str] | None) -> _Sent:
+    def _send_part(self, upload: str, number: int, there: tuple[int, str] | None) -> _SentPart:
         data = self._read((number - 1) * self._part, self._part)
         digest = md5_of(data)
         etag = self._log.etag_of(self._key, number, digest.hex())
@@ -505,17 +505,17 @@ class _ObjectUpload:
             if etag != digest.hex():
                 self._log.arrived(self._key, number, digest.hex(), etag)
         self._progress(len(data))
-        return _Sent(digest, etag)
+        return _SentPart(digest, etag)
 
-    def _known(self, number: int) -> _Sent:
+    def _known(self, number: int) -> _SentPart:
         """Return MD5 and ETag of a part without asking the store."""
         digest = md5_of(self._read((number - 1) * self._part, self._part))
-        return _Sent(digest, self._log.etag_of(self._key, number, digest.hex()))
+        return _SentPart(digest, self._log.etag_of(self._key, number, digest.hex()))
 
     def _numbers(self) -> range:
         return range(1, -(-self.size // self._part) + 1)
 
-    def _expected(self, parts: Mapping[int, _Sent]) -> str:
+    def _expected(self, parts: Mapping[int, _SentPart]) -> str:
         """Return the ETag of the object that these parts become; nothing where the store's ETags are no MD5s."""
         if any(part.etag != part.md5.hex() for part in parts.values()):
             return ""
@@ -536,7 +536,7 @@ class Findable(Protocol):
 
     def shown(self, key: str) -> str: ...
 
-    def find(self, key: str) -> Found | None: ...
+    def find(self, key: str) -> StoredObject | None: ...
 
 
 class UploadLog:
@@ -570,7 +570,7 @@ class UploadLog:
         self._file = AppendFile(path, keep=len(whole))
 
     def expect(self, key: str, before: set[str]) -> None:
-        """Write down that an upload is about to begin, beside the uploads `before`."""
+        """Write down that an upload is about to begin, after the uploads `before`."""
         self._write({"key": key, "before": sorted(before)})
 
     def begun(self, key: str, id: str) -> None:
@@ -585,7 +585,7 @@ class UploadLog:
         """Write down that an object is complete."""
         self._write({"key": key, "done": etag})
 
-    def has_sent(self, key: str, found: Found | None, size: int) -> bool:
+    def has_sent(self, key: str, found: StoredObject | None, size: int) -> bool:
         """Tell whether an object that was found is one that an earlier run completed."""
         return key in self.done and same_object(found, size, self.done[key])
 
@@ -633,7 +633,7 @@ def part_size(size: int) -> int:
     return max(PART, -(-size // (_MOST_PARTS * _MIB)) * _MIB)
 
 
-def same_object(found: Found | None, size: int, etag: str) -> bool:
+def same_object(found: StoredObject | None, size: int, etag: str) -> bool:
     """Tell whether an object is the one that was uploaded. Without an ETag to compare, the size must do."""
     return found is not None and found.size == size and (not etag or found.etag == etag)
 

@@ -1,4 +1,4 @@
-"""Parts of an object that are fetched as a whole, such as its table: once a node, in one file of the cache each."""
+"""Parts of an object that are fetched as a whole, such as a table: once a node, in one file of the cache each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TableFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        fd, self._fd = self._fd, -1  # which what is still under way may want to write to
+        fd, self._fd = self._fd, -1  # which a request under way may still write to
         os.close(fd)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._new)
@@ -68,7 +68,7 @@ def crc32c_of(fd: int, size: int) -> int:
 
 
 def tables_in(directory: str) -> list[tuple[str, int, int, int]]:
-    """Return path, begin, size and checksum of each range that is kept in a directory."""
+    """Return path, begin, size and checksum of each range in a directory."""
     with contextlib.suppress(OSError):
         found = [(name, _NAME.fullmatch(name)) for name in os.listdir(directory)]
         return [(os.path.join(directory, name), int(m[1]), int(m[2]), int(m[3], 16)) for name, m in found if m]
@@ -79,7 +79,7 @@ _LOOK_AGAIN = 0.05  # seconds between two looks, while another process fetches t
 
 
 def whole(blocks: Blocks, begin: int, size: int) -> tuple[FileBytes | mmap.mmap, int]:
-    """Return what has a range of an object, a file of this node or memory, and where the range begins in it.
+    """Return the file of this node or the memory with a range of an object, and where the range begins in it.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def whole(blocks: Blocks, begin: int, size: int) -> tuple[FileBytes | mmap.mmap,
 
 
 def _kept(directory: str, begin: int, size: int) -> tuple[FileBytes, int] | None:
-    """Open a file that has the range and is what was fetched, and return where it begins in the object."""
+    """Open a file that has the range with its checksum, and return where it begins in the object."""
     for path, start, length, checksum in tables_in(directory):
         if start <= begin and begin + size <= start + length:
             found = _opened(path, length, checksum)

@@ -14,13 +14,13 @@ from typing import Protocol
 
 from packer._storage.remote import client
 from packer._storage.remote.obstore import ObstoreBucket
-from packer._storage.remote.s3 import Found, S3Bucket, UploadLog, exists_already
+from packer._storage.remote.s3 import S3Bucket, StoredObject, UploadLog, exists_already
 from packer._storage.remote.urls import chosen, join, parse
 from packer._storage.safe_open import open_regular
 from packer.errors import DestinationError
 
 MANIFESTS = ("manifest.json", ".packer.index/manifest.json")
-"""The places of the manifest in a pack of several files, which is uploaded last."""
+"""The names of the manifest in a pack of several files, which is uploaded last."""
 
 
 _WRITTEN = ("s3", "gs", "az")
@@ -246,7 +246,7 @@ class WritableStore(Protocol):
 
     def shown(self, key: str) -> str: ...
 
-    def find(self, key: str) -> Found | None: ...
+    def find(self, key: str) -> StoredObject | None: ...
 
     def keys_below(self, prefix: str, most: int | None = None) -> list[str]: ...
 

@@ -21,12 +21,12 @@ _URL = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])", re.IGNORECASE)
 _ANY_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _HOST = re.compile(r"[^:@\[\]]*(:[0-9]*)?|\[[0-9a-fA-F:.%]*\](:[0-9]*)?")
 _TAIL = re.compile(r"(.*?)([?]|#(?=[^/]*=))(.*)", re.DOTALL)
-_WELL_KNOWN = re.compile(  # names of a query that are no secrets themselves; what they equal may be one
+_WELL_KNOWN = re.compile(  # names of a query that are no secrets themselves; their values may be
     r"x-(amz|goog)-[a-z-]{1,30}|awsaccesskeyid|googleaccessid|signature|expires|key-pair-id|policy|versionid|token|"
     r"access_token|generation|download|s[a-z]{1,2}|sktid|skoid|skiat|response-content-[a-z]{1,20}",
     re.IGNORECASE,
 )
-_PERISHABLE = re.compile(  # what signs a request: another one each time for the same object
+_PERISHABLE = re.compile(  # signatures of requests: new ones each time for the same object
     r"x-amz-|x-goog-|awsaccesskeyid$|googleaccessid$|signature$|expires$|key-pair-id$|policy$|(sig|se|st|sv|sr|sp|spr|sip|ske|sks|skt|skv|skoid|sktid)$",
     re.IGNORECASE,
 )
@@ -64,11 +64,10 @@ class Url:
         return f"Url({self.shown()!r})"
 
     def shown(self) -> str:
-        """Return the URL without what may be secret: who logs in, and the query.
+        """Return the URL without possible secrets: the user, and the query.
 
-        Of a query no more is shown than well-known names. In the URL of a bucket, what looks like a query or a fragment
-        is a part of the key, and is hidden as well. What stands in the place of a host and is none is half of a
-        password.
+        Of a query no more is shown than well-known names. In the URL of a bucket, text that looks like a query or a
+        fragment is a part of the key, and is hidden as well. A malformed host is half of a password.
         """
         host = self.host if _HOST.fullmatch(self.host) else "..."
         if self.scheme in ("http", "https"):
@@ -125,7 +124,7 @@ def parse(path: str | os.PathLike[str]) -> Url:
 
 
 def join(path: str | os.PathLike[str], *parts: str) -> str:
-    """Return the URL of what lies below another URL; `parts` are names, with slashes between them.
+    """Return the URL of an object below another URL; `parts` are names, with slashes between them.
 
     In a URL of HTTP, characters that are not allowed there are encoded.
     """
@@ -138,7 +137,7 @@ def join(path: str | os.PathLike[str], *parts: str) -> str:
 
 
 def parent(path: str | os.PathLike[str]) -> str:
-    """Return the URL of what an object lies in; that of a bucket for what lies in nothing else."""
+    """Return the URL of an object's directory; that of the bucket at the top."""
     url = parse(path)
     return str(replace(url, key=url.key.rstrip("/").rpartition("/")[0]))
 
@@ -184,13 +183,13 @@ def _text(path: object) -> str:
 
 
 def _hidden(text: str) -> str:
-    """Return what may be a URL of any kind, without who logs in and without a query."""
+    """Return a text, perhaps a URL of any kind, without user and query."""
     scheme, _, rest = text.partition("://")
     return printable(f"{scheme}://..." if re.search("[@?#]", rest) else text)
 
 
 CACHE_DIR, CACHE_SIZE, TIMEOUT = "PACKER_CACHE_DIR", "PACKER_CACHE_SIZE", "PACKER_TIMEOUT"
-"""The variables that say what an option does not."""
+"""The variables for settings without an option."""
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtT]?)i?[bB]?\s*")
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
@@ -205,10 +204,10 @@ class RemoteSettings:
     Attributes
     ----------
     cache_dir : str or None
-        The directory that keeps what was fetched; None: memory keeps it, as long as the process lives. So it is on
+        The directory of the cache; None: memory is the cache, as long as the process lives. So it is on
         systems without `os.pread`, such as Windows.
     cache_size : int or None
-        Bytes that are kept at most; None: a share of the free ones.
+        The most bytes of the cache; None: a share of the free ones.
     timeout : float
         Seconds until waiting for bytes ends with an error.
     """
@@ -255,7 +254,7 @@ class RemoteSettings:
 
 
 def _warn_that_memory_keeps(named: str | None) -> None:
-    """Warn once in this process that the given cache directory is not used on this system."""
+    """Warn once in this process that the cache directory is not used on this system."""
     if named is not None and not _warned:
         _warned.add(named)
         warn(
@@ -268,13 +267,13 @@ _warned = set[str]()
 
 
 def default_directory() -> str:
-    """Return the directory that keeps what was fetched, where nobody says another one."""
+    """Return the default directory of the cache."""
     base = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", "")
     return os.path.join(base if os.path.isabs(base) else os.path.join(os.path.expanduser("~"), ".cache"), "packer")
 
 
 def size_of(size: int | str) -> int:
-    """Return a number of bytes that was given as a number or as a text such as "200 GB"."""
+    """Parse a number of bytes: a number, or a text such as "200 GB"."""
     found = _SIZE.fullmatch(str(size))
     if found is None or isinstance(size, bool) or float(found[1]) <= 0:
         raise OptionError(f"cache_size: {size!r} is no number of bytes above 0, such as 200000000000 or '200 GB'")
@@ -300,7 +299,7 @@ def choose(path: str | os.PathLike[str], settings: RemoteSettings) -> None:
 
 
 def chosen(path: str | os.PathLike[str]) -> RemoteSettings:
-    """Return the settings that were chosen for a URL, or for what it lies in; else those of the variables."""
+    """Return the settings for a URL, or for a URL above it; else those of the variables."""
     key = _key(path)
     while key:
         if key in _chosen:
@@ -338,7 +337,7 @@ class UrlPath(PurePosixPath):
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """Return what a user says: a path, in which ``~`` is the user's home, or a `UrlPath`, which opens nothing."""
+    """Return the user's path, in which ``~`` is the user's home, or a `UrlPath`, which opens nothing."""
     return UrlPath(os.fspath(path)) if is_url(path) else Path(os.path.expanduser(path))  # type: ignore[return-value]
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from packer._storage.packfile import FileBytes
 from packer._storage.remote import blocks, cache, client, client as fetcherprocess, tables
-from packer._storage.remote.cache import BLOCK, DATA_AT, STRETCH, Stretch
+from packer._storage.remote.cache import BLOCK, DATA_AT, SEGMENT, Segment
 from packer._storage.remote.place import RemoteFile
 from packer._storage.remote.urls import RemoteSettings, choose
 from packer.errors import RemoteError
@@ -411,7 +411,7 @@ def test_a_cache_that_others_may_write_is_not_believed(
     forget()
     (stretch,) = kept.rglob("*.stretch")
     first = 500_000 // BLOCK
-    writable = Stretch(str(stretch.parent), 0, len(DATA), writing=True)
+    writable = Segment(str(stretch.parent), 0, len(DATA), writing=True)
     writable.write(first, memoryview(bytes(2 * BLOCK)), 1)  # with right checksums
     if whose == "everybody's":
         kept.chmod(0o777)
@@ -425,10 +425,10 @@ def test_a_cache_that_others_may_write_is_not_believed(
 
 
 def test_two_stretches(kept: str) -> None:
-    data = bytes(STRETCH - 100) + DATA[:200_000]
+    data = bytes(SEGMENT - 100) + DATA[:200_000]
     with serving({NAME: data}) as server:
         file = opened(server, kept)
-        offset, size = np.array([STRETCH - 5000, STRETCH + 10, len(data)]), np.array([10_000, 1000, 1])
+        offset, size = np.array([SEGMENT - 5000, SEGMENT + 10, len(data)]), np.array([10_000, 1000, 1])
         for _ in range(2):
             files, positions, held = file.locate(offset, size)
             import ctypes
