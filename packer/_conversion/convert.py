@@ -116,6 +116,12 @@ class Summary:
         return html(conversion(self))
 
 
+def summary_of_made(destination: Path, manifest: Manifest, size: int, images: int | None = None) -> Summary:
+    """Return the summary of a pack that an earlier run made of some images; by default of all that it knows."""
+    continued = manifest.count + len(manifest.skipped) if images is None else images
+    return Summary(destination, manifest, 0, size, 0.0, continued, kept=0)
+
+
 def convert(
     source: Source,
     destination: str | os.PathLike[str],

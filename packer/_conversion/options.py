@@ -39,7 +39,7 @@ GROUPS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """What is known of an option beside its name, type and default.
+    """Facts of an option beside its name, type and default.
 
     Attributes
     ----------
@@ -158,7 +158,7 @@ def _each(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> I
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Which images are taken, and their labels and fields."""
+    """Options that choose the images, and say their labels and fields."""
 
     labels: Path | None = _option(
         "path",
@@ -290,7 +290,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
-    """What is stored of an image, and how it is checked."""
+    """Options that say what is stored of an image, and how it is checked."""
 
     resize: int | None = _option(
         "count",
@@ -413,7 +413,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Where and how often a command converts: of these options, functions have `scratch` alone."""
+    """Options of a command: how often and where it converts; of these, functions have `scratch` alone."""
 
     splits: tuple[str, ...] = _several(
         "source",
@@ -448,7 +448,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexOptions:
-    """How an index is made, beside the options of its source."""
+    """Options of an index, beside those of its source."""
 
     checksums: bool = _option(
         "flag",
@@ -479,7 +479,7 @@ class IndexOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions:
-    """How packs are joined."""
+    """Options by which packs are joined."""
 
     classes: str = _option(
         "choice",
