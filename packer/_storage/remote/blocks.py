@@ -176,7 +176,7 @@ class Blocks:
         end = begin + size
         while begin < end:
             stop = min(end, begin - begin % SEGMENT + SEGMENT)
-            part = self._in_stretch(begin, stop)
+            part = self._in_segment(begin, stop)
             if part is None:
                 part = self._one_by_one(begin, stop)
                 if part is None:
@@ -255,7 +255,7 @@ class Blocks:
                 _opened.pop((self._directory, number), None)
 
     def _fetch_missing(self, runs: Iterable[range], *, urgent: bool, again: bool = False) -> dict[int, _FetchOrder]:
-        """Order the blocks of runs that lack and are not due, all in one order; return which order each one is of.
+        """Order missing blocks that are not yet ordered, all in one order; return the order of each.
 
         If it is urgent, blocks are hastened that are due and were not urgent before.
         """
@@ -317,7 +317,7 @@ class Blocks:
             found += some
         return found
 
-    def _in_stretch(self, begin: int, end: int) -> bytes | None:
+    def _in_segment(self, begin: int, end: int) -> bytes | None:
         """Return bytes of one segment; None if some are missing or fail their checksum."""
         opened = self._open(begin // SEGMENT)
         if opened is None:
@@ -339,7 +339,7 @@ class Blocks:
             data = memory.get(self.identity, block, self._block)
             if data is None:
                 at = block * self._block
-                data = self._in_stretch(at, min(at + self._block, self.version.size))
+                data = self._in_segment(at, min(at + self._block, self.version.size))
             if data is None:
                 return None
             parts.append(data)
@@ -356,8 +356,8 @@ class Blocks:
                 found = _Opened(Segment(self.home.directory, number, self.version.size))
             except OSError:  # not there, or no segment
                 return None
-            while len(_opened) >= _OPEN:
-                _opened.pop(next(iter(_opened)), None)
+            for oldest in list(_opened)[: max(0, len(_opened) + 1 - _OPEN)]:  # a list at once: other threads add some
+                _opened.pop(oldest, None)
             _opened[key] = found
         return found
 

@@ -46,7 +46,7 @@ BLOCK = 16 << 10
 SEGMENT = 64 << 20
 """Bytes of an object in one file."""
 
-SUFFIX, NEW = ".stretch", ".new"
+SUFFIX, NEW = ".stretch", ".new"  # the first is in the caches of every version, as is the magic below
 """The suffixes of segments, and of files that are not complete yet."""
 
 _BLOCKS = SEGMENT // BLOCK
@@ -99,7 +99,7 @@ class Segment:
         self.path = os.path.join(directory, segment_name(number))
         self.size = min(SEGMENT, object_size - number * SEGMENT)
         if writing and not os.path.exists(self.path):
-            _make_stretch(self.path, self.size)
+            _make_segment(self.path, self.size)
         self.fd = open_regular(self.path, flags=(os.O_RDWR if writing else os.O_RDONLY) | NO_LINK)
         weakref.finalize(self, os.close, self.fd)
         if os.pread(self.fd, len(_MAGIC), 0) != _MAGIC or os.fstat(self.fd).st_size != DATA_AT + self.size:
@@ -190,7 +190,7 @@ def write_at(fd: int, data: memoryview, position: int) -> None:
         data, position = data[written:], position + written
 
 
-def _make_stretch(path: str, size: int) -> None:
+def _make_segment(path: str, size: int) -> None:
     """Make a segment without blocks: whole, or not at all. Another one's that is there meanwhile stays."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     new = new_name(path)
