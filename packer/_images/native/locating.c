@@ -1,4 +1,4 @@
-/* Tasks of samples: what the table of a pack says of these, and what is wanted of each. */
+/* Builds decode tasks for samples of a pack from rows of its table and from crops. */
 
 #include "arguments.h"
 #include "native.h"

@@ -1,4 +1,4 @@
-/* What a table says of images, found from their bytes. */
+/* Table entries of images, computed from their bytes. */
 
 #ifndef PACKER_SURVEY_H
 #define PACKER_SURVEY_H

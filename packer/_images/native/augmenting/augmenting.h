@@ -1,7 +1,7 @@
-/* Changes of images in place, as torchvision's v2 transforms change uint8 tensors.
+/* Augmentations of images in place, with the results of torchvision's v2 transforms on uint8 tensors.
 
-   Each operation has a module: toning.c has those of levels by a table, colouring.c those of the colours of a pixel,
-   blurring.c those of neighbours, moving.c those that move pixels. */
+   Each kind of operation has a module: toning.c maps levels by a table, colouring.c mixes the channels of a pixel,
+   blurring.c combines neighbours, moving.c moves pixels. */
 
 #ifndef PACKER_AUGMENTING_H
 #define PACKER_AUGMENTING_H

@@ -1,4 +1,4 @@
-/* What the parts of the decoder share; see decoding.h for what it does. */
+/* Declarations shared by the parts of the JPEG decoder; see decoding.h for its interface. */
 
 #ifndef PACKER_JPEG_H
 #define PACKER_JPEG_H

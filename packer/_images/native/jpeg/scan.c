@@ -1,4 +1,4 @@
-/* Decodes the entropy-coded segments of JPEGs (ITU-T T.81, annex F.2), and ends at the first violation of the standard. */
+/* Decodes the entropy-coded segments of JPEGs (ITU-T T.81, annex F.2). Fails at the first violation of the standard. */
 
 #include "compilers.h"
 #include "jpeg/bits.h"

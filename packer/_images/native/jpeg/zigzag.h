@@ -1,4 +1,4 @@
-/* The order of coefficients in JPEGs (ITU-T T.81, figure A.6). */
+/* The zigzag order of coefficients in JPEGs (ITU-T T.81, figure A.6). */
 
 #ifndef PACKER_ZIGZAG_H
 #define PACKER_ZIGZAG_H

@@ -1,8 +1,8 @@
-/* What vectors do faster, where the processor has them: one table of functions, which is chosen once.
+/* A table of functions that vector instructions speed up, chosen once for the processor.
 
-   Every function that is never NULL stands here in plain C as well. The plain ones are what the others are compared with,
-   they finish what is left of a row and take the blocks of damaged images that do not fit into 16 bits, and they are what
-   runs on processors of other kinds than x86-64 with AVX2 and ARM. */
+   Every function that is never NULL exists in plain C as well. The plain versions are the reference for tests, finish
+   the remainder of a row, process the blocks of damaged images that do not fit into 16 bits, and run on processors
+   other than ARM and x86-64 with AVX2. */
 
 #ifndef PACKER_KERNELS_H
 #define PACKER_KERNELS_H

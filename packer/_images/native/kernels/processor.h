@@ -1,7 +1,7 @@
-/* What an x86-64 processor knows and its system lets programs use, asked of both.
+/* The vector instructions that an x86-64 processor has and its system lets programs use, read from both.
 
-   __builtin_cpu_supports asks the compiler's library. Zig's, with which the wheels are built, says that no processor knows
-   anything. */
+   __builtin_cpu_supports relies on the compiler's library, and the library of Zig, which builds the wheels, reports no
+   instructions for any processor. */
 
 #ifndef PACKER_PROCESSOR_H
 #define PACKER_PROCESSOR_H

@@ -1,4 +1,4 @@
-/* Which vectors the compiler and the processor know. */
+/* The vector types that the compiler and the processor support. */
 
 #ifndef PACKER_VECTORS_H
 #define PACKER_VECTORS_H

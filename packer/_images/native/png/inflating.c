@@ -1,8 +1,8 @@
-/* See inflating.h.
+/* Implements inflating.h.
 
-   In photos nearly every symbol is a literal, whose code has some six bits. So one look into a table gives two literals where
-   both codes fit into its bits. What is written lies behind the last 32 KiB, which matches refer to; when the memory is full,
-   these move to its beginning. */
+   In photos nearly every symbol is a literal with a code of about six bits. So one table lookup yields two literals if
+   both codes fit into its bits. Output follows the last 32 KiB, which matches refer to; when the memory is full, these
+   move to its beginning. */
 
 #include "compilers.h"
 #include "png/inflating.h"

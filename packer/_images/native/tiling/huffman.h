@@ -1,7 +1,7 @@
-/* Huffman codes of scans (ITU-T T.81, annexes F and K.2): read symbol by symbol, and the best ones found.
+/* Huffman codes of scans (ITU-T T.81, annexes F and K.2): reading symbol by symbol, and finding the optimal codes.
 
-   tables.c and bits.h have tables of their own for the decoder, which wants to know of a code only which values may follow.
-   Here the symbol itself is wanted. */
+   tables.c and bits.h have separate tables for the decoder, which needs only the values that may follow a code. Here
+   the symbol itself is needed. */
 
 #ifndef PACKER_HUFFMAN_H
 #define PACKER_HUFFMAN_H
