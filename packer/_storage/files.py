@@ -1,4 +1,4 @@
-"""Writing files: appending, patching, replacing as a whole, syncing; sizes on disk; spools for tables that grow."""
+"""Writing files: appending, patching, atomic replacement, syncing; sizes on disk; spools for growing tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from packer._table import COLUMNS, Buffer, Names, Table
 from packer.errors import DestinationError, option, printable
 
 _DONTCACHE = 0x80  # RWF_DONTCACHE of pwritev2(2)
-_OLDEST = (6, 16)  # Linux has the flag since 6.14, and faults in it were mended until this version
+_OLDEST = (6, 16)  # Linux has the flag since 6.14, and faults in it were repaired until this version
 _UNABLE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 

@@ -1,6 +1,6 @@
-"""Files that are no images whatever their names end in: pointers of Git LFS, and files that macOS and Windows leave.
+"""Detection of files that are not images despite their suffix: Git LFS pointers, leftovers of macOS and Windows.
 
-A pointer is a small text in place of a large file of a repository, until the file is fetched:
+A pointer is a small text that stands for a large file of a repository until it is fetched:
 https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 """
 

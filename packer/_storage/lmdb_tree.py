@@ -1,8 +1,8 @@
-"""The B-tree of an LMDB file: the layout of its pages, and where the value of each key lies, without liblmdb.
+"""The B-tree of an LMDB file: the layout of its pages, and the location of each key's value, read without liblmdb.
 
-liblmdb maps a file and trusts it: a page that leads out of the file ends the process. And it hands out values, but not
-where in the file they lie, which an index needs. So the tree is read here page by page, and nothing in it is
-trusted. The constants have their names in liblmdb's mdb.c, which defines the layout.
+liblmdb maps a file and trusts it: a page number beyond the file crashes the process. It also returns values, but not
+their offsets in the file, which an index needs. So the tree is read here page by page, and nothing in it is trusted.
+The constants have their names in liblmdb's mdb.c, which defines the layout.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Node(NamedTuple):
 
 
 def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
-    """Return the nodes of page `number`, and whether it is a leaf; ValueError where it is damaged."""
+    """Return the nodes of page `number`, and whether it is a leaf; ValueError if it is damaged."""
     own_number, _, flags, lower, _ = PAGE_HEADER.unpack_from(page)
     count, is_leaf = (lower - PAGE_HEADER.size) // 2, flags == P_LEAF
     if own_number != number or flags not in (P_BRANCH, P_LEAF) or not 0 < count <= len(page) // 4:
@@ -117,7 +117,7 @@ def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
             else:
                 below, held = NO_PAGE, size
             room -= even(NODE_HEADER.size + key_size + held)
-            if key_size > MOST_KEY or room < 0:  # else nodes overlap, and a page could hold any number of long keys
+            if key_size > MOST_KEY or room < 0:  # otherwise nodes overlap: any number of keys in a page
                 raise ValueError("more than a page holds")
             nodes.append(Node(page[key_at:end], below, size, node_flags, start + end))
     except struct.error as error:
@@ -182,7 +182,7 @@ class LMDBTree:
         self._held: dict[int, tuple[bool, list[Node], list[bytes]]] = {}
 
     def require_whole(self) -> None:
-        """Raise CorruptPackError where the file does not have all pages that the meta page counts."""
+        """Raise CorruptPackError if the file does not have all pages that the meta page counts."""
         whole = (self._last_page + 1) * self._page_size
         if whole > self._file.size:
             raise CorruptPackError(
@@ -195,7 +195,7 @@ class LMDBTree:
         return self._file.size - size, size
 
     def require_plain(self) -> None:
-        """Raise CorruptPackError where keys are in an order of their own, or have several values each."""
+        """Raise CorruptPackError if keys are in an order of their own, or have several values each."""
         if self._flags & (_REVERSED | _SORTED_VALUES | _INTEGERS):
             raise CorruptPackError("its keys are no texts with a value each, but numbers or sets", self._file.path)
 
@@ -230,7 +230,7 @@ class LMDBTree:
                 yield key, *self._value(node)
 
     def find(self, key: bytes) -> tuple[int, int] | None:
-        """Return offset and size of the value of a key; None where there is none. Errors as `walk`."""
+        """Return offset and size of the value of a key; None if there is none. Errors as `walk`."""
         number = self.root
         for depth in range(1, MAX_DEPTH + 1):
             is_leaf, nodes, keys = self._held_page(number)
@@ -242,7 +242,7 @@ class LMDBTree:
         raise AssertionError("the depth was compared")
 
     def nodes(self, number: int) -> tuple[bool, list[Node]]:
-        """Return the nodes of a page, and whether it is a leaf; CorruptPackError where it is damaged."""
+        """Return the nodes of a page, and whether it is a leaf; CorruptPackError if it is damaged."""
         try:
             return nodes_of(self._file.read(number * self._page_size, self._page_size), number)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Locks on files, held until the file is closed or the process that holds them dies."""
+"""File locks, held until the file is closed or the holding process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of a pack, open for positional reads, which cannot crash the process; and locations of bytes for C."""
+"""A file of a pack, open for positional reads that cannot crash the process; and locations of bytes for the C code."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints,
     directory : int
         A descriptor.
     paths : sequence of bytes
-        Below the directory. One that has a NUL in it is no file's.
+        Below the directory. One that has a NUL in it is not a file's.
     stamps : (N, 2) int64 array
         Size and time of each file.
     """

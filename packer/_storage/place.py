@@ -1,4 +1,4 @@
-"""Places: where packs lie, on a disk or on object storage. Readers open the files of a pack by their paths below it."""
+"""Places: locations of packs, on a disk or in object storage, whose files readers open by relative path."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ class LocalPlace(Place):
 
 
 def place_of(path: str | os.PathLike[str] | Place) -> Place:
-    """Return the place at a path or a URL; RemoteError if it is no URL of an object."""
+    """Return the place at a path or a URL; RemoteError if it is not a URL of an object."""
     if isinstance(path, Place):
         return path
     if not is_url(path):

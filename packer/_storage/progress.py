@@ -1,4 +1,4 @@
-"""Progress bars: ``progress=True`` shows one of tqdm, in a notebook the notebook's kind, and none in a log."""
+"""Progress bars: ``progress=True`` shows a tqdm bar, in a notebook the notebook's bar, and none in a log."""
 
 from __future__ import annotations
 

@@ -41,13 +41,13 @@ def longest_path() -> int:
 def folded(name: str) -> str:
     """Return `name` as a file system compares it that ignores case, and how accents are encoded.
 
-    Ask `path_problem` first: the time that accents take grows with the square of how many there are in a row.
+    Ask `path_problem` first: the time that accents take grows with the square of their number in a row.
     """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def name_problem(name: str) -> str | None:
-    """Return why `name` is no name of a sample, on any system; None if it may be one."""
+    """Return why `name` is not a name of a sample, on any system; None if it may be one."""
     parts = name.split("/")
     if not name or "\0" in name:
         return "its name is empty or has a NUL in it"

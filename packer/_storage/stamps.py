@@ -1,7 +1,7 @@
-"""Stamps: size and modification time of every file of a source, by which a changed file is noticed.
+"""Stamps: size and modification time of every file of a source, to detect changed files.
 
-A change is not noticed that keeps the size and the time: within one tick of the file system's clock, or by a program
-that puts the time back.
+A change that keeps size and time is not detected: within one tick of the file system's clock, or by a program that
+restores the time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The system that this process runs on: CPUs and memory that it may use, Ctrl-C, and further Python processes.
+"""System resources and processes: CPUs and memory that this process may use, Ctrl-C, and starting Python processes.
 
-A further process finds packer where this process found it. ``sys.path`` alone is not enough for that: an editable
-installation is found by a finder that ``site`` adds, and a program may have left the directory that the empty entry of
-``sys.path`` stands for. The environment is not enough either: a program that changed ``sys.path``, or that was started
-with ``-I``, ``-E`` or ``-P``, searches elsewhere than a new process.
+A started process finds packer where this process found it. ``sys.path`` alone is not enough for that: an editable
+installation is found by a finder that ``site`` adds, and the program may have left the directory that the empty entry
+of ``sys.path`` stands for. The environment is not enough either: a program that changed ``sys.path``, or that was
+started with ``-I``, ``-E`` or ``-P``, searches elsewhere than a new process.
 """
 
 from __future__ import annotations

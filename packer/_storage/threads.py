@@ -1,4 +1,4 @@
-"""A thread pool whose results come in order, with a bounded number of items in work."""
+"""A thread pool that yields results in order, with a bounded number of items in progress."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ class Blocks:
         return orders
 
     def _remember(self, order: _FetchOrder, runs: Iterable[range], again: bool) -> dict[int, _FetchOrder]:
-        """Let an order have the blocks that lack and are not due; return the order of each block that lacks."""
+        """Let an order have the missing blocks and are not due; return the order of each block that lacks."""
         orders = dict[int, _FetchOrder]()
         with _due.lock:
             for run in runs:
@@ -289,7 +289,7 @@ class Blocks:
         return orders
 
     def _add(self, order: _FetchOrder, block: int) -> None:
-        """Add a block to an order, and those that lack between it and the one before, where they are few."""
+        """Add a block to an order, and those that are missing between it and the one before, where they are few."""
         before = order.blocks[-1] + 1 if order.blocks else block
         between = range(before, block) if before < block <= before + _GAP else range(0)
         if any((self._key, one) in _due.orders for one in between) or len(self._lacking(between, False)) < len(between):

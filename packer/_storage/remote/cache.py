@@ -1,19 +1,19 @@
-"""The files of the cache: blocks of objects, a directory for each version of an object, bounded in total.
+"""The cache on disk: blocks of objects, one directory for each version of an object, with a bounded total size.
 
-`Blocks` (blocks.py) orders what is missing, and the process that fetches (fetcher.py) writes it here.
+`Blocks` (blocks.py) orders missing blocks, and the fetching process (fetcher.py) writes them here.
 
-The users of a file are not counted, and reading takes no lock. A writer removes the files that were used least
-recently, by their names alone: a process that has one open keeps it. The bytes in a cache are trusted, so no other user
-may be able to write there (`trusted_cache`).
+The users of a file are not counted, and reading takes no lock. A writer unlinks the least recently used files: a
+process that has one open can still read it. The bytes in a cache are trusted, so no other user may be able to write
+there (`trusted_cache`).
 
 A `Segment` is a file with at most 64 MiB of an object, in blocks of 16 KiB. A list of entries precedes them, one for
 each block: 0 if the block is missing, or its CRC-32C and a mark. An entry is written after its block. So a writer that
-is killed at any moment leaves blocks that are missing, and none that are wrong; damage by a power failure or a disk is
-found by the checksum. Two processes that write the same block write the same bytes, because a segment belongs to one
-version of an object.
+is killed at any moment leaves missing blocks, but never wrong ones; the checksum detects damage by a power failure or a
+disk. Two processes that write the same block write the same bytes, because a segment belongs to one version of an
+object.
 
-The mark is that of the process for which a block was fetched. That process need not compare the block again, which its
-own fetcher wrote while it lived; every other process compares the block when it first reads it.
+The mark identifies the process for which a block was fetched. That process need not check the block again, because its
+own fetcher has written it; every other process compares the checksum when it first reads the block.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Requests to the fetcher, the process that fetches objects: versions, bytes, listings, blocks.
 
 A fetcher is started at the first request, one for each process that reads. A forked child has its parent's pipes and
-must not use them: it starts a fetcher of its own. Messages are JSON followed by bytes; no message is executed, as a
-pickle would be. Blocks without a cache directory are kept in the memory of this process, and the least recently
-used go first.
+must not use them: it starts a fetcher of its own. Messages are JSON followed by bytes; unlike pickles, they execute no
+code. Blocks without a cache directory are kept in the memory of this process, and the least recently used go first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The process that fetches objects for the process that started it; it ends when its pipe is closed.
 
-It owns obstore, whose threads do not survive a fork, and imports little, so that it starts soon: no NumPy, no torch.
+It owns obstore, whose threads do not survive a fork, and imports neither NumPy nor torch, so that it starts quickly.
 `RequestQueue` sends many range requests at a time, retries them, and limits their time. A range is requested with the
 ETag of the version, and the response is compared with the request: version, offset and length. `BlockFetcher` fetches
 the missing blocks of an object into the cache, or sends them to the reading process if there is no cache directory.
@@ -263,7 +263,7 @@ def _options(piece: RangeRequest) -> GetOptions:
 
 
 def _strong(version: Version | None) -> str:
-    """Return the ETag that a request may insist on; none where it is a weak one."""
+    """Return the ETag that a request may insist on; none if it is a weak one."""
     return "" if version is None or version.etag.startswith("W/") else version.etag
 
 
@@ -358,7 +358,7 @@ class BlockFetcher:
         self._expected.update(block for run in runs for block in range(*run))
 
     def want(self, runs: Runs, *, urgent: bool, again: bool) -> list[tuple[RangeRequest, range]]:
-        """Fetch the blocks that lack; return the pieces under way that have blocks of `runs`, and all blocks of each.
+        """Fetch the missing blocks; return the pieces under way that have blocks of `runs`, and all blocks of each.
 
         A block is fetched where it is still expected: else an order before this one has fetched it, and it was sent.
         With `again`, blocks are fetched that are there.
@@ -396,7 +396,7 @@ class BlockFetcher:
         return RangeRequest(self._target, begin, end, self._keep, fetch)
 
     async def _share(self, blocks: range, again: bool) -> None:
-        """Fetch blocks that lack by now, and wait for those that another process fetches at this moment.
+        """Fetch missing blocks by now, and wait for those that another process fetches at this moment.
 
         Nobody is waited for longer than for a server.
         """
@@ -665,7 +665,7 @@ class _Fetcher:
         return self._bounds.setdefault(key, Bound(*key))
 
     async def _do_table(self, order: Message, payload: memoryview) -> None:
-        """Keep a range of an object in a file of its own; answer with its name, or with none where that cannot be."""
+        """Keep a range of an object in a file of its own; answer with its name, or with none if that cannot be."""
         begin, size = order["begin"], order["size"]
         try:
             with TableFile(_home(order), begin, size) as table:

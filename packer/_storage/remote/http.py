@@ -1,9 +1,9 @@
 """HTTP requests for ranges of objects over persistent connections, at a third of the CPU time that obstore takes.
 
-Servers of HTTP get the requests directly, S3 by URLs that obstore signs. A `Connection` serves one request at a time
-and reads the body into memory that it uses again. It understands one response alone: status 206, the range of the
-request, and its length. If a server needs more than a plain request, or sends another response, obstore serves the
-requests to it for a while.
+HTTP servers are requested directly, S3 by URLs that obstore signs. A `Connection` handles one request at a time and
+reads the body into memory that it reuses. It accepts only one kind of response: status 206 with the requested range and
+its length. If a server needs more than a plain request, or sends another response, obstore takes over its requests for
+a while.
 """
 
 from __future__ import annotations

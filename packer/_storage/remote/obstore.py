@@ -1,11 +1,11 @@
-"""Object stores through obstore: the store of a URL for reading, its errors, and buckets that are written.
+"""Object stores through obstore: stores for reading a URL, their errors, and buckets for writing.
 
 The threads of obstore do not survive a fork, so only the process that fetches reads through it. Buckets of Google Cloud
 and containers of Azure are written in a process for each request, which runs `main`: JSON on its standard input, lines
 of JSON on its standard output.
 
-An object appears when all of it has arrived. obstore cannot resume an object that was sent in part: it is sent anew.
-The parts that had arrived belong to no object; Azure drops them after a week, and Google by a lifecycle rule.
+An object appears when all of it has arrived. obstore cannot resume an upload: an interrupted object is sent again. The
+parts that had arrived are orphaned; Azure drops them after a week, and Google by a lifecycle rule.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class StoreError(Exception):
         server that gives whole objects alone, "length" another count of bytes than requested, "refused" another answer
         that stays so, "away" a host that cannot be reached, and "again" a failure that may pass.
     heard : float
-        When the last byte came before that, by the monotonic clock; 0 where it is unknown.
+        When the last byte came before that, by the monotonic clock; 0 if it is unknown.
     """
 
     heard = 0.0
@@ -208,7 +208,7 @@ def _s3_settings() -> dict[str, Any]:
 
 
 def _require_endpoint(endpoint: str | None) -> None:
-    """Raise StoreError where the URL of a store has no scheme, of which obstore would only panic."""
+    """Raise StoreError if the URL of a store has no scheme, of which obstore would only panic."""
     for name, value in (
         ("endpoint_url", endpoint),
         *((name, os.environ.get(name)) for name in _S3_SETTINGS["endpoint_url"]),
@@ -267,7 +267,7 @@ class ObstoreBucket:
         return printable(f"{self._base}/{key}")
 
     def find(self, key: str) -> StoredObject | None:
-        """Return size and ETag of an object; None where there is none."""
+        """Return size and ETag of an object; None if there is none."""
         found = self._ask("find", key)
         return None if found is None else StoredObject(found["size"], found["etag"])
 
@@ -296,7 +296,7 @@ class ObstoreBucket:
         return []
 
     def _ask(self, verb: str, key: str, progress: Callable[[int], None] | None = None, **more: Any) -> Any:
-        """Send a request to a process of its own, and return the answer; RemoteError where it fails."""
+        """Send a request to a process of its own, and return the answer; RemoteError if it fails."""
         request = {"verb": verb, "base": self._base, "key": key, "timeout": self._settings.timeout, **more}
         try:
             command = python_command(_PROGRAM, "obstore")

@@ -108,7 +108,7 @@ class RemoteFile(PackFile):
     def locate(
         self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], object]:
-        """Fetch what lacks, and return descriptors and positions of the bytes, as `PackFile.locate`."""
+        """Fetch the missing bytes, and return descriptors and positions of the bytes, as `PackFile.locate`."""
         self._require_open()
         inside = (offset >= 0) & (size >= 0) & (size <= LARGEST_READ) & (offset <= self.size - size)
         file, position, held = np.full(len(offset), NOWHERE), offset.copy(), list[object]()

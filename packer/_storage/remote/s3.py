@@ -1,22 +1,22 @@
-"""Buckets of S3, and of stores with its interface, that are written: through boto3, which is pure Python.
+"""Writing to buckets of S3 and compatible stores, through boto3, which is pure Python.
 
-boto3 finds credentials, the endpoint and the region as every other tool does: in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL``
-and the like, in files, or from the machine. Every call has a limit for connecting, for each wait on the line, and for
+boto3 finds credentials, the endpoint and the region like every other tool: in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL`` and
+similar variables, in files, or from the machine. Every call has limits for connecting, for waiting for data, and for
 the number of attempts.
 
-A large file becomes an object in parts, several at a time, which gets its name when all have arrived. A killed upload
-goes on: the store's list of its parts is compared with the file, by size and checksum, and only missing parts are sent.
-Each part goes with its MD5, which the store compares. Uploads that others left of the same object are aborted, unless
-one of them may be alive.
+A large file is uploaded in parts, several at a time, and the object appears when all have arrived. A killed upload can
+be continued: the store's list of parts is compared with the file, by size and checksum, and only missing parts are
+sent. Each part is sent with its MD5, which the store compares. Unfinished uploads of the same object by others are
+aborted, unless one of them may be alive.
 
 The log of a pack's uploads, on this machine's disk, is lines of JSON:
 
-``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin; these were there
+``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin; these existed before
 ``{"key": K, "id": ID}``            it has begun
 ``{"key": K, "part": N, "md5": M, "etag": E}``   a part arrived at a store whose ETags are no MD5s
-``{"key": K, "done": E}``           the object is there, and has this ETag
+``{"key": K, "done": E}``           the object is complete, with this ETag
 
-A line is on the disk before its step begins. The last line may be torn, and is left out then. No line is secret: an
+A line is on disk before its step begins. The last line may be truncated, and is then ignored. No line is secret: an
 upload's id is of no use without credentials.
 """
 
@@ -166,7 +166,7 @@ class S3Bucket:
         return printable(f"s3://{self.name}/{key}")
 
     def find(self, key: str) -> StoredObject | None:
-        """Return size and ETag of an object; None where there is none."""
+        """Return size and ETag of an object; None if there is none."""
         with self._calling(key, "looked at"), self._without("NoSuchKey", "NotFound", "404"):
             head = self._client.head_object(Bucket=self.name, Key=key)
             return StoredObject(int(head["ContentLength"]), _plain(head["ETag"]))
@@ -199,13 +199,13 @@ class S3Bucket:
         return _plain(response["ETag"])
 
     def delete(self, keys: list[str]) -> None:
-        """Delete objects; no error where there is none."""
+        """Delete objects; no error if there is none."""
         for key in keys:  # one by one: the request for many needs checksums of its own
             with self._calling(key, "deleted"):
                 self._client.delete_object(Bucket=self.name, Key=key)
 
     def uploads(self, prefix: str) -> Iterator[PartialUpload]:
-        """Yield the uploads in parts of the keys that begin with `prefix`; none where a store does not list them."""
+        """Yield the uploads in parts of the keys that begin with `prefix`; none if a store does not list them."""
         with self._calling(prefix, "asked for unfinished uploads"), self._without("NotImplemented", "501"):
             more: Mapping[str, Any] | None = {}
             while more is not None:
@@ -224,7 +224,7 @@ class S3Bucket:
         return str(begun["UploadId"])
 
     def parts(self, key: str, upload: str) -> list[UploadPiece] | None:
-        """Return the parts of an upload that have arrived, in their order; None where there is no such upload."""
+        """Return the parts of an upload that have arrived, in their order; None if there is no such upload."""
         with self._calling(key, "asked for its parts"), self._without(*_NO_UPLOAD):
             return [
                 UploadPiece(int(part["PartNumber"]), int(part["Size"]), _plain(part["ETag"]), part["LastModified"])
@@ -257,7 +257,7 @@ class S3Bucket:
         return _plain(response["ETag"])
 
     def abort(self, key: str, upload: str) -> None:
-        """Drop an upload with its parts; no error where there is none."""
+        """Drop an upload with its parts; no error if there is none."""
         with self._calling(key, "rid of an unfinished upload"), self._without(*_NO_UPLOAD):
             self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
 
@@ -280,7 +280,7 @@ class S3Bucket:
         DestinationError
             If an object is there that is not to be replaced, or the file cannot be read.
         RemoteError
-            If the store cannot be reached or refuses; the same call goes on.
+            If the store cannot be reached or refuses; the same call continues.
         """
         with _ObjectUpload(self, path, key, log, progress) as upload:
             found = self.find(key)
@@ -342,7 +342,7 @@ class S3Bucket:
 
     @contextlib.contextmanager
     def _without(self, *codes: str) -> Iterator[None]:
-        """End the block without an error where the store responds with one of these codes."""
+        """End the block without an error if the store responds with one of these codes."""
         try:
             yield
         except self._client.exceptions.ClientError as error:
@@ -516,7 +516,7 @@ class _ObjectUpload:
         return range(1, -(-self.size // self._part) + 1)
 
     def _expected(self, parts: Mapping[int, _SentPart]) -> str:
-        """Return the ETag of the object that these parts become; nothing where the store's ETags are no MD5s."""
+        """Return the ETag of the object that these parts become; nothing if the store's ETags are no MD5s."""
         if any(part.etag != part.md5.hex() for part in parts.values()):
             return ""
         return f"{md5_of(b''.join(parts[number].md5 for number in self._numbers())).hex()}-{len(parts)}"

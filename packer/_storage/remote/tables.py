@@ -1,4 +1,4 @@
-"""Parts of an object that are fetched as a whole, such as a table: once a node, in one file of the cache each."""
+"""Ranges of an object that are fetched as a whole, such as a table: once on each node, into one cache file each."""
 
 from __future__ import annotations
 

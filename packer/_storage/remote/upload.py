@@ -1,7 +1,7 @@
-"""Uploads to object storage: of a complete pack, and of the files that several processes put below one URL.
+"""Uploads to object storage: of a complete pack, and of files that several processes write below one URL.
 
-Where a pack is several files, the manifest goes last: objects without it are no pack. Objects that a replaced pack had,
-and the new one has not, are deleted at the end. Files below a shared URL are never replaced.
+If a pack has several files, the manifest is uploaded last: objects without it are not a pack. Objects of a replaced
+pack that the new one does not have are deleted at the end. Files below a shared URL are never replaced.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Upload:
         Parameters
         ----------
         files : sequence of (str, Path)
-            The name of each in the pack, empty where the pack is one file, and its path on this machine.
+            The name of each in the pack, empty if the pack is one file, and its path on this machine.
         progress : callable, optional
             Called, on any thread, with the number of bytes that are there, and their total.
 
@@ -90,7 +90,7 @@ class Upload:
         Raises
         ------
         DestinationError, PackLockedError, RemoteError
-            As `require_free`; the same call goes on.
+            As `require_free`; the same call continues.
         """
         notes = self.require_free()
         ordered = sorted(files, key=lambda file: (file[0] in MANIFESTS, file[0]))
@@ -184,7 +184,7 @@ class SharedPrefix:
         return sum(entry.version.size for entry in client.list_objects(self._url))
 
     def read(self, name: str) -> bytes | None:
-        """Return an object's bytes; None where there is none of this name."""
+        """Return an object's bytes; None if there is none of this name."""
         try:
             return client.get(join(self._url, name))
         except FileNotFoundError:
@@ -218,7 +218,7 @@ class SharedPrefix:
                 return
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; no error where there is none."""
+        """Delete objects; no error if there is none."""
         self._store.delete([f"{self._key}/{name}" for name in names])
 
     def abort_unfinished(self, log: UploadLog) -> None:
@@ -267,7 +267,7 @@ def writable_store(url: str | Path) -> WritableStore:
 
 
 def require_writable(destination: str | Path) -> None:
-    """Raise DestinationError where a URL is none that a pack can be written to."""
+    """Raise DestinationError if a URL is none that a pack can be written to."""
     url = parse(destination)
     if url.scheme not in _WRITTEN:
         raise DestinationError(

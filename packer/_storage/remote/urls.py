@@ -1,4 +1,4 @@
-"""URLs of objects: their parts, joining, display without secrets, and the settings chosen for reading them."""
+"""URLs of objects: parsing, joining, display without secrets, and the settings for reading them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def parse(path: str | os.PathLike[str]) -> Url:
     Raises
     ------
     RemoteError
-        If it is no URL of an object, or has parts that no object has.
+        If it is not a URL of an object, or has parts that no object has.
     """
     text = _text(path)
     begin = _URL.match(text)
@@ -299,7 +299,7 @@ def choose(path: str | os.PathLike[str], settings: RemoteSettings) -> None:
 
 
 def chosen(path: str | os.PathLike[str]) -> RemoteSettings:
-    """Return the settings for a URL, or for a URL above it; else those of the variables."""
+    """Return the settings for a URL, or for a URL above it; otherwise those of the variables."""
     key = _key(path)
     while key:
         if key in _chosen:
@@ -314,7 +314,7 @@ def _key(path: str | os.PathLike[str]) -> str:
 
 
 class UrlPath(PurePosixPath):
-    """The URL of an object, as a path that is no file's.
+    """The URL of an object, as a path that is not a file's.
 
     `os.fspath` gives the whole URL, and `str` the one that may be shown.
     """
