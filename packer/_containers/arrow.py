@@ -1,17 +1,17 @@
 """Arrow files of images, as Hugging Face's `datasets` keeps them: its cache, and the directories of ``save_to_disk``.
 
-``state.json`` in a directory lists its files, in order, and ``dataset_info.json`` has the features where the schema
-has none. Images in buffers that are not compressed are read where they lie. pyarrow reads the other columns.
+``state.json`` in a directory lists its files, in order, and ``dataset_info.json`` has the features if the schema has
+none. Images in buffers that are not compressed are read where they lie. pyarrow reads the other columns.
 
 Arrow's IPC format (``Message.fbs``, ``Schema.fbs`` and ``Columnar.rst`` of apache/arrow): a message is a mark, the size
 of its description, the description as a FlatBuffer (https://flatbuffers.dev), and its body. A file is a stream between
 a signature and a footer. The arrays of a record batch lie in the order of the schema, a parent before its children.
-Each has a node, its length and the count of missing values, and the buffers of its type: which values are there, where
-each begins, the values.
+Each has a node, its length and the count of missing values, and the buffers of its type: a bitmap of the values
+present, their offsets, the values.
 
-A column may have numbers of values in a dictionary, a message of its own, as pandas has categories. In a stream, a
-dictionary holds for the batches after it, until another takes its place, and a delta adds values to it. In a file it
-holds for all batches.
+A column may hold indices into a dictionary, a message of its own, like the categories of pandas. In a stream, a
+dictionary applies to the batches after it until another one replaces it, and a delta adds values to it. In a file it
+applies to all batches.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class FlatTable:
         return cls(data, int_at(data, "<I", 0))
 
     def where(self, slot: int) -> int:
-        """Return where a value begins; 0 where there is none."""
+        """Return where a value begins; 0 if there is none."""
         at = 4 + 2 * slot
         inner = int_at(self._data, "<H", self._slots + at) if at < self._end else 0
         return self._at + inner if inner else 0
@@ -88,7 +88,7 @@ class FlatTable:
         return int_at(self._data, layout, at) if at else default
 
     def find(self, slot: int) -> FlatTable | None:
-        """Return a table; None where there is none."""
+        """Return a table; None if there is none."""
         at = self.where(slot)
         return FlatTable(self._data, at + int_at(self._data, "<I", at)) if at else None
 
@@ -100,7 +100,7 @@ class FlatTable:
         return found
 
     def vector(self, slot: int, width: int) -> tuple[int, int]:
-        """Return where the elements of a vector begin, and how many there are."""
+        """Return the offset of the elements of a vector, and their number."""
         at = self.where(slot)
         if not at:
             return 0, 0
@@ -138,7 +138,7 @@ class FlatTable:
 
 
 def int_at(data: bytes, layout: str, at: int) -> int:
-    """Return the number at a position; ValueError or struct.error where it is outside."""
+    """Return the number at a position; ValueError or struct.error if it is outside."""
     if at < 0:
         raise ValueError("a damaged FlatBuffer")
     return int(struct.unpack_from(layout, data, at)[0])
@@ -161,7 +161,7 @@ class ArrowBatch(NamedTuple):
         The length and the number of nulls of each array, a parent before its children.
     buffers : list of Buffered
     codec : str
-        How each buffer is compressed, after 8 bytes with its size; empty where it is not.
+        How each buffer is compressed, after 8 bytes with its size; empty if it is not.
     dictionaries : mapping of int to Dictionary
         The dictionaries of the columns, by id.
     """
@@ -199,7 +199,7 @@ class _Message(NamedTuple):
 
 
 def schema_message(file: PackFile) -> bytes:
-    """Return the message at the beginning, which is the schema; SourceError where there is none."""
+    """Return the message at the beginning, which is the schema; SourceError if there is none."""
     begin = _begin(file)
     metadata, _ = _metadata(file, begin, file.size)
     kind, _, _ = _message(file, begin, metadata)
@@ -257,7 +257,7 @@ def batches(file: PackFile) -> Iterator[ArrowBatch]:
 
 
 def _messages(file: PackFile) -> Iterator[_Message]:
-    """Yield the messages; SourceError where one is none of a schema, of a dictionary or of records."""
+    """Yield the messages; SourceError if one is none of a schema, of a dictionary or of records."""
     at, end = _begin(file), _stream_end(file)
     while True:
         metadata, body = _metadata(file, at, end)
@@ -381,7 +381,7 @@ class Batches:
         self._nulls = 0  # bytes that arrays without a value take, of which the file has none
 
     def images(self, batch: ArrowBatch, column: str) -> list[Piece | Packed | None]:
-        """Return where each image of a batch lies; None where there is none."""
+        """Return where each image of a batch lies; None if there is none."""
         with errors_in(f"{printable(self._file.path)}: damaged", *NOT_READ):
             kind, node, buffer = self._place(batch, column)
             there = self._valid(batch, node, buffer, batch.rows)
@@ -490,7 +490,7 @@ class Batches:
         return unpack(lying.codec, self._file.read(lying.piece.offset, lying.piece.size), lying.unpacked)
 
     def _own(self, batch: ArrowBatch, number: int) -> bytes:
-        """Return a buffer that no other array of the batch has; ValueError where they have more than there is."""
+        """Return a buffer that no other array of the batch has; ValueError if they have more than there is."""
         data = self._bytes(batch, number)
         self._taken += len(data)
         if self._taken > (most := MOST_UNPACKED if batch.codec else self._file.size):
@@ -615,7 +615,7 @@ def schema_of(file: PackFile) -> Any:
 
 
 def _require_text(field: Any) -> None:
-    """Raise ValueError where the name of a column or of a member of it is no text: pyarrow reads them later."""
+    """Raise ValueError if the name of a column or of a member of it is not a text: pyarrow reads them later."""
     if not isinstance(field.name, str):
         raise ValueError("a column has no name")
     for number in range(field.type.num_fields):
@@ -677,7 +677,7 @@ class ArrowImages(TableImages):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the files that ``state.json`` lists; else all."""
+        """Return the files that ``state.json`` lists; otherwise all."""
         if _SPLITS in names:
             splits = _object_in(path / _SPLITS).get("splits")
             shown = ", ".join(printable(name) for name in splits) if isinstance(splits, list) else "none"

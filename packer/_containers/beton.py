@@ -1,9 +1,9 @@
 """FFCV's ``.beton``, version 2 (https://github.com/libffcv/ffcv): a table of samples, followed by their data.
 
-Layout, little-endian: a header (u16 version, u16 fields, u32 page size, u64 samples, u64 where the allocations are);
+Layout, little-endian: a header (u16 version, u16 fields, u32 page size, u64 samples, u64 offset of the allocations);
 for each field u8 type, 16 bytes name, 1024 bytes of arguments; a row for each sample, aligned as C aligns structs; the
-data; the allocations (u64 sample, u64 pointer, u64 size). Only the allocations tell how long a JPEG is.
-An image is a JPEG or RGB pixels, as its own row says.
+data; the allocations (u64 sample, u64 pointer, u64 size). Only the allocations have the length of a JPEG. An image is a
+JPEG or RGB pixels, depending on a flag in its row.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _fits(file: ContainerFile, table: _Table, image: str) -> bool:
 
 
 def _allocations(file: ContainerFile, table: _Table) -> npt.NDArray[Any]:
-    """Return the allocations that have bytes, by their offsets; SourceError where two have the same offset."""
+    """Return the allocations that have bytes, by their offsets; SourceError if two have the same offset."""
     found = np.frombuffer(file.read(table.allocations, file.size - table.allocations), _ALLOCATION)
     found = found[found["size"] > 0]
     found = found[np.argsort(found["begin"], kind="stable")]
@@ -228,7 +228,7 @@ class _Values:
     allocations: npt.NDArray[Any]
 
     def value(self, number: int, name: str, stored: Any) -> Value:
-        """Return a value of a sample; ValueError where it does not lie where the allocations say."""
+        """Return a value of a sample; ValueError if it does not lie where the allocations say."""
         kind = self.table.kinds[name]
         if kind in ("int", "float"):
             return stored  # type: ignore[no-any-return]

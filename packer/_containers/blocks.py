@@ -1,6 +1,6 @@
-"""Reading the files of containers in blocks: their structure is many small things, close together or between images.
+"""Block-wise reading of container files, whose structure is many small records, close together or between images.
 
-`ContainerFile` is for adapters whose errors need no offset in the file: any failure of reading is a SourceError.
+`ContainerFile` is for containers whose errors need no offset in the file: any failure to read is a SourceError.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class ContainerFile:
         self._blocks = BlockReader(file)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return a range of the file; SourceError where it does not lie in the file, or the disk fails."""
+        """Return a range of the file; SourceError if it does not lie in the file, or the disk fails."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise SourceError(
                 f"{self.path}: bytes {offset} to {offset + size} are wanted, and it has {self.size}: "
@@ -138,7 +138,7 @@ def damage(file: PackFile, at: int, *kinds: type[Exception]) -> AbstractContextM
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[ContainerFile]:
-    """Open a file for reading; SourceError where it cannot be opened."""
+    """Open a file for reading; SourceError if it cannot be opened."""
     with source_errors():
         file = PackFile(path)
     with file:
@@ -150,7 +150,7 @@ _LONGEST_REASON = 1000  # characters that a message takes of an error
 
 
 def text_in(path: str | os.PathLike[str], most: int = _MOST_TEXT) -> str:
-    """Return the text of a small sidecar file; SourceError where it has more than `most` bytes, or no UTF-8."""
+    """Return the text of a small sidecar file; SourceError if it has more than `most` bytes, or no UTF-8."""
     with reading(path) as file, errors_in(f"{file.path}: is no text", UnicodeDecodeError):
         if file.size > most:
             raise SourceError(f"{file.path}: {file.size:,} bytes are more than a description has")
@@ -158,7 +158,7 @@ def text_in(path: str | os.PathLike[str], most: int = _MOST_TEXT) -> str:
 
 
 def json_in(path: str | os.PathLike[str]) -> Any:
-    """Return the content of a JSON file; SourceError where it is no JSON, or is larger than any description."""
+    """Return the content of a JSON file; SourceError if it is no JSON, or is larger than any description."""
     with errors_in(printable(path)):
         return parsed_json(text_in(path))
 

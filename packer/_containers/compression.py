@@ -1,7 +1,7 @@
-"""Bytes that lie compressed in files: the codecs, and ranges that are unpacked when they are read.
+"""Compressed ranges of files, unpacked when they are read, and their codecs.
 
 A compressed range has no offsets for the values in it, so an index cannot list it; a conversion unpacks it. It counts
-as one more file, with the number after the last file of its container: other ranges lie in it as they lie in a file.
+as a further file, numbered after the last file of its container, and other ranges may refer to parts of it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
 
 
 def _snappy_size(data: bytes, most: int) -> int:
-    """Return the size with which snappy data begin, a varint; ValueError where that is more than `most`."""
+    """Return the size with which snappy data begin, a varint; ValueError if that is more than `most`."""
     size = 0
     for index, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << (7 * index)
@@ -209,7 +209,7 @@ class PackedRanges:
         unpacked = self._cache.get(number)
         if unpacked is None:
             unpacked = self._unpacked(file, number)
-            if len(unpacked) > size:  # else no one reads it again
+            if len(unpacked) > size:  # otherwise no one reads it again
                 self._keep(number, unpacked)
         return unpacked[offset : offset + size]
 

@@ -1,12 +1,12 @@
-"""The contract of a container: files of another tool with samples in them, and where in them each sample lies.
+"""The interface of a container: files of another tool, and the location of each sample in them.
 
 The author of a container writes one class, whose `entries` list samples in the order in which the container's own tools
-read them. Everything else is made of that list: `packer._containers.listing` collects it in columns, and a source, an
-index and a dataset are made of those.
+read them. Everything else is derived from that list: `packer._containers.listing` collects it in columns, and sources,
+indexes and datasets are built from those.
 
-For authors there are also `Chosen`, the user's choice by ``--key``; names for images that have none; and `Budget`, for
-files whose values refer to each other. A reference takes a few bytes and stands for all that it refers to. Where lists
-of references refer to lists of references, a value doubles with every level, and a short file would fill the memory.
+Also for authors: `Chosen`, the user's choice by ``--key``; names for images without one; and `Budget`, for files whose
+values refer to each other. A reference takes a few bytes and stands for its whole target, so nested lists of references
+double in size with every level, and a short file could fill the memory.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ IMAGE_HEAD = 32
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, to recognise it by; none if it is no regular file, or cannot be read.
+    """Return the first bytes of a file, to recognise it by; none if it is not a regular file, or cannot be read.
 
-    SourceError where the file is a pointer of Git LFS, whose type is unknown.
+    SourceError if the file is a pointer of Git LFS, whose type is unknown.
     """
     try:
         with open(open_regular(path), "rb") as file:
@@ -104,7 +104,7 @@ class Packed(NamedTuple):
     offset, size : int
         Which of these bytes it is.
     crc32 : int
-        The CRC-32 of the unpacked range; -1 where it is unknown.
+        The CRC-32 of the unpacked range; -1 if it is unknown.
     """
 
     piece: Piece
@@ -147,7 +147,7 @@ class Entry(NamedTuple):
         The encoded image, or pixels where it has a `shape`; bytes where it is no single range of a
         file, compressed or not.
     label : int, float, str, Named or None
-        A class id, the name of a class, or both; or a number, where the container's `label_type` is one. None where the
+        A class id, the name of a class, or both; or a number, where the container's `label_type` is one. None if the
         sample has no label.
     values : mapping
         The values of fields, by name: a range whose bytes are the value as a pack stores it, or the value itself
@@ -195,7 +195,7 @@ class PixelLayout:
         return height * width * len(self.channels)
 
     def rgb(self, data: Buffer, height: int, width: int) -> npt.NDArray[np.uint8]:
-        """Return the (height, width, 3) RGB pixels, row after row; ValueError where `data` are not so many."""
+        """Return the (height, width, 3) RGB pixels, row after row; ValueError if `data` are not so many."""
         pixels = np.frombuffer(data, np.uint8)
         if self.order == "CHW":
             pixels = pixels.reshape(len(self.channels), height, width).transpose(1, 2, 0)
@@ -278,7 +278,7 @@ class Container(abc.ABC):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the paths for `open` of a directory with entries of these names; None where it is no such container.
+        """Return the paths for `open` of a directory with entries of these names; None if it is no such container.
 
         By default that is all files in it whose names end in one of `suffixes`, as `files_in` returns them. Whoever
         asks refuses files of several splits.
@@ -332,12 +332,12 @@ class Container(abc.ABC):
         return len(self.files) - self.sidecars
 
     def opened(self, unit: int) -> PackFile:
-        """Open the file of a part; SourceError where it cannot be opened."""
+        """Open the file of a part; SourceError if it cannot be opened."""
         with source_errors():
             return PackFile(self.root / self.files[unit])
 
     def reading(self, unit: int) -> AbstractContextManager[ContainerFile]:
-        """Open the file of a part, which is read in blocks; SourceError where it cannot be opened."""
+        """Open the file of a part, which is read in blocks; SourceError if it cannot be opened."""
         return reading(self.root / self.files[unit])
 
     @abc.abstractmethod
@@ -356,7 +356,7 @@ class Container(abc.ABC):
 
 
 def no_keys(kind: str, keys: Mapping[str, str]) -> None:
-    """Raise OptionError where the user names keys of a container that has none."""
+    """Raise OptionError if the user names keys of a container that has none."""
     if keys:
         raise OptionError(f"--key is for containers whose samples have keys, and {kind} has none")
 
@@ -371,7 +371,7 @@ class Ranges:
     Attributes
     ----------
     file, offset, size : (N,) int64 arrays
-        The number of a file; where in it the value begins; its bytes, -1 where there is no value. Numbers after the
+        The number of a file; where in it the value begins; its bytes, -1 if there is no value. Numbers after the
         last file are those of compressed ranges. A negative number ``~n`` stands for bytes that are no range of file n,
         and were copied from it: they lie in `Listing.copied`.
     """
@@ -445,7 +445,7 @@ _ENDINGS = (*_SUFFIXES, ".jpeg", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
 
 
 def suffix_of(head: bytes) -> str:
-    """Return the suffix of an image's name by its first 16 bytes; none where they are no image's that packer knows."""
+    """Return the suffix of an image's name by its first 16 bytes; none if they are no image's that packer knows."""
     return next((suffix for suffix, signature in _SUFFIXES.items() if signature.match(head)), "")
 
 
@@ -474,7 +474,7 @@ class ChosenField(NamedTuple):
     ----------
     name : str
     kind : str
-        A kind of field, or the dtype of a scalar; empty where the option has none.
+        A kind of field, or the dtype of a scalar; empty if the option has none.
     key : str
         The container's own.
     """
@@ -487,7 +487,7 @@ class ChosenField(NamedTuple):
         return f"--key {self.name}{':' * bool(self.kind)}{self.kind}={self.key}"
 
     def of_kind(self) -> Field:
-        """Return the field by its kind alone; ValueError where that does not tell all."""
+        """Return the field by its kind alone; ValueError if that does not tell all."""
         if self.kind == "scalar":
             raise ValueError(f"say its dtype, such as --key {self.name}:int64={self.key}: {', '.join(OF_SCALARS)}")
         if self.kind == "array":
@@ -507,7 +507,7 @@ def field_name(key: str, taken: Collection[str]) -> str:
 
 
 def parse_keys(texts: Iterable[str]) -> dict[str, str]:
-    """Parse texts ``NAME[:KIND]=KEY`` to keys by role or field; OptionError where one is malformed."""
+    """Parse texts ``NAME[:KIND]=KEY`` to keys by role or field; OptionError if one is malformed."""
     keys: dict[str, str] = {}
     for text in texts:
         name, sign, key = text.partition("=")
@@ -566,7 +566,7 @@ class Chosen:
         return [*roles, *(field.key for field in self.fields)]
 
     def by_key(self) -> dict[str, ChosenField]:
-        """Return the fields by their keys; OptionError where two are of one, for containers of which a key has one."""
+        """Return the fields by their keys; OptionError if two are of one, for containers of which a key has one."""
         found: dict[str, ChosenField] = {}
         for field in self.fields:
             if (other := found.setdefault(field.key, field)) is not field:

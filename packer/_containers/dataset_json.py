@@ -22,7 +22,7 @@ VECTOR = Field("labels", "array", "float32", 1)
 def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
     """Return the labels of images by their paths, a whole number or a list of numbers each.
 
-    Empty where the file says that there are none; None where it speaks of no labels, so that another tool wrote it.
+    Empty where the file says that there are none; None if it speaks of no labels, so that another tool wrote it.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Acco
 
 
 def label_vector(label: list[Any], where: str, name: str) -> Any:
-    """Return a list of numbers as a pack holds it; SourceError where it is none."""
+    """Return a list of numbers as a pack holds it; SourceError if it is none."""
     try:
         return VECTOR.encode(np.array(label, np.float32))
     except (ValueError, TypeError) as error:

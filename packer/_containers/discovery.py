@@ -1,8 +1,8 @@
-"""Directories that may be containers: images come first, one kind of container, one split.
+"""Recognition of directories as containers: images take precedence; one kind of container, one split.
 
 A directory of images may have a file of another tool in it, such as an archive of the images, or numbers about them.
-It stays a directory of images, as ImageFolder takes it. Files of several splits, such as ``train-*.tar`` and
-``val-*.tar``, are refused, because they are hardly ever meant as one set.
+It still counts as a directory of images, as in ImageFolder. Files of several splits, such as ``train-*.tar`` and
+``val-*.tar``, are refused, because a user hardly ever wants them as one set.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def above_classes(directories: Collection[list[str]]) -> str:
     Returns
     -------
     str
-        With a slash at its end; empty where there is none.
+        With a slash at its end; empty if there is none.
     """
     first, last = min(directories, default=[]), max(directories, default=[])
     common = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))

@@ -1,9 +1,9 @@
 """HDF5 files of other tools: images in an array of bytes, or encoded images as vectors of variable length.
 
-BigGAN's are known (``imgs``, ``labels``), and Fuel's (``encoded_images``, ``targets``, ``filenames``). libhdf5 says
-where an array or its chunks lie, and samples are read there without it. Labels and fields are other datasets of as many
-rows in the same group. Tools keep labels in many shapes: N, N x 1, N x 1 x 1 x 1, 1 x N by MATLAB, one-hot N x C, and
-texts of fixed or of variable length. Each of these is one value an image here.
+The names of BigGAN (``imgs``, ``labels``) and Fuel (``encoded_images``, ``targets``, ``filenames``) are known. libhdf5
+reports the location of an array or its chunks, and samples are read from there without it. Labels and fields are other
+datasets in the same group, with the same number of rows. Tools keep labels in many shapes: N, N x 1, N x 1 x 1 x 1, 1 x
+N by MATLAB, one-hot N x C, and texts of fixed or of variable length. Each of these becomes one value for each image.
 
 A vector is u32 length, u64 address of a heap, u32 number in it. A heap is ``GCOL``, u8 1, three bytes, u64 size; and
 for each object u16 number, u16 references, four bytes, u64 size, and the bytes, padded to eight.
@@ -126,7 +126,7 @@ class Heaps:
         self._known: dict[int, dict[int, Piece]] = {}
 
     def piece(self, vector: Piece | Packed) -> Piece:
-        """Return where the bytes of a vector lie; ValueError where they lie nowhere, or the vector is compressed."""
+        """Return where the bytes of a vector lie; ValueError if they lie nowhere, or the vector is compressed."""
         if isinstance(vector, Packed) or vector.size != _VECTOR.size:
             raise ValueError(f"its places are compressed. {_REMEDY}")
         length, address, number = _VECTOR.unpack(self._file.read(vector.offset, vector.size))
@@ -194,7 +194,7 @@ class DatasetColumn:
         return rows if self.type.kind == "array" or self.is_one_hot else rows.reshape(len(rows), -1)[:, 0]
 
     def values(self, dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Value]:
-        """Yield the value of each image; ValueError where one cannot be read."""
+        """Yield the value of each image; ValueError if one cannot be read."""
         if self.type.kind == "text" and is_text(dataset):
             yield from _texts(dataset, file)
             return
@@ -235,7 +235,7 @@ def column_of(name: str, dataset: h5py.Dataset, count: int) -> DatasetColumn:
 
 
 def label_among(columns: Mapping[str, DatasetColumn]) -> str | None:
-    """Return the column of labels, by its name: the only one that packer takes; None where it is not clear."""
+    """Return the column of labels, by its name: the only one that packer takes; None if it is not clear."""
     able = [name for name, column in columns.items() if column.type.kind in ("scalar", "text")]
     for is_name in (is_label_name, has_label_name):
         if found := [name for name in able if is_name(name)]:
@@ -424,7 +424,7 @@ class HDF5Arrays(ColumnContainer):
     def _layout(
         self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool, where: str
     ) -> tuple[PixelLayout, int, int]:
-        """Return the layout of pixels; SourceError where the dataset has none, or it is not clear."""
+        """Return the layout of pixels; SourceError if the dataset has none, or it is not clear."""
         dataset, of_many = datasets[image], self._counts_images(datasets, image, chosen)
         found = _layout_of(dataset, of_many) if dataset.dtype == np.uint8 else None
         if found is not None:
@@ -567,7 +567,7 @@ def _is_vlen(dataset: h5py.Dataset) -> bool:
 
 
 def _within(dataset: h5py.Dataset) -> h5py.Dataset:
-    """Return a dataset; ValueError where it changed since the file was opened first."""
+    """Return a dataset; ValueError if it changed since the file was opened first."""
     if is_elsewhere(dataset):
         raise ValueError(f"the data of {dataset.name} lie in other files")
     return dataset

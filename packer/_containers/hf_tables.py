@@ -1,11 +1,11 @@
-"""Tables of Hugging Face's `datasets`: the roles and values of columns, for containers whose samples are rows.
+"""Tables of Hugging Face's `datasets`: roles and values of their columns, for containers with one sample in each row.
 
 A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema have, below
-``huggingface``, the features of its columns: which are images, and the names of the classes of which a ClassLabel has
-the numbers, -1 where there is none.
+``huggingface``, the features of its columns: which are images, and the names of the classes to which the numbers of a
+ClassLabel refer, -1 if there is none.
 
-Values are read some rows at a time, as many as fit into a modest memory: a few bytes of a column may stand for many
-values, such as numbers of a long text in a dictionary, or a list of nulls, which have no bytes at all.
+Values are read a few rows at a time, to bound the memory: a few bytes of a column may expand to many values, such as
+indices of a long text in a dictionary, or a list of nulls, which takes no bytes at all.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Columns:
         path : str, optional
             That of the image.
         place : Piece or Packed, optional
-            Where the image lies; None where it is null.
+            Where the image lies; None if it is null.
         head : bytes
             The image's first bytes.
         pictures : mapping
@@ -128,7 +128,7 @@ class Columns:
             return Entry(name, b"", problem=str(error))
 
     def values(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Return the values of the fields in a row; SourceError where one is none of its kind."""
+        """Return the values of the fields in a row; SourceError if one is none of its kind."""
         found: dict[str, Any] = {}
         for column, of in self.others.items():
             try:
@@ -139,7 +139,7 @@ class Columns:
         return found
 
     def label_of(self, row: Mapping[str, Any], where: str) -> int | float | str | None:
-        """Return the label in a row; SourceError where it is none."""
+        """Return the label in a row; SourceError if it is none."""
         label = None if self.label is None else row[self.label]
         if label is not None and not isinstance(label, (int, float, str)):
             raise SourceError(f"{where}: column {printable(self.label)}: {printable(label)[:80]} is no label")
@@ -160,7 +160,7 @@ def _blocks(values: Iterator[float | None]) -> Iterator[npt.NDArray[np.float64]]
 
 
 def features_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
-    """Return the features by column that the metadata of a schema have; none where they have none."""
+    """Return the features by column that the metadata of a schema have; none if they have none."""
     try:
         document = parsed_json((metadata or {})[FEATURES].decode("utf-8"))
         features = document["info"]["features"]
@@ -230,7 +230,7 @@ def columns_of(
 
 
 def _add(found: Columns, of: ChosenField, kind: str | None, feature: Any) -> None:
-    """Add the field that a column of a type becomes, or one of images, without; ValueError where it cannot."""
+    """Add the field that a column of a type becomes, or one of images, without; ValueError if it cannot."""
     if kind is None:
         found.pictures[of.key] = Field(of.name, of.kind or "image")
     elif kind == "null":
@@ -252,13 +252,13 @@ def names_are_plain(paths: Iterable[str | None]) -> bool:
 
 
 def name_of(path: str | None, row: str, head: bytes) -> str:
-    """Return the name of an image: the last part of its path, else that of its row; with a suffix."""
+    """Return the name of an image: the last part of its path, otherwise that of its row; with a suffix."""
     base = row if path is None else _base(path)
     return base if path is not None and "." in base[1:] else base + suffix_of(head)
 
 
 def own_name(name: Any, where: str, head: bytes) -> str:
-    """Return the name of an image that a column has; SourceError where it is none."""
+    """Return the name of an image that a column has; SourceError if it is none."""
     if not isinstance(name, (str, int)) or isinstance(name, bool):
         raise SourceError(f"{where}: {printable(name)[:80]} is no name")
     return str(name) if "." in str(name).rpartition("/")[2][1:] else f"{name}{suffix_of(head)}"

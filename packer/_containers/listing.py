@@ -1,4 +1,4 @@
-"""The list of a container's samples, in columns that grow on the disk and not in memory.
+"""The list of a container's samples, in columns that grow on disk instead of in memory.
 
 Names that occur twice are numbered, and a file that is listed twice is refused. `ForeignFiles` opens the files when
 they are needed, and compares each with its size and time when it was listed.
@@ -156,7 +156,7 @@ def list_samples(
     classes : sequence of str, optional
         Class names in the order of their ids, instead of the container's.
     progress : callable, optional
-        Called with how many parts of the container are listed, and how many there are.
+        Called with the number of parts listed so far, and the total.
     in_place : bool
         Whether all values are to be read where they lie, and none may be compressed.
     bad : BadSamples, optional
@@ -581,7 +581,7 @@ class ForeignFiles:
         return os.path.join(self.root, self.names[number])
 
     def open(self, number: int) -> PackFile:
-        """Open a file, or return it where it is open; CorruptPackError where it is another than was listed."""
+        """Open a file, or return it where it is open; CorruptPackError if it is another than was listed."""
         file = self._open.get(number)
         if file is None:
             file = self._opened(number)

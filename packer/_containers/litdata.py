@@ -58,12 +58,12 @@ class Section:
         self._file = file
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return a range; SourceError where it does not lie in the file."""
+        """Return a range; SourceError if it does not lie in the file."""
         return self._file.read(self.begin + offset, size)
 
 
 def arrow_section(file: ContainerFile) -> Section | None:
-    """Return the table of Arrow in a chunk; None where it has none. SourceError where the table does not lie in it."""
+    """Return the table of Arrow in a chunk; None if it has none. SourceError if the table does not lie in it."""
     if file.size < _END or file.read(file.size - 8, 8) != _SIGNATURE:
         return None
     size = int.from_bytes(file.read(file.size - _END, 4), "little")

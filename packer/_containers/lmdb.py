@@ -2,12 +2,12 @@
 
 A container of LMDB is a file, or a directory with ``data.mdb``. It is recognised by its first entries.
 
-`ImageLMDB`: the values are images, each as a file has it, by any keys. BasicSR has such files (keys are names without
-suffix), and StyleGAN's tool takes any.
+`ImageLMDB`: the values are image files, the keys are arbitrary. BasicSR writes such files, with names without suffix as
+keys; StyleGAN's tool reads any.
 
 `LSUN` (https://github.com/fyu/lsun): a directory ``CLASS_SPLIT_lmdb`` with ``data.mdb`` for each class. The values are
-images, WebP in the published files, and keys are hashes of them. As torchvision has it, the classes are sorted by their
-names; ``test_lmdb`` has no class.
+images, WebP in the published files, and the keys are hashes of them. As in torchvision, the classes are sorted by name;
+``test_lmdb`` has no class.
 
 `TextRecognition`: images of words, and the text in each. The key ``num-samples`` has a number as text, N;
 ``image-000000001`` to N are images, and ``label-000000001`` to N their texts, in UTF-8. ``create_lmdb_dataset.py`` of
@@ -86,7 +86,7 @@ class LMDBValue(NamedTuple):
         return self.file.read(self.offset, min(size, self.size))
 
     def suffix(self) -> str:
-        """Return the suffix of the image that the value is; empty where it is none."""
+        """Return the suffix of the image that the value is; empty if it is none."""
         return suffix_of(self.head(IMAGE_HEAD))
 
 
@@ -148,7 +148,7 @@ class LMDBContainer(Container):
 
     @abc.abstractmethod
     def entry(self, value: LMDBValue) -> Entry | None:
-        """Return the sample that a value is; None where it is left out; ValueError where it is none."""
+        """Return the sample that a value is; None if it is left out; ValueError if it is none."""
 
 
 def is_lmdb(path: Path, head: bytes) -> bool:
@@ -220,7 +220,7 @@ def text_of(key: bytes) -> str:
 
 
 _LOOKED_AT = 3  # values
-_LONGEST = 64  # bytes of a text or a number beside images
+_LONGEST = 64  # bytes of a text or a number next to images
 
 
 class ImageLMDB(LMDBContainer):
@@ -241,7 +241,7 @@ class ImageLMDB(LMDBContainer):
         return Entry(image_name(text_of(value.key), suffix), value.piece)
 
     def _leave_out(self, value: LMDBValue) -> None:
-        """Add a key whose value is a text or a number to the account; ValueError where it may be an image."""
+        """Add a key whose value is a text or a number to the account; ValueError if it may be an image."""
         key, data = text_of(value.key), value.head()
         if value.key in COUNTS:
             self.account.not_looked_at("key", "it counts the samples", [key])
@@ -356,7 +356,7 @@ _READ = "images, pickles, values of pyarrow.serialize, and Caffe's Datum"
 
 
 class UnreadLMDB(LMDBContainer):
-    """Any LMDB file that is no pack of packer's; the last container in the registry's order."""
+    """Any LMDB file that is not a pack of packer's; the last container in the registry's order."""
 
     kind = "lmdb"
 
@@ -399,7 +399,7 @@ _ALONE = {0x01, *range(0xD0, 0xD9)}  # markers that no length comes after
 
 
 def size_of(window: RangeReader) -> tuple[int, int]:
-    """Return height and width of an image, as it is stored; ValueError where it is no JPEG and no PNG, or cut off."""
+    """Return the stored height and width of an image; ValueError if it is neither a JPEG nor a PNG, or is truncated."""
     head = window.take(2)
     if head == _PNG[:2]:
         rest = window.take(22)

@@ -2,7 +2,7 @@
 
 ``index.json`` names the shards in their order, and the columns. A shard has a table of offsets (see
 `offsets`), the columns again as JSON, and the samples. A sample has the sizes of its columns of
-variable size, and then the columns in the order of their names. Labels are as the column has them.
+variable size, and then the columns in the order of their names. Labels are the column's values, unchanged.
 """
 
 from __future__ import annotations

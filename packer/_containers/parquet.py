@@ -1,13 +1,13 @@
-"""Parquet files of images, as Hugging Face's `datasets` writes them: a row each sample.
+"""Parquet files of images, as Hugging Face's `datasets` writes them: one sample in each row.
 
-Images that are not compressed are read where they lie, found without pyarrow. pyarrow reads the columns of labels and
-fields.
+Uncompressed images are located without pyarrow and read in place. pyarrow reads the columns of labels and fields.
 
-The layout is that of apache/parquet-format: ``parquet.thrift`` and ``Encodings.md``. A column that is no list has one
-value a row in every row group, in pages with a header each. A byte string is its length in 4 bytes, and its bytes; or
-a number in a dictionary of such, which is a page of its own. It never crosses a page. A header may have the CRC-32 of
-its page as it lies in the file. Definition levels and the numbers of values in a dictionary are lists of small numbers:
-runs of one number, and groups of eight in few bits each, which ``Encodings.md`` calls RLE/bit-packing hybrid.
+The layout is that of apache/parquet-format: ``parquet.thrift`` and ``Encodings.md``. A column that is not a list has
+one value for each row of a row group, in pages, each with a header. A byte string is a length of 4 bytes and the bytes;
+or an index into a dictionary of byte strings, which is a page of its own. It never crosses a page. A header may have
+the CRC-32 of its page as it lies in the file. Definition levels and the numbers of values in a dictionary are lists of
+small numbers: runs of one number, and groups of eight in few bits each, which ``Encodings.md`` calls RLE/bit-packing
+hybrid.
 
 Headers and footer are in Thrift's compact protocol (``doc/specs/thrift-compact-protocol.md`` of Apache Thrift), read as
 dicts by the numbers of fields, and written. Fields outside of the schema are skipped, so that they cost no memory.
@@ -47,7 +47,7 @@ from packer.errors import PackError, SourceError, printable
 
 
 def numbers_in(data: bytes, width: int, count: int) -> Ints:
-    """Return numbers of so many bits: runs of one number, and groups of eight; ValueError where there are too few."""
+    """Return numbers of so many bits: runs of one number, and groups of eight; ValueError if there are too few."""
     if width > 32:
         raise ValueError(f"numbers of {width} bits")
     found, have, at, size = [np.empty(0, np.int64)], 0, 0, (width + 7) // 8
@@ -274,7 +274,7 @@ class ParquetValue(NamedTuple):
 
 
 def read_footer(file: PackFile) -> Parquet:
-    """Return the contents of the footer; SourceError where the file is damaged, cut short or encrypted."""
+    """Return the contents of the footer; SourceError if the file is damaged, cut short or encrypted."""
     if file.size < 12 or file.read(file.size - 4, 4) != _MAGIC:
         end = file.read(max(0, file.size - 4), min(4, file.size))
         why = "it is encrypted" if end == _ENCRYPTED else "it is no Parquet file, or was cut short"
@@ -320,7 +320,7 @@ def _leaves(elements: Sequence[dict[int, Any]]) -> list[ParquetLeaf]:
 def byte_strings(
     file: PackFile, unit: int, parquet: Parquet, chunk: tuple[int, int], head: int = _HEAD
 ) -> Iterator[ParquetValue | None]:
-    """Yield the values of a column of byte strings in a row group, a row each; None where there is none.
+    """Yield the values of a column of byte strings in a row group, a row each; None if there is none.
 
     Parameters
     ----------
@@ -342,7 +342,7 @@ def byte_strings(
 
 
 def dictionary_size(file: PackFile, parquet: Parquet, chunk: tuple[int, int]) -> int:
-    """Return how many bytes the dictionary of a column in a row group has, unpacked; 0 where it has none."""
+    """Return how many bytes the dictionary of a column in a row group has, unpacked; 0 if it has none."""
     group, number = chunk
     metadata = parquet.groups[group][1][number].get(3, {})
     first, data = metadata.get(11, 0), metadata.get(9, 0)
@@ -609,7 +609,8 @@ def _has_images(path: Path) -> bool:
 
 
 def _image_columns(file: PackFile, parquet: Parquet, features: Mapping[str, Any], chosen: str | None) -> list[str]:
-    """Return the columns of images: structures of bytes and path, features, else those that begin with an image."""
+    """Return the columns of images: structures of bytes and path, features, otherwise those that begin with an
+    image."""
     tops = dict.fromkeys(leaf.path[0] for leaf in parquet.leaves)
     found = [name for name in tops if _is_structure(parquet, name)]
     plain = [leaf.path[0] for leaf in parquet.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]

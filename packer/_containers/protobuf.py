@@ -1,8 +1,8 @@
-"""Messages of Protocol Buffers, found where they lie in a file, and one of them, tf.train.Example.
+"""Parser of Protocol Buffers messages in a file, in particular of tf.train.Example.
 
-A field is a varint, which has the field's number above its lowest three bits and the type in these, and then the
-content: a varint, 4 or 8 bytes, or a size and so many bytes. A varint has 7 bits a byte, the lowest first, and the
-uppermost bit of a byte says that more follow. https://protobuf.dev/programming-guides/encoding
+A field is a varint, with the type in its lowest three bits and the field's number above them, and then the content: a
+varint, 4 or 8 bytes, or a size followed by that many bytes. A varint has 7 bits in each byte, the lowest first; the
+uppermost bit of a byte is set if more follow. https://protobuf.dev/programming-guides/encoding
 
 ::
 
@@ -86,7 +86,7 @@ def field_at(window: BlockReader, at: int, end: int) -> tuple[int, int, int]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of 64 bits and where it ends; IndexError where the data end before."""
+    """Return a number of 64 bits and where it ends; IndexError if the data end before."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -104,7 +104,7 @@ NOTHING, BYTES, FLOATS, INTS = 0, 1, 2, 3
 
 _MANY = 1 << 24  # bytes of numbers in one feature
 _MOST = 1 << 16  # byte strings of one feature
-_AHEAD = 512  # bytes that the headers of a feature have at most, else they are read one by one
+_AHEAD = 512  # bytes that the headers of a feature have at most, otherwise they are read one by one
 _LONGEST_KEY = 1 << 12
 _ONE_INT = 12  # bytes of an Int64List of one value at most
 
@@ -214,7 +214,7 @@ def _list_of(window: BlockReader, begin: int, end: int) -> tuple[int, int, int]:
 
 
 def one_bytes(window: BlockReader, begin: int, end: int) -> tuple[int, int] | None:
-    """Return where the only value of a BytesList lies, its offset and its size; None where there is no value.
+    """Return where the only value of a BytesList lies, its offset and its size; None if there is no value.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def one_bytes(window: BlockReader, begin: int, end: int) -> tuple[int, int] | No
 
 
 def one_int(window: BlockReader, begin: int, end: int) -> int | None:
-    """Return the only value of an Int64List; None where there is no value; errors as `one_bytes`."""
+    """Return the only value of an Int64List; None if there is no value; errors as `one_bytes`."""
     if end - begin <= _ONE_INT:
         p = window.at(begin, end - begin)
         value = _int_of(window.data[p : p + end - begin])
@@ -245,14 +245,14 @@ def one_int(window: BlockReader, begin: int, end: int) -> int | None:
 
 
 def one_float(window: BlockReader, begin: int, end: int) -> float | None:
-    """Return the only value of a FloatList; None where there is no value; errors as `one_bytes`."""
+    """Return the only value of a FloatList; None if there is no value; errors as `one_bytes`."""
     data = floats(window, begin, end)
     return _only(struct.unpack(f"<{len(data) // 4}f", data), begin)
 
 
 @functools.lru_cache(1 << 12)
 def _int_of(message: bytes) -> int | None:
-    """Return the value of an Int64List of one, packed or not; None where it is anything else."""
+    """Return the value of an Int64List of one, packed or not; None if it is anything else."""
     try:
         begin = 2 if message[0] == 0x0A and message[1] == len(message) - 2 else 1
         value, end = read_varint(message, begin)

@@ -1,21 +1,20 @@
-"""RecordIO, which MXNet reads (https://mxnet.apache.org/versions/1.9.1/api/faq/recordio): ``.rec``, beside it ``.idx``.
+"""RecordIO, the format of MXNet (https://mxnet.apache.org/versions/1.9.1/api/faq/recordio): ``.rec`` and ``.idx``.
 
 A record is a magic number; a number whose uppermost three bits say what the record is, and whose others are its size;
-the data; and zeros up to a multiple of 4 bytes. Data that have the magic number at a multiple of 4 are cut there, in
-parts that are a record each, the first, middle ones and the last, and the number between two parts is left out. Such
-samples are no range of the file, so they are copied.
+the data; and zeros up to a multiple of 4 bytes. Data that contain the magic number at a multiple of 4 are split there
+into records of their own (first, middle and last part), and the number between two parts is left out. Such a sample is
+not a contiguous range of the file, so it is copied.
 
 The data are a flag, a label as float32, two numbers, and the image. A flag of k other than 0 says that k labels,
-float32, stand before the image. insightface's files begin with a record that has two labels and no image; so have the
-records of identities, which follow after the images.
+float32, stand before the image. Files of insightface begin with a record of two labels and no image; so do the records
+of identities, which follow the images.
 
-Samples are listed in the order in which they lie, as MXNet's and DALI's iterators read them: the same with an index and
-without one. An index gives each record its key, in text, a line each: key, tab, where the record begins.
+Samples are listed in file order, as the iterators of MXNet and DALI read them, with or without an index. An index gives
+each record a key: a text file with a line ``key TAB offset`` for each record.
 
-A list, ``.lst``, may lie beside the file too. A line of an index has a key and where the record begins, with a tab
-between. A line of a list has a key, one or more labels, and a path, with tabs between; im2rec makes the file of it, and
-numbers directories in the order of their names. What does not fit the records is an error, lest images have names that
-belong to others.
+There may also be a list, ``.lst``. A line of a list has a key, one or more labels, and a path, separated by tabs;
+im2rec makes the record file from it, and numbers directories in the order of their names. A list that does not match
+the records is an error: otherwise images would get the names of others.
 """
 
 from __future__ import annotations
@@ -66,12 +65,12 @@ class Keys:
 
     @classmethod
     def beside(cls, path: Path) -> Keys | None:
-        """Return the keys of a file of records; None where there is no index."""
+        """Return the keys of a file of records; None if there is no index."""
         found = path.with_suffix(".idx")
         return cls(found) if os.path.isfile(found) else None
 
     def next(self, offset: int) -> int:
-        """Return the key of the next record, which begins at `offset`; SourceError where the index has it elsewhere."""
+        """Return the key of the next record, which begins at `offset`; SourceError if the index has it elsewhere."""
         if self._next >= len(self._order) or self._offsets[self._order[self._next]] != offset:
             raise SourceError(f"{printable(self._path)}: does not fit: a record is at byte {offset}{_MOVE}")
         key = int(self._keys[self._order[self._next]])
@@ -79,7 +78,7 @@ class Keys:
         return key
 
     def end(self) -> None:
-        """Raise SourceError where the index has more records than there were."""
+        """Raise SourceError if the index has more records than there were."""
         if self._next < len(self._order):
             raise SourceError(
                 f"{printable(self._path)}: does not fit: it has {len(self._order)} records, and there are {self._next}"
@@ -108,12 +107,12 @@ class Paths:
 
     @classmethod
     def beside(cls, path: Path) -> Paths | None:
-        """Return the paths of the images in a file of records; None where there is no list."""
+        """Return the paths of the images in a file of records; None if there is no list."""
         found = path.with_suffix(".lst")
         return cls(found) if os.path.isfile(found) else None
 
     def of(self, key: int, label: float) -> str:
-        """Return the path of an image; SourceError where the list has none of its key and label."""
+        """Return the path of an image; SourceError if the list has none of its key and label."""
         index = int(np.searchsorted(self._keys, key))
         row = int(self._order[index]) if index < len(self._keys) and self._keys[index] == key else None
         if row is None or self._labels[row] != np.float32(label):
@@ -127,7 +126,7 @@ class Paths:
 def class_names(paths: Sequence[Path]) -> list[str] | None:
     """Return the names of classes by the directories of the images in the lists of files of records.
 
-    None where there is not a list for each, or images of one directory have several labels, or the other way round.
+    None if there is no list for each, or images of one directory have several labels, or the other way round.
     """
     by_label: dict[float, str] = {}
     for path in paths:
@@ -147,7 +146,7 @@ def class_names(paths: Sequence[Path]) -> list[str] | None:
 
 
 def numbered_classes(paths: Sequence[Path]) -> list[str] | None:
-    """Return the numbers of the classes that insightface's ``property`` counts; None where it is not there."""
+    """Return the numbers of the classes that insightface's ``property`` counts; None if it is not there."""
     path = paths[0].with_name("property")
     line = next(_lines(path), (0, b""))[1] if os.path.isfile(path) else b""
     count = re.match(rb"([0-9]{1,8}),", line)

@@ -1,7 +1,7 @@
-"""Which container a file or a directory is.
+"""The registry of containers: finds the container of a file or a directory.
 
-Containers are tried in the order of their registry. Those of other packages come after packer's own, or before these
-if a name is one of theirs and of none of packer's.
+Containers are tried in the order of their registry. Containers of other packages come after packer's own, or before
+them for a name that only they claim.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 def container_of_file(path: Path) -> type[Container] | None:
-    """Return the container that a file is of; None where it is of none.
+    """Return the container that a file is of; None if it is of none.
 
     Errors as `ContainerDescriptor.container` and `Container.recognise_file`.
     """

@@ -1,7 +1,7 @@
 """The roles of columns, features, members or keys in a container's samples: image, label, name, and fields.
 
-`NAMES` is the one table of their usual names. `roles_of` decides for containers whose columns have types
-that hold for all samples; the others choose by the same names.
+`NAMES` is the single table of their usual names. `roles_of` chooses the roles for containers in which each column has
+one type for all samples; the others choose by the same names.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RoleNames:
         return key in self.labels or is_label_name(key.replace(".", "/"))
 
     def label_among(self, keys: Iterable[str]) -> str | None:
-        """Return the key of the labels; None where no key has a name of labels."""
+        """Return the key of the labels; None if no key has a name of labels."""
         there = list(keys)
         if (known := next((key for key in self.labels if key in there), None)) is not None:
             return known
@@ -459,7 +459,7 @@ def _text(value: Value, read: Callable[[int, int], bytes], column: str) -> str:
 
 
 def short_text(data: bytes) -> str | None:
-    """Return the text in a few bytes; None where they are none, so that they cannot be the name of a class."""
+    """Return the text in a few bytes; None if they are none, so that they cannot be the name of a class."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

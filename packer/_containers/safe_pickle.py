@@ -1,4 +1,4 @@
-"""Reading a pickle by its opcodes: numbers, texts, bytes, tuples, lists, dicts and NumPy's arrays.
+"""A safe reader of pickles, opcode by opcode: numbers, texts, bytes, tuples, lists, dicts and NumPy arrays.
 
 Nothing is imported and nothing is called. A callable that a pickle names is looked up among the few that make bytes and
 arrays; any other is a ValueError that names it. Bytes and the elements of arrays are not read but located in the file.
@@ -56,14 +56,14 @@ class Array(NamedTuple):
     fortran: bool = False
 
     def value(self, file: PackFile) -> Any:
-        """Return the array; ValueError where the elements are not as many."""
+        """Return the array; ValueError if the elements are not as many."""
         data = self.elements.data(file) if isinstance(self.elements, Blob) else self.elements
         array = np.frombuffer(data, self.dtype)
         return array.reshape(self.shape, order="F" if self.fortran else "C")
 
 
 def array_of(dtype: str, shape: Any, elements: Any, fortran: bool) -> Array:
-    """Return the array that a stranger describes; ValueError where it is none of numbers, or of another size."""
+    """Return the array that a stranger describes; ValueError if it is none of numbers, or of another size."""
     if not _DTYPE.fullmatch(dtype):
         raise ValueError("an array of something else than numbers")
     if (
@@ -345,7 +345,7 @@ class _Machine:
         return _Unfilled()
 
     def _text(self, value: Any) -> str:
-        """Return the text of a short name; ValueError where it is none."""
+        """Return the text of a short name; ValueError if it is none."""
         size = value.size if isinstance(value, Blob) else len(value) if isinstance(value, (bytes, str)) else -1
         if not 0 <= size <= _LONGEST_NAME:
             raise ValueError("a pickle with a name that is no short text")

@@ -1,9 +1,9 @@
-"""Shards that begin with the count of their samples and where each begins, as those of MDS and LitData.
+"""Shards that begin with a table of sample offsets, as in MDS and LitData.
 
-Layout: u32 n; (n + 1) x u32, where each sample begins and where the last ends; the samples. A sample has the sizes of
-those parts that have no fixed one, u32 each, and then its parts. Both tools store an image of Pillow as u32 width, u32
-height, u32 bytes of the mode, the mode, and the pixels row after row; and arrays with or without their dtype and shape
-before the elements.
+Layout: u32 n; (n + 1) x u32, the offset of each sample and the end of the last; the samples. A sample has the sizes of
+its parts of variable size, u32 each, and then its parts. Both tools store an image of Pillow as u32 width, u32 height,
+u32 bytes of the mode, the mode, and the pixels row after row; and arrays with or without their dtype and shape before
+the elements.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST_MODE = 16
 
 
 def pil_layout(read: Callable[[int, int], bytes], piece: Piece) -> PixelLayout:
-    """Return how the pixels of an image lie; ValueError where they are of a mode that packer does not read."""
+    """Return how the pixels of an image lie; ValueError if they are of a mode that packer does not read."""
     return _LAYOUTS[_head(read, piece)[0]]
 
 
@@ -101,14 +101,14 @@ class MDSArray:
 
     @classmethod
     def of(cls, text: str) -> MDSArray:
-        """Parse ``DTYPE:SHAPE``; ValueError where it is malformed."""
+        """Parse ``DTYPE:SHAPE``; ValueError if it is malformed."""
         match = re.fullmatch(r"(\w*)(?::([0-9]{1,18}(?:,[0-9]{1,18})*))?", text, re.ASCII)
         if match is None or (match[1] and match[1] not in _DTYPES.values()):
             raise ValueError(f"ndarray:{text} is no encoding of arrays")
         return cls(match[1], tuple(map(int, match[2].split(","))) if match[2] else None)
 
     def decode(self, data: bytes) -> npt.NDArray[Any]:
-        """Return an array; ValueError where the bytes are none."""
+        """Return an array; ValueError if the bytes are none."""
         start, dtype, shape = 0, self.dtype, self.shape
         if not dtype:
             dtype, start = _DTYPES.get(data[0] if data else 0, ""), 1
@@ -128,7 +128,7 @@ class MDSArray:
 
 
 def plain_dtype(number: str) -> str:
-    """Return the dtype that a number of LitData's stands for; ValueError where it is of none that a field has."""
+    """Return the dtype that a number of LitData's stands for; ValueError if it is of none that a field has."""
     if not (number.isascii() and number.isdecimal() and len(number) < 3 and int(number) < len(_NUMBERED)):
         raise ValueError(f"an array has the dtype {number!r}, which packer does not read")
     return _NUMBERED[int(number)]
@@ -137,7 +137,7 @@ def plain_dtype(number: str) -> str:
 def litdata_array(data: bytes, dtype: str | None) -> npt.NDArray[Any]:
     """Return an array that LitData stores: of one axis, or where `dtype` is None with a head of u32.
 
-    The head is the dtype's number, the number of axes, and the length of each. ValueError where the bytes are none.
+    The head is the dtype's number, the number of axes, and the length of each. ValueError if the bytes are none.
     """
     if dtype is not None:
         return _elements(data, 0, dtype, (len(data) // np.dtype(dtype).itemsize,))
@@ -189,11 +189,11 @@ class ShardColumn(abc.ABC):
 
     @abc.abstractmethod
     def type(self) -> ColumnType:
-        """Return the type of values; ValueError where the part's size is none of its type."""
+        """Return the type of values; ValueError if the part's size is none of its type."""
 
     @abc.abstractmethod
     def value(self, file: ContainerFile, piece: Piece) -> Value:
-        """Return a value that is a number or an array; of any other `piece`. ValueError where the bytes are none."""
+        """Return a value that is a number or an array; of any other `piece`. ValueError if the bytes are none."""
 
 
 @dataclass(eq=False)
@@ -308,7 +308,7 @@ def samples(file: ContainerFile, count: int | None = None) -> Iterator[tuple[int
 
 
 def _ranges(file: ContainerFile, start: int, stop: int, known: Sequence[int | None]) -> list[tuple[int, int]]:
-    """Return where the parts of a sample begin, and their sizes; ValueError where they do not fill the sample."""
+    """Return where the parts of a sample begin, and their sizes; ValueError if they do not fill the sample."""
     unknown = sum(size is None for size in known)
     if 4 * unknown > stop - start:
         raise ValueError("it is too short for the sizes of its parts")

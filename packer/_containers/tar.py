@@ -1,6 +1,6 @@
-"""The members of a tar: headers of 512 bytes, each followed by the bytes of its member, in blocks of 512.
+"""A reader of tar archives: headers of 512 bytes, each followed by the bytes of its member in blocks of 512.
 
-Read are ustar (POSIX.1-1988), pax (POSIX.1-2001), GNU tar's format and that of version 7. The standard is at
+The formats ustar (POSIX.1-1988), pax (POSIX.1-2001), GNU tar and version 7 are supported. The standard is at
 https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html, and GNU's additions are at
 https://www.gnu.org/software/tar/manual/html_node/Standard.html. Archives that were joined with ``cat`` are read one
 after the other.
@@ -137,7 +137,7 @@ class TarWalk:
         return name, size
 
     def _special(self, kind: bytes, position: int, size: int, header: bytes) -> int:
-        """Read a header that is no regular file's; return how many bytes belong to it."""
+        """Read a header that is not a regular file's; return how many bytes belong to it."""
         if kind in _LONGEST:
             if size > _LONGEST[kind]:
                 self._fail(position, f"a header of {size:,} bytes is longer than any that packer reads")
@@ -193,7 +193,7 @@ class TarWalk:
             start = end
 
     def _after_end(self, position: int) -> int | None:
-        """Return where the next archive begins after the zeros that one ends with; None where there is none."""
+        """Return where the next archive begins after the zeros that one ends with; None if there is none."""
         self._require_nothing_pending(position)
         last = min(self._size - BLOCK, position + _FARTHEST)
         for at in range(position + BLOCK, last + 1, BLOCK):
@@ -248,7 +248,7 @@ def _is_header(header: bytes, checksum: bytes) -> bool:
 
 
 def _number(field: bytes) -> int | None:
-    """Return the number in a header: octal, or in 11 bytes after a byte 128; None where there is none."""
+    """Return the number in a header: octal, or in 11 bytes after a byte 128; None if there is none."""
     if field[0] & 0x80:
         return int.from_bytes(field[1:], "big") if field[0] == 0x80 else None
     digits = field.strip(b" \0")

@@ -1,13 +1,14 @@
-"""TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): records, each of them an Example in most files.
+"""TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord): files of records, usually of Examples.
 
 A record is its size, 8 bytes, little-endian; the checksum of these 8 bytes; the data; and their checksum. A checksum is
-a CRC-32C, rotated by 15 bits, and a constant added. That of each size is compared here, that of the data when the image
-is read. Index files of other tools are not used: they tell where records begin, which is read here anyway.
+a CRC-32C, rotated by 15 bits, and a constant added. The checksum of each size is compared here, that of the data when
+the image is read. Index files of other tools are not used: they list the offsets of records, which are read here
+anyway.
 
-The first samples tell the types of the features, and all samples are read likewise. A feature whose list had one value
-in all of them is one value: a scalar, a text, an image or bytes. One whose lists had other lengths, or whose key says
-that it is of objects, is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of
-TensorFlow's Object Detection API and of img2dataset are known.
+The first samples determine the types of the features for all samples. A feature with exactly one value in each of them
+is a single value: a scalar, a text, an image or bytes. A feature with lists of other lengths, or with a key of objects,
+is an array, or a list of texts. The keys of ImageNet's TFRecords, of TensorFlow Datasets, of TensorFlow's Object
+Detection API and of img2dataset are known.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class FeatureValues:
 
 
 def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int, end: int) -> None:
-    """Add the features of the Example in some bytes of a file to those seen; MessageError where there is none."""
+    """Add the features of the Example in some bytes of a file to those seen; MessageError if there is none."""
     for encoded, type_, start, stop in feature_lists(window, begin, end):
         key = text_of(encoded, start)
         feature = seen.setdefault(key, FeatureValues(several=is_of_objects(key)))
@@ -167,7 +168,7 @@ def is_of_objects(key: str) -> bool:
 
 
 def text_of(key: bytes, at: int) -> str:
-    """Return a key as text; MessageError where it is no UTF-8."""
+    """Return a key as text; MessageError if it is no UTF-8."""
     try:
         return key.decode()
     except UnicodeDecodeError:
@@ -209,7 +210,7 @@ class FeatureColumn:
 
     @classmethod
     def field(cls, field: Field, seen: FeatureValues) -> FeatureColumn:
-        """Return the column of a field; ValueError where the feature has no values of the field's kind."""
+        """Return the column of a field; ValueError if the feature has no values of the field's kind."""
         readers = _READERS[seen.type] | (_OF_SEVERAL if seen.type == BYTES and seen.several else {})
         if field.kind not in readers:
             raise ValueError(f"it has {TYPES[seen.type]}, which are no {field.kind}")
@@ -438,7 +439,7 @@ def choose(
     keys : mapping
         See `Container.open`.
     classes : callable
-        Returns the names of the classes whose ids a feature has, by its key; None where they are unknown.
+        Returns the names of the classes whose ids a feature has, by its key; None if they are unknown.
     account : Account
         Filled with the roles of features.
 
@@ -713,7 +714,7 @@ class TFRecord(Container):
         if image is None:
             raise MessageError("it has no image")
         name = values.pop("name", None) or number
-        if not is_image_name(name):  # else the image is not read
+        if not is_image_name(name):  # otherwise the image is not read
             name += suffix_at(window.read, image.offset, image.size)
         if self.roles.boxes is not None:
             height, width = values.pop(" height", None), values.pop(" width", None)
@@ -780,7 +781,7 @@ def _begins_record(head: bytes) -> bool:
 
 
 def _compression(head: bytes) -> str | None:
-    """Return how a file of records is compressed as a whole; None where it is none."""
+    """Return how a file of records is compressed as a whole; None if it is none."""
     for magic, how in _COMPRESSED.items():
         if head.startswith(magic):
             try:
@@ -792,7 +793,7 @@ def _compression(head: bytes) -> str | None:
 
 
 def _class_names(directory: Path, key: str) -> list[str] | None:
-    """Return the classes in TensorFlow Datasets' file next to the records; None where there is no file."""
+    """Return the classes in TensorFlow Datasets' file next to the records; None if there is no file."""
     name = f"{key.replace('/', '-')}.labels.txt"
     path = directory / name
     if name_problem(name) or "\\" in name or not os.path.isfile(path):

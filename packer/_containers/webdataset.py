@@ -1,4 +1,4 @@
-"""Tars in the way of webdataset: the members of one key are a sample, and their extensions tell their roles.
+"""WebDataset tars: the members with one key form a sample, and their extensions decide their roles.
 
 ``0001.jpg 0001.cls 0001.json`` are a sample's image, its class id and a field. The bytes of a member are a plain range
 of the file. Indexes of other tools next to a tar (``.idx`` of DALI, those of Energon) are not read: packer trusts no
@@ -9,14 +9,14 @@ that dot: ``dir/0001.seg.png`` is ``seg.png`` of the sample ``dir/0001``. A key 
 another sample. See https://github.com/webdataset/webdataset, webdataset/tariterators.py.
 
 packer reads two layouts that webdataset misreads. Members of one sample may lie apart, as ``tar cf a.tar
-*.jpg *.cls`` writes them. And file names may have dots: where no member of a key has a plain extension, as in
+*.jpg *.cls`` writes them. And file names may contain dots: if no member of a key has a plain extension, as in
 ``img.v2.jpg`` and ``img.v2.cls``, the part after the first dot still belongs to the key.
 
 Shards may be named by a list in JSON. wids (once a part of webdataset) has ``{"__kind__": "wids-shard-index-v1",
 "wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 10, "filesize": 20480}, ...]}``; timm has ``{"splits":
 {"train": {"filenames": ["a.tar", ...], "shard_lengths": [10, ...]}}}``. Neither has offsets of samples in a shard.
 
-Members are labels and fields by their extensions, as webdataset has it: ASCII numbers, texts, ``.npy``, JSON.
+As in webdataset, the extension decides whether a member is a label or a field: ASCII numbers, texts, ``.npy``, JSON.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def _has_image(sample: Sample) -> bool:
 def _split(members: list[tuple[str, TarMember]], depth: int = 0) -> dict[str, list[tuple[str, TarMember]]] | None:
     """Return members of one key, none of which has a plain extension, by the further parts of their keys.
 
-    None where that makes samples without an image, or of each member an image by itself, such as ``left.jpg`` and
+    None if that makes samples without an image, or of each member an image by itself, such as ``left.jpg`` and
     ``right.jpg``: these may be several images of one sample. Numbers as in ``0001.jpg`` and ``0001.v2.jpg`` are not.
     """
     parts: dict[str, list[tuple[str, TarMember]]] = {}
@@ -335,7 +335,7 @@ _MOST_OF_HEADER = 10_000  # bytes
 
 
 def class_of(data: bytes) -> int | str:
-    """Return the label in a file: a class id, or else the name of a class; ValueError where it is neither.
+    """Return the label in a file: a class id, or else the name of a class; ValueError if it is neither.
 
     -1 means no class, as everywhere in packer.
     """
@@ -381,7 +381,7 @@ def array_field(name: str, data: bytes) -> Field:
 
 
 def npy_array(data: bytes) -> npt.NDArray[Any]:
-    """Return the array in the bytes of a ``.npy`` file; ValueError where there is none.
+    """Return the array in the bytes of a ``.npy`` file; ValueError if there is none.
 
     NumPy's own reader takes the memory that the header asks for before it looks whether the bytes are there.
     """
@@ -443,7 +443,7 @@ class TarLabel:
         return _LONGEST_JSON if last_part(self.extension) in JSON else LONGEST
 
     def of(self, data: bytes) -> int | float | str | None:
-        """Return the label in a member's bytes; None where JSON has none; ValueError where there is another thing."""
+        """Return the label in a member's bytes; None where JSON has none; ValueError if there is another thing."""
         kind = last_part(self.extension)
         label: int | float | str | None
         if kind == "npy":
@@ -511,7 +511,7 @@ def label_of_key(key: str, values: Values) -> TarLabel:
 
 
 def _judged(label: TarLabel, values: Sequence[bytes]) -> tuple[TarLabel | None, str]:
-    """Return a label with the type that most of its values have; None where they have none, and why."""
+    """Return a label with the type that most of its values have; None if they have none, and why."""
     found, why = list[int | float | str | None](), "it is larger than any label"
     for data in values:
         try:
@@ -551,7 +551,7 @@ def _of_text(data: bytes) -> int | float | str:
 
 
 def _of_values(values: Sequence[Any]) -> int | float:
-    """Return the number that values are: the only one, or the place of the only 1; ValueError where they are others."""
+    """Return the number that values are: the only one, or the place of the only 1; ValueError if they are others."""
     if len(values) == 1 and isinstance(values[0], (int, float)):
         return whole(values[0])
     place = one_hot(values)
@@ -677,7 +677,7 @@ class TarRoles:
         Whether the directories of the images are their classes.
     fields : dict of str to Field
     others_left_out : bool
-        Whether members of other extensions are left out, as the user chose keys; else they are an error.
+        Whether members of other extensions are left out, as the user chose keys; otherwise they are an error.
     notes : list of str
         Notes for the user.
     """
@@ -943,7 +943,7 @@ class Tar(Container):
             self.account.update(reader.account)
 
     def lacks(self, role: str, key: str, unit: int) -> None:
-        """Note a sample without an image or a label; SourceError where that lies in another file."""
+        """Note a sample without an image or a label; SourceError if that lies in another file."""
         other = "label" if role == "image" else "image"
         if key in self.lacking[other] and (there := self.lacking[other][key]) != self.files[unit]:
             raise SourceError(
@@ -1009,7 +1009,7 @@ class _Entries:
         self._images = frozenset(container.roles.images)
 
     def entry(self, sample: Sample) -> Entry | None:
-        """Return the entry of a sample; None where it has no image."""
+        """Return the entry of a sample; None if it has no image."""
         image = self._image(sample)
         if image is None:
             return None
@@ -1112,7 +1112,7 @@ def _note(remark: str, first: str, count: int) -> str:
 
 
 def _require_plain(path: Path) -> None:
-    """Raise SourceError where a file is compressed."""
+    """Raise SourceError if a file is compressed."""
     head = head_of(path)
     program = next((program for magic, program in _COMPRESSED.items() if head.startswith(magic)), None)
     if program is not None:

@@ -4,9 +4,9 @@
 in the archive         labels and order
 =====================  ===============================================================================================
 ``dataset.json``       StyleGAN, EDM (``dataset_tool.py``): ``{"labels": [["00000/img.png", 6], ...]}`` or null; sorted
-``train_map.txt``      Swin Transformer: a line ``path<tab>label`` each image, in their order; it may lie beside the
+``train_map.txt``      Swin Transformer: a line ``path<tab>label`` each image, in their order; it may lie next to the
                        archive ``train.zip``
-directories            as ImageFolder lists them where the archive is unpacked; directories above all classes go
+directories            as ImageFolder lists the unpacked archive, without directories above all classes
 none                   no labels; sorted
 =====================  ===============================================================================================
 
@@ -123,7 +123,7 @@ def members_of(file: PackFile) -> Iterator[ZipMember]:
 
 
 def data_of(file: PackFile, member: ZipMember) -> int:
-    """Return where the data of a member begin; SourceError where no member with its name is there."""
+    """Return where the data of a member begin; SourceError if no member with its name is there."""
     raw = member.raw_name or member.name.encode(errors=_ODD)
     try:
         header = file.read(member.offset, _LOCAL.size + len(raw))
@@ -371,7 +371,7 @@ def _taken(file: PackFile, notes: list[str], account: Account) -> tuple[list[Zip
 
 
 def _pass_over(name: str, base: str, suffix: str, account: Account) -> None:
-    """Say of a file that it is no image; it may be a table of labels."""
+    """Say of a file that it is not an image; it may be a table of labels."""
     account.not_looked_at("file", f"its suffix is {suffix}" if suffix else "it has no suffix", [name])
     if suffix in LABEL_SUFFIXES and (base.startswith("metadata.") or is_label_name(base.partition(".")[0])):
         account.looks_like_labels("file", name, "", f"once the archive is unpacked, {option('labels', base)} takes it")
@@ -441,7 +441,7 @@ def _in_tree(name: str) -> str:
 
 
 def _stylegan(file: PackFile, images: list[ZipMember], text: ZipMember, account: Account) -> _Archive | None:
-    """Return images with the labels of ``dataset.json``; None where it has none, and directories are classes."""
+    """Return images with the labels of ``dataset.json``; None if it has none, and directories are classes."""
     where = f"{printable(file.path)}, {printable(text.name)}"
     above = text.name[: -len(DATASET_JSON)]
     found = dataset_labels(_text_of(file, text), where)

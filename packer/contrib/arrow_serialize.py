@@ -1,8 +1,8 @@
-"""LMDB files whose values ``pyarrow.serialize`` wrote, which pyarrow has no more: read without it.
+"""LMDB files with values written by ``pyarrow.serialize``, which pyarrow no longer has; read without it.
 
-16 bytes say how many tensors and buffers come after the rest. Then come two messages of Arrow's IPC format, a schema
-and a batch of one row, whose one column is a dense union: of numbers, of texts, of bytes, and of lists of such unions.
-https://arrow.apache.org/docs/format/Columnar.html and its .fbs files specify messages and unions. Before
+The first 16 bytes are the numbers of tensors and buffers at the end. Then follow two messages of Arrow's IPC format, a
+schema and a batch of one row, whose one column is a dense union: of numbers, of texts, of bytes, and of lists of such
+unions. https://arrow.apache.org/docs/format/Columnar.html and its .fbs files specify messages and unions. Before
 pyarrow 0.15 no 0xFFFFFFFF stood before a message's length, and a union had a bitmap of nulls.
 """
 

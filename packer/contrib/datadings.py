@@ -1,9 +1,9 @@
-"""datadings (https://gitlab.com/jfolz/datadings): a map of MessagePack for each sample, one after the other.
+"""datadings (https://gitlab.com/jfolz/datadings): a MessagePack map for each sample, one after the other.
 
-``X.msgpack`` has the maps, and ``X.msgpack.offsets`` where each begins and the last ends, u64, big-endian. The name
-of a sample is its ``key``.
+``X.msgpack`` has the maps, and ``X.msgpack.offsets`` their offsets and the end of the last one, u64, big-endian. The
+name of a sample is its ``key``.
 
-MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md), read without copying long values.
+MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md) is parsed without copying long values.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
     Raises
     ------
     ValueError
-        If there is no map, a key is no text, or more is nested in one value than anything needs.
+        If there is no map, a key is not a text, or more is nested in one value than anything needs.
     """
     head, at = _head(file, at)
     if not isinstance(head, Span) or head.kind != "map":
@@ -245,7 +245,7 @@ def _offsets(path: os.PathLike[str]) -> Iterator[int | None]:
 
 
 def _type(file: ContainerFile, value: Any) -> ColumnType | None:
-    """Return the type of a value; None where there is none."""
+    """Return the type of a value; None if there is none."""
     if value is None:
         return None
     if isinstance(value, bool):
