@@ -1,4 +1,4 @@
-"""Depth: numbers of more than 8 bits as levels of 0 to 255, in the ways that a conversion offers."""
+"""Bit depth: conversion of values of more than 8 bits to levels of 0 to 255, in the ways that `--to-8-bit` offers."""
 
 from __future__ import annotations
 

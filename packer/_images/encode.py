@@ -1,4 +1,4 @@
-"""Pixels to encoded images."""
+"""Encoding pixels as JPEG, PNG, WebP or BMP."""
 
 from __future__ import annotations
 

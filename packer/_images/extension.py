@@ -1,4 +1,4 @@
-"""packer's own C, `packer._images._native`, or None if it is not available; and its shortcomings on this machine."""
+"""packer's C extension, `packer._images._native`, or None if it is unavailable; and its state on this machine."""
 
 from __future__ import annotations
 

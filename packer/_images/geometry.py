@@ -1,4 +1,4 @@
-"""Crops: rectangles of images, the windows that are cut out of them, and the pixels that a window depends on.
+"""Crop geometry: rectangles of images, the windows cut out of them, and the pixels that a window depends on.
 
 `CROP` is the record that Python and C share. Buffers in which a thread decodes and resizes are reused, because fresh
 memory costs more than a copy.
@@ -318,7 +318,7 @@ scratch = _Scratch()
 
 
 def sides_of(heights: Ints, widths: Ints) -> tuple[Ints, Ints]:
-    """Return heights and widths of N images as (N,) int64 arrays, or ValueError where they are not as many."""
+    """Return heights and widths of N images as (N,) int64 arrays, or ValueError if they are not as many."""
     down, across = np.asarray(heights, np.int64), np.asarray(widths, np.int64)
     if down.ndim != 1 or down.shape != across.shape:
         raise ValueError(f"heights and widths have one shape, (N,), and not {down.shape} and {across.shape}")

@@ -1,9 +1,9 @@
-"""The header of a JPEG, read without decoding it (ITU-T T.81, annex B), and its metadata.
+"""A parser of JPEG headers (ITU-T T.81, annex B) and metadata.
 
 libjpeg ignores metadata. Pillow reads them when it opens an image, and refuses the whole image if one of them is
 malformed: a JFIF segment without a version, a profile without its number, a resource without a name. An image with
 unusual metadata is left to Pillow, which decides whether the image can be read. Every segment is checked by `is_usual`,
-and a second EXIF segment counts as unusual. The same rules in C are those of ``native/jpeg/metadata.c``.
+and a second EXIF segment counts as unusual. ``native/jpeg/metadata.c`` implements the same rules in C.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ it is ignored, and the JPEG is then decoded as a whole. Tiling is lossless: pack
 (`packer/_images/native/tiling`) codes the same coefficients again, with restart markers and the best Huffman codes, and
 this module joins the pieces.
 
-For decoders that know no rectangles, a JPEG of a part is made of a JPEG. If a header announces fewer rows than there
-are, the decoder stops after them; and between two restart markers a scan can be decoded without the data before it. So
-the tiles that a rectangle touches, joined to a header of a smaller image, are a JPEG of that part with the same pixels.
+For decoders that cannot decode rectangles, a smaller JPEG is cut out of a JPEG. If a header announces fewer rows than
+there are, the decoder stops after them; and the data after a restart marker can be decoded without the data before it.
+So the tiles that a rectangle touches, appended to the header of a smaller image, are a JPEG of that part with the same
+pixels.
 """
 
 from __future__ import annotations
@@ -265,7 +266,7 @@ def annotate(data: Buffer) -> bytes:
     NotTileableError
         If its restart markers make no tiles.
     ImageError
-        If it is no JPEG.
+        If it is not a JPEG.
     """
     made = None if _native is None else _native.annotate(bytes(data))
     return annotate_in_python(data) if made is None else made

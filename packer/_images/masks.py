@@ -1,8 +1,9 @@
-"""Masks, and images of any mode, decoded and cut as records of `CROP` tell.
+"""Decoding and cropping of masks, and of images of any mode, as records of `CROP` specify.
 
-They are resized to the nearest pixel, mirrored, padded, and moved by affine operations. Every pixel is torchvision's,
-of ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` of a ``tv_tensors.Mask``; Pillow takes other
-neighbours. RGB images are decoded by `packer._images.rectangle`, which decodes only the pixels that it needs.
+They are resized to the nearest pixel, mirrored, padded, and moved by affine operations. Every pixel equals that of
+torchvision's ``resized_crop``, ``resize``, ``crop``, ``pad`` and ``horizontal_flip`` on a ``tv_tensors.Mask``; Pillow
+chooses other neighbours. RGB images are decoded by `packer._images.rectangle`, which decodes only the pixels that it
+needs.
 """
 
 from __future__ import annotations
@@ -306,7 +307,7 @@ AFFINE = KINDS.index("affine")
 
 
 def moved(pixels: Pixels, operations: Operations, fill: Fill | None = None) -> Pixels:
-    """Return pixels as operations move them, one after the other; those that move nothing are passed over.
+    """Return pixels as operations move them, one after the other; those that move nothing are skipped.
 
     The pixels are torchvision's, of ``affine_mask`` and ``rotate_mask``, and those of ``affine_image`` with nearest
     interpolation.

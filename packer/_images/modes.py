@@ -1,9 +1,9 @@
-"""Pixels in other modes than RGB: grey, and as they are stored.
+"""Decoding to modes other than RGB: grey, and unchanged.
 
-The mode "unchanged" keeps the pixels of a file as they are: grey, alpha, the indices of a palette, 16 bits, floats.
-Pillow decodes most of these images. If Pillow would read fewer bits or bands than there are, packer reads the image
-itself, or refuses it. A TIFF of several bands, such as red, green, blue and infrared, is handed to Pillow as a
-grey one with the same samples, in which the bands stand side by side: Pillow reads grey of 8, 16 and 32 bits whole.
+The mode "unchanged" keeps the stored pixels of a file: grey, alpha, the indices of a palette, 16 bits, floats. Pillow
+decodes most of these images. If Pillow would read fewer bits or bands than there are, packer reads the image itself, or
+refuses it. A TIFF of several bands, such as red, green, blue and infrared, is handed to Pillow as a grey one with the
+same samples, in which the bands are side by side: Pillow reads all bits of grey images with 8, 16 and 32 bits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The system's libjpeg-turbo, through PyTurboJPEG, which carries none. `ImportError` if either is not installed.
+"""The system's libjpeg-turbo, through PyTurboJPEG, which does not bundle it. `ImportError` if either is not installed.
 
-A system's library may be of any age. So two small images are decoded first: libraries before 2.1 give other pixels, and
-a binding that ignores libjpeg's complaints would accept half an image. Progressive images that end early are left to
-Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
+The system's library may be of any version. So two small images are decoded first, as a test: libraries before 2.1 give
+other pixels, and a binding that ignores libjpeg's warnings would accept half an image. Progressive images that end
+early are left to Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
 """
 
 from __future__ import annotations

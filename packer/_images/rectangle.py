@@ -1,11 +1,11 @@
-"""A rectangle of an image, decoded with as little work as gives the same pixels, and resized into its part of a batch.
+"""Decodes a rectangle of an image with as little work as possible, and resizes it into its slot of a batch.
 
 JPEGs and PNGs are decoded, resized and padded in C (`packer._images.native`). The code below is for all other images,
-and for a packer without its own C.
+and for installations without the C extension.
 
-In a tiled JPEG only the tiles that the rectangle touches are decoded. In another sequential JPEG the rows below the
-rectangle are left out, by giving the decoder a header with a smaller height. Windows that reach outside of the image
-are filled as by numpy.pad and torchvision's functional.pad.
+In a tiled JPEG only the tiles that the rectangle touches are decoded. In other sequential JPEGs the rows below the
+rectangle are skipped, by giving the decoder a header with a smaller height. Windows that extend beyond the image are
+padded as by numpy.pad and torchvision's functional.pad.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""TIFFs: the number and the bits of their bands, libtiff's complaints, and directories that Pillow should not read.
+"""TIFF inspection: number and bit depth of the bands, libtiff's warnings, and directories that Pillow should not read.
 
-Pillow tells of bands and bits only those that it reads itself: it shows three of four bands, reads 8 of 16 bits in
-colour, and calls a TIFF of thirteen bands no image. So the first directory is read here (TIFF 6.0, sections 2 and 8).
+Pillow reports only the bands and bits that it reads itself: it shows three of four bands, reads 8 of 16 bits in colour,
+and does not recognise a TIFF of thirteen bands. So the first directory is read here (TIFF 6.0, sections 2 and 8).
 
-Pillow lets libtiff write to stderr, where the file is unknown, and some damage is reported nowhere else.
-So the lines of the decoding thread are collected.
+Pillow lets libtiff write its warnings to stderr, without the name of the file, and some damage is reported nowhere
+else. So the lines that libtiff writes on the decoding thread are collected.
 
-A directory, of EXIF too, lists values, each by the offset of its bytes. Pillow copies the bytes of every value, so a
+A directory, also that of EXIF, lists values by the offsets of their bytes. Pillow copies the bytes of every value, so a
 directory whose values share their bytes makes gigabytes of a small file. Pillow warns of each value that it leaves out,
 and joins the EXIF segments of a JPEG one by one, in time that grows with the square of their number. So images are
 checked first.

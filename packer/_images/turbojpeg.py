@@ -1,4 +1,4 @@
-"""libjpeg-turbo's decoder, through simplejpeg, which carries the library. `ImportError` if it is not installed."""
+"""libjpeg-turbo's decoder, through simplejpeg, which bundles the library. `ImportError` if it is not installed."""
 
 from __future__ import annotations
 

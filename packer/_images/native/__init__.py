@@ -1,8 +1,8 @@
-"""Read, decode, resize and pad images in C, without Python's lock.
+"""Reading, decoding, resizing and padding images in C, without Python's lock.
 
-packer's own decoder knows nearly all JPEGs, and gives libjpeg-turbo's pixels, and Pillow's conversion of them for CMYK;
-and PNGs, of which it gives Pillow's pixels. It decodes no more than the window depends on: it skips tiles that are not
-touched, and ends below the rectangle. Unusual and damaged images are left to other decoders.
+packer's own decoder reads nearly all JPEGs, with the pixels of libjpeg-turbo (for CMYK, converted as in Pillow), and
+PNGs, with the pixels of Pillow. It decodes only what the window depends on: it skips untouched tiles, and stops below
+the rectangle. Unusual and damaged images are left to other decoders.
 """
 
 from __future__ import annotations

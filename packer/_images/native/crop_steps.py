@@ -1,4 +1,4 @@
-"""Crops and operations chosen in C, with the random numbers that they are drawn from, without Python's lock."""
+"""Drawing crops and augmentations, and their random numbers, in C, without Python's lock."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def uniforms(seed: int, epoch: int, indices: Ints, randoms: int) -> npt.NDArray[
 
 
 def require_uniform(random: npt.NDArray[np.float64], shape: tuple[int, ...]) -> None:
-    """Raise ValueError where a caller's random numbers have another shape, or are not in [0, 1)."""
+    """Raise ValueError if a caller's random numbers have another shape, or are not in [0, 1)."""
     if random.shape != shape:
         raise ValueError(f"random has the shape {shape}, not {random.shape}")
-    if random.size and not (random.min() >= 0 and random.max() < 1):  # else C would read outside of its tables
+    if random.size and not (random.min() >= 0 and random.max() < 1):  # otherwise C would read outside of its tables
         raise ValueError("random has numbers from 0 to before 1, and others were given")
 
 

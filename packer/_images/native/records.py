@@ -1,6 +1,6 @@
-"""Build the records that tell C which samples to read and decode, and where their pixels go.
+"""Records that tell the C code which samples to read and decode, and where to write the pixels.
 
-Sizes and checksums of images are found in C as well, from their bytes, of which no more are read than that needs.
+The C code also computes sizes and checksums of images, and reads no more bytes than it needs for them.
 """
 
 from __future__ import annotations
