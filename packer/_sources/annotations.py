@@ -1,4 +1,4 @@
-"""The steps that readers of annotations share: choosing a split, and reading a file for each image."""
+"""Steps shared by the readers of annotations: choosing a split, and reading a file for each image."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_each(
     read : callable
         Raises SourceError for annotations that cannot be used.
     where : str
-        What a message calls the images.
+        The name in messages for the images.
     bad : BadSamples
         Takes the images whose annotations cannot be used.
 

@@ -1,8 +1,8 @@
-"""The source: an ordered list of images with labels and fields, here of files; and reading them.
+"""The source: an ordered list of images with labels and fields, and reading them. The base class reads files.
 
-The values of fields are columns, a column a field: numbers or bytes in memory, files of their own, or ranges of a
-container's files. `OtherFiles` counts the files of a tree whose suffixes are none of an image, and `ReadBuffer` is the
-memory that files are read into.
+Each field has a column of values: numbers or bytes in memory, separate files, or ranges of a container's files.
+`OtherFiles` counts the files of a tree without an image suffix, and `ReadBuffer` is the memory that files are read
+into.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class OtherFiles:
     counts : dict of str to int
         How many files have each suffix, in lower case; ``"(none)"`` where a name has no suffix.
     names : list of str, optional
-        Paths relative to the source, in no order; None where the files are more than a report lists.
+        Paths relative to the source, in no order; None if the files are more than a report lists.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class OtherFiles:
         return OtherFiles({suffix: number for suffix, number in counts.items() if number > 0}, names)
 
     def notes(self) -> list[str]:
-        """Say how many there are with which suffixes, and how images among them are taken; nothing where none are."""
+        """Say their number with which suffixes, and how images among them are taken; nothing where none are."""
         if not self.counts:
             return []
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
@@ -137,7 +137,7 @@ class ReadBuffer:
         self._used = 0
 
     def read(self, path: str) -> tuple[memoryview, Stamp]:
-        """Read a whole regular file; OSError where that fails. The view is read-only and valid until `reset`."""
+        """Read a whole regular file; OSError if that fails. The view is read-only and valid until `reset`."""
         fd = os.open(path, _OPEN_FLAGS)
         try:
             status = os.fstat(fd)
@@ -175,7 +175,7 @@ class ReadBuffer:
 
 
 def _read_some(fd: int, room: memoryview, size: int) -> int:
-    """Read what comes at once of a file of `size` bytes; OSError where that fails."""
+    """Read what comes at once of a file of `size` bytes; OSError if that fails."""
     try:
         return _read_into(fd, room)
     except OSError as error:
@@ -240,7 +240,7 @@ class BlobColumn:
     field : Field
     blob : (B,) uint8 array
     starts, sizes : (N,) int64 arrays
-        Where each value lies in `blob`. The size is -1 where there is no value.
+        Where each value lies in `blob`. The size is -1 if there is no value.
     """
 
     field: Field
@@ -300,7 +300,7 @@ class FileColumn:
 
     @classmethod
     def of(cls, field: Field, root: Path, paths: Iterable[str | None]) -> FileColumn:
-        """Store paths relative to `root`; None where there is no file."""
+        """Store paths relative to `root`; None if there is no file."""
         return cls(field, root, BlobColumn.of(field, (None if path is None else encode_name(path) for path in paths)))
 
     def __len__(self) -> int:
@@ -311,12 +311,12 @@ class FileColumn:
         return replace(self, paths=self.paths.taken(rows))
 
     def get(self, index: int) -> str | None:
-        """Return the path of a value, relative to the root; None where there is no value."""
+        """Return the path of a value, relative to the root; None if there is no value."""
         path = self.paths.get(index)
         return None if path is None else decode_name(path)
 
     def path(self, index: int) -> str | None:
-        """Return where a value lies; None where there is no value."""
+        """Return where a value lies; None if there is no value."""
         path = self.get(index)
         return None if path is None else os.path.join(self.root, path)
 
@@ -325,7 +325,7 @@ class FileColumn:
         return Names.of(self.get(index) or "" for index in range(len(self)))
 
     def stored(self, data: memoryview) -> Stored:
-        """Return what a pack holds of a file's bytes; ValueError where they are no value of the field."""
+        """Return what a pack holds of a file's bytes; ValueError if they are no value of the field."""
         if self.field.kind == "array":
             array = npy_array(data)
             if array.dtype.name != self.field.dtype:
@@ -366,7 +366,7 @@ class RangeColumn:
         return replace(self, ranges=self.ranges.taken(rows))
 
     def get(self, index: int) -> bytes | None:
-        """Return a value as a pack holds it; CorruptPackError where its file was changed, PackError where it fails."""
+        """Return a value as a pack holds it; CorruptPackError if its file was changed, PackError if it fails."""
         return read_range(self.files, self.ranges, self.copied, index)
 
     def content(self, start: int, stop: int) -> Iterator[bytes]:
@@ -376,7 +376,7 @@ class RangeColumn:
 
 
 def read_range(files: ForeignFiles, ranges: Ranges, copied: npt.NDArray[np.uint8], index: int) -> bytes | None:
-    """Return the bytes of a range; None where it is none. Errors as `ForeignFiles.read`."""
+    """Return the bytes of a range; None if it is none. Errors as `ForeignFiles.read`."""
     file, offset, size = int(ranges.file[index]), int(ranges.offset[index]), int(ranges.size[index])
     if size < 0:
         return None
@@ -388,7 +388,7 @@ Column = NumberColumn | BlobColumn | FileColumn | RangeColumn
 
 
 def joined(column: Column, rows: Ints) -> Column:
-    """Return the values of some rows; none where a row is -1."""
+    """Return the values of some rows; none if a row is -1."""
     if not (rows < 0).any():
         return column.taken(rows)
     there = column.taken(np.maximum(rows, 0))
@@ -403,7 +403,7 @@ def joined(column: Column, rows: Ints) -> Column:
 
 
 def npy_array(data: memoryview) -> npt.NDArray[Any]:
-    """Return the array in the bytes of a ``.npy`` file; ValueError where there is none."""
+    """Return the array in the bytes of a ``.npy`` file; ValueError if there is none."""
     try:
         array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
     except Exception as error:  # NumPy parses the header as Python, and says in many ways that it is none
@@ -425,7 +425,7 @@ class StoredSample:
     height, width : int
         Size in pixels of what decoding gives.
     exif : {"ignore", "apply"}
-        What becomes of an EXIF orientation in it.
+        The treatment of an EXIF orientation in it.
     """
 
     codec: str
@@ -475,7 +475,7 @@ class Source:
         Indices into `classes`, -1 for an unlabeled image; or numbers, as `label_type` says.
     classes : list of str
     notes : list of str
-        What a person should know about the source.
+        Remarks for the user on the source.
     stamps : (N, 2) int64 array, optional
         Size and time of every file when it was listed. A file that has changed since is not read.
     label_type : str
@@ -483,7 +483,7 @@ class Source:
     others : OtherFiles
         The files that were not looked at.
     fields : tuple of Field
-        What there is beside image and label.
+        What there is next to image and label.
     columns : tuple of Column
         The values of `fields`, in their order, where these are in memory or in files of their own.
     lines : (N,) int64 array, optional
@@ -493,7 +493,7 @@ class Source:
     doubts : tuple of dict
         Files that may lack images, and samples that cannot be used, as the manifest's `skipped` has them.
     account : Account, optional
-        What became of everything that was seen while the images were listed; None where an older packer listed them.
+        What became of everything that was seen while the images were listed; None if an older packer listed them.
     computed : ComputedFields, optional
         Fields that no column has.
     size_field : str
@@ -556,7 +556,7 @@ class Source:
         return replace(self, notes=[*self.notes, *notes])
 
     def having(self, *columns: Column) -> Source:
-        """Return a source whose images have these fields too; SourceError where a name is there already."""
+        """Return a source whose images have these fields too; SourceError if a name is there already."""
         fields = [*self.fields, *(column.field for column in columns)]
         names = [field.name for field in fields]
         if repeated := [name for name in names if names.count(name) > 1]:
@@ -615,7 +615,7 @@ class Source:
         return self if count >= len(self) else self.taken(spread(count, len(self)))
 
     def sizes(self) -> Ints | None:
-        """Return how many bytes each image has; None where nobody has looked yet."""
+        """Return how many bytes each image has; None if nobody has looked yet."""
         return None if self.stamps is None else self.stamps[:, 0].clip(0)
 
     def stamped(self) -> Source:
@@ -643,20 +643,20 @@ class Source:
 
     @property
     def tree(self) -> Path | None:
-        """Return the directory all of whose files may be images, or become images; None where there is none."""
+        """Return the directory all of whose files may be images, or become images; None if there is none."""
         return self.root
 
     @property
     def origin(self) -> Manifest | None:
-        """Return the manifest of the pack that the images come from; None where they are files."""
+        """Return the manifest of the pack that the images come from; None if they are files."""
         return None
 
     def identities(self) -> list[str]:
-        """Return the names of the very packs that the images come from; none where they are files."""
+        """Return the names of the very packs that the images come from; none if they are files."""
         return []
 
     def sample_of(self, index: int) -> StoredSample | None:
-        """Return what the pack that image `index` comes from knows of it; None where it is a file."""
+        """Return what the pack that image `index` comes from knows of it; None if it is a file."""
         return None
 
     def path(self, index: int) -> str:
@@ -714,7 +714,7 @@ class Source:
         return None if None in (height, width) else (height, width)
 
     def stamp(self, index: int) -> Stamp:
-        """Return the present stamp of image `index` with the files of its fields; SourceError where the disk fails."""
+        """Return the present stamp of image `index` with the files of its fields; SourceError if the disk fails."""
         return together([stamp_at(self.path(index)), *self._stamps_beside(index)])
 
     def what_changed(self, before: Stamp, now: Stamp) -> str:
@@ -766,7 +766,7 @@ class Source:
             raise ImageChangedError(f"changed since it was listed: {what}", self.names[index])
 
     def require_undamaged(self) -> None:
-        """Raise SourceError where the list of the images is damaged; this one was made in memory."""
+        """Raise SourceError if the list of the images is damaged; this one was made in memory."""
 
     def describe(self) -> dict[str, str]:
         """Return kind and digest of names, labels, classes and the values of fields, for the manifest."""
@@ -803,7 +803,7 @@ def spread(count: int, length: int) -> Ints:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first few of some names, and how many there are where these are more."""
+    """Return the first few of some names, and the total if there are more."""
     return ", ".join(map(printable, names[:5])) + (f", … ({len(names):,})" if len(names) > 5 else "")
 
 

@@ -1,9 +1,9 @@
 """Images with annotations in COCO's format: boxes, categories, segmentations, keypoints and captions as fields.
 
-Several files of the same images are joined, and each is compared with itself and the others. A field of objects has a
-row an annotation, in the order of the files. It is null for images of which the files with objects say nothing, and
-empty where they say that there is no object. Ids that are texts get numbers, from 1 on in the order of the files, and
-are kept in ``members``; images keep theirs.
+Several files about the same images are joined, and checked for consistency. A field of objects has a row for each
+annotation, in the order of the files. It is null for images that the files with objects do not list, and empty for
+listed images without an object. Ids that are texts get numbers, from 1 on in the order of the files, and are kept in
+``members``; images keep theirs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CocoImage:
     members : dict
         Its entry in the list of images, without its id.
     objects, captions : dict of Id to dict, optional
-        Annotations by their ids, in the order of the files; None where no file has annotations of that sort.
+        Annotations by their ids, in the order of the files; None if no file has annotations of that sort.
     """
 
     members: dict[str, Any]
@@ -153,7 +153,7 @@ class _File:
             self._joined.about.append({"file": self._path.name, "members": members})
 
     def _require_annotations(self, document: Any) -> None:
-        """Raise SourceError where a file is something else, and say what."""
+        """Raise SourceError if a file is something else, and say what."""
         if isinstance(document, list) and document and isinstance(document[0], dict) and "image_id" in document[0]:
             raise self._refused(
                 "it is a list of results (image_id, category_id, score), which have no images: name the file of "
@@ -277,7 +277,7 @@ class _File:
         return _place_problem(entry, image.size)
 
     def _leave_out(self, id: Id, name: str, error: SourceError) -> None:
-        """Take down that an image cannot be used; or raise the error."""
+        """Record that an image cannot be used; or raise the error."""
         if id not in self._joined.unusable:
             self._bad.add(name, error)
             self._joined.unusable[id] = error
@@ -306,7 +306,7 @@ def _shortened(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _id(value: Any) -> Id | None:
-    """Return an id; None where it is neither a whole number, which tools write as 1.0 too, nor a text."""
+    """Return an id; None if it is neither a whole number, which tools write as 1.0 too, nor a text."""
     if type(value) is float and value.is_integer():
         return int(value)
     return value if type(value) is int or (isinstance(value, str) and is_text(value)) else None
@@ -367,7 +367,7 @@ def columns_of(
     joined : Joined
         What the files say.
     shown : str
-        What a message calls the files.
+        The name in messages for the files.
     unusable : dict of int to SourceError
         Gets the rows of images with a value that does not fit into its field, and why; it is null there.
     """
@@ -547,7 +547,7 @@ def coco_source(
         are below 256, else 16. 0 is where no annotation is. Crowds lie below other annotations, and larger masks below
         smaller ones.
     on_missing : {"error", "skip"}
-        What becomes of images whose files are not there.
+        The treatment of images whose files are not there.
     rule : ImageRule, optional
         Which files below `root` count as images: those without an entry are counted.
     bad : BadSamples, optional
@@ -680,7 +680,7 @@ def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_mis
 
 
 def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Field]:
-    """Return the field that masks are drawn into; SourceError where they cannot be drawn."""
+    """Return the field that masks are drawn into; SourceError if they cannot be drawn."""
     if not any(entry.get("segmentation") for image in images for entry in (image.objects or {}).values()):
         raise SourceError(f"{shown}: {option('masks', True)} draws segmentations, and no annotation has one")
     if not joined.categories:

@@ -1,4 +1,4 @@
-"""Containers as a source: the samples in files of other tools."""
+"""The source of a container: the samples in files of other tools."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class ContainerSource(Source):
 
 
 def require_whole(source: Source) -> None:
-    """Raise SourceError where files of a source may lack images, or a list lacks some that could not be used.
+    """Raise SourceError if files of a source may lack images, or a list lacks some that could not be used.
 
     The message says how to take what is there.
     """
@@ -212,7 +212,7 @@ def container_source(
     unlabeled: bool = False,
     bad: BadSamples | None = None,
 ) -> ContainerSource | None:
-    """List the samples of a container; None where the paths are none.
+    """List the samples of a container; None if the paths are none.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def container_source(
     progress, in_place, bad : optional
         As `list_samples` takes them.
     unlabeled : bool
-        Whether a person said that there are samples without labels.
+        Whether the user said that there are samples without labels.
 
     Raises
     ------
@@ -311,7 +311,7 @@ def _stamps(files: ForeignFiles, images: Ranges, stamps: Stamps) -> Stamps:
 
 
 def refuse_derived(source: Source) -> None:
-    """Raise OptionError where a list of the source, which has its columns, would not have all of its fields."""
+    """Raise OptionError if a list of the source, which has its columns, would not have all of its fields."""
     if source.computed is not None:
         names = ", ".join(field.name for field in source.computed.fields)
         raise OptionError(

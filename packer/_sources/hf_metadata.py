@@ -1,8 +1,8 @@
-"""Hugging Face's ``metadata.csv``, ``.jsonl`` or ``.parquet`` in a tree: what its columns say of the images there.
+"""Labels and fields from Hugging Face's ``metadata.csv``, ``.jsonl`` or ``.parquet`` in a tree of images.
 
 ``file_name`` is the path of an image, relative to SRC; ``NAME_file_name`` is the path of a further file. ``label``, or
-``labels`` with one label a row, is the label. ``objects`` has boxes, x y width height, and their categories. Every
-other column is a field, whose kind follows from its cells.
+``labels`` with a single label in each row, is the label. ``objects`` has boxes, x y width height, and their categories.
+Every other column is a field, whose kind follows from its cells.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ def metadata_source(
     classes : sequence of str, optional
         Class names in the order of their ids.
     has_classes : bool
-        Whether directories and the table have labels; else all images have the label -1.
+        Whether directories and the table have labels; otherwise all images have the label -1.
     on_missing : {"error", "null", "skip"}
-        What becomes of images without a row, or without a file that their row names.
+        The treatment of images without a row, or without a file that their row names.
     files_of : callable, optional
         As for `imagefolder_source`, besides the files that the table names.
     allow_empty : bool
@@ -193,7 +193,7 @@ def _leave_out_strangers(rows: TableRows, columns: Iterable[Column]) -> bool:
 
 
 def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]) -> None:
-    """Take down the columns that become nothing: those whose names no field can have, and those without values."""
+    """Record the columns that become nothing: those whose names no field can have, and those without values."""
     assert source.account is not None
     other = f"--labels {printable(rows.table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND gives another"
     source.account.left_out("column", f"no field can have its name; {other}", unnamed)
@@ -202,7 +202,7 @@ def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]
 
 
 def _tell_of_labels(source: Source, table: LabelTable, kinds: Mapping[str, str]) -> None:
-    """Take down the columns that look like the labels, which a table of the Hub has under other names."""
+    """Record the columns that look like the labels, which a table of the Hub has under other names."""
     assert source.account is not None
     table_of = f"{option('labels', printable(table.path))} {option('path_column', _NAME)}"
     for name, kind in kinds.items():
@@ -211,7 +211,7 @@ def _tell_of_labels(source: Source, table: LabelTable, kinds: Mapping[str, str])
 
 
 def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
-    """Return the images that are kept, and the row of each, -1 where it has none."""
+    """Return the images that are kept, and the row of each, -1 if it has none."""
     row_of = {name: row for row, name in enumerate(rows.names)}
     image_rows = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
     table = rows.table.path.name

@@ -1,10 +1,10 @@
-"""Directories of images: with one subdirectory a class, as torchvision's ImageFolder lists them, or without classes.
+"""Directories of images: with one subdirectory for each class, as in torchvision's ImageFolder, or without classes.
 
 Classes are the sorted names of the root's subdirectories, as with `find_classes` in `torchvision.datasets.folder`.
 The rules within a class are those of `make_dataset` there: directories are visited in the order of their paths,
-symbolic links to directories are followed, and a file counts if its suffix is one of an image, in any case. Hidden
-files and directories count too, and a note says so. In one thing packer differs: the files that macOS and Windows leave
-beside others are no images, though their names may end as one's do.
+symbolic links to directories are followed, and a file counts if it has the suffix of an image, in any case. Hidden
+files and directories count too, and a note reports it. There is one difference: the files that macOS and Windows leave
+next to others are not images, even if their names end like one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ImageRule:
     def of(
         cls, extensions: str | Iterable[str] | None, any_image: bool = False, skip_hidden: bool = False
     ) -> ImageRule:
-        """Return the rule of suffixes that a person said, one after the other or with commas between them.
+        """Return the rule of suffixes that the user said, one after the other or with commas between them.
 
         Raises
         ------
@@ -83,7 +83,7 @@ class ImageRule:
         return cls(dotted, any_image, skip_hidden)
 
     def takes(self, entry: os.DirEntry[str]) -> bool:
-        """Tell whether a file counts. One that cannot be opened does: whoever reads it says why."""
+        """Tell whether a file counts. One that cannot be opened does: the reader of it says why."""
         if entry.name.lower().endswith(self.extensions):
             return True
         if not self.any_image:
@@ -91,7 +91,7 @@ class ImageRule:
         try:
             with open(open_regular(entry.path), "rb", buffering=0) as file:
                 return is_image(file)
-        except PointerError:  # of Git LFS: whoever reads it says so
+        except PointerError:  # of Git LFS: the reader of it says so
             return True
         except StrangeFileError:
             return False
@@ -108,7 +108,7 @@ class Walk:
     Attributes
     ----------
     others : OtherFiles
-        The files that are no images.
+        The files that are not images.
     account : Account
         The hidden files and directories, and what the system left.
     beside : dict of str to str
@@ -120,7 +120,7 @@ class Walk:
         self._rule = rule
         self._notes: list[str] = []
         self._left: set[str] = set()
-        self._doubles = 0  # files that macOS wrote beside others
+        self._doubles = 0  # files that macOS wrote next to others
         self.others = OtherFiles()
         self.account = Account()
         self.beside: dict[str, str] = {}
@@ -145,7 +145,7 @@ class Walk:
         Raises
         ------
         SourceError
-            If a directory cannot be listed. ImageFolder passes over such a directory in silence.
+            If a directory cannot be listed. ImageFolder skips such a directory silently.
         """
         listed: list[tuple[str, list[str]]] = []
         before = len(self.others)
@@ -184,18 +184,18 @@ class Walk:
         return images
 
     def enters(self, name: str, path: str = "") -> bool:
-        """Tell whether the images below a directory of this name count, and take it down where they do not."""
+        """Tell whether the images below a directory of this name count, and record it where they do not."""
         enters = not (self._rule.skip_hidden and is_hidden(name))
         if not enters:
             self.account.left_out("directory", _SKIPPED, [path or name], chosen=True)
         return enters
 
     def is_left_by_system(self, folder: str) -> bool:
-        """Tell whether a directory that was gone through has nothing but what macOS leaves beside other files."""
+        """Tell whether a directory that was gone through has nothing but what macOS leaves next to other files."""
         return folder in self._left
 
     def notes(self) -> list[str]:
-        """Return what a person should know about the directories and files that were passed over."""
+        """Return remarks for the user on the directories and files that were skipped."""
         return [*self._notes, *self.others.notes()]
 
     def _takes(self, entry: os.DirEntry[str], name: str, *, hidden: bool) -> bool:
@@ -219,7 +219,7 @@ class Walk:
 
 
 def _option_of(name: str) -> str | None:
-    """Return the option that takes a file which may have the labels of images; None where it may not."""
+    """Return the option that takes a file which may have the labels of images; None if it may not."""
     folder, _, file = name.rpartition("/")
     if not folder and _METADATA.fullmatch(file):
         return None  # which is taken already, or is to be left alone
@@ -233,7 +233,7 @@ def _option_of(name: str) -> str | None:
 
 
 def subdirectories(root: Path) -> list[str]:
-    """Return the sorted names of the subdirectories of `root`; SourceError where it is not a directory."""
+    """Return the sorted names of the subdirectories of `root`; SourceError if it is not a directory."""
     try:
         with os.scandir(root) as entries:
             return sorted(entry.name for entry in entries if is_directory(entry))
@@ -306,8 +306,8 @@ def imagefolder_source(
     Raises
     ------
     SourceError
-        If `root` is no directory, a directory in it cannot be listed, it has no images, or has a class that is not in
-        `classes`, or `classes` name one twice; or if a class has no image.
+        If `root` is not a directory, a directory in it cannot be listed, it has no images, or has a class that is not
+        in `classes`, or `classes` name one twice; or if a class has no image.
     """
     walk = Walk(root, rule or ImageRule())
     folders = list(filter(walk.enters, subdirectories(root)))
@@ -382,7 +382,7 @@ def _account_for_training(root: Path, folders: Sequence[str], account: Account) 
 
 
 def require_images_in_classes(source: Source) -> None:
-    """Raise SourceError where a class has no image, as ImageFolder does."""
+    """Raise SourceError if a class has no image, as ImageFolder does."""
     there = np.bincount(source.labels, minlength=len(source.classes))
     if empty := [source.classes[label] for label in np.flatnonzero(there == 0).tolist()]:
         raise _of_empty(source.root, empty)
@@ -440,7 +440,7 @@ def _without_files(
 
 
 def class_directories(root: Path) -> list[str]:
-    """Return the sorted names of the subdirectories of `root`; SourceError where it is not a directory.
+    """Return the sorted names of the subdirectories of `root`; SourceError if it is not a directory.
 
     What macOS left of a zip archive is none of them, unless there are images in it.
     """
@@ -489,7 +489,7 @@ def unlabeled_source(root: Path, rule: ImageRule | None = None) -> Source:
     Raises
     ------
     SourceError
-        If `root` is no directory, a directory in it cannot be listed, or it has no images.
+        If `root` is not a directory, a directory in it cannot be listed, or it has no images.
     """
     rule = rule or ImageRule()
     walk = Walk(root, rule)

@@ -1,7 +1,7 @@
-"""Making an index of a source: where its images and the values of its fields lie, and their sizes and checksums.
+"""Building the index of a source: locations, sizes and checksums of its images and field values.
 
-C reads the images of a block at once, and no more of each than its height, width and checksum need. Python decides
-about the images that C finds unusual.
+C code reads the images of a block together, and no more of each than its height, width and checksum need. Python
+handles the images that the C code finds unusual.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class IndexLocations:
 
     @classmethod
     def of(cls, source: Source) -> IndexLocations:
-        """Find them; SourceError where the disk fails."""
+        """Find them; SourceError if the disk fails."""
         if isinstance(source, ContainerSource):
             if source.pixels is not None and not source.shapes.any(axis=1).all():
                 raise SourceError(
@@ -141,7 +141,7 @@ class Surveyed:
     kept : (N,) bool array
         Which images can be used.
     values : list of tuple
-        For each image, what there is of each field that is copied into the index; empty where the image cannot be used.
+        For each image, what there is of each field that is copied into the index; empty if the image cannot be used.
     more : list of tuple
         For each image, the columns of the fields.
     skipped : list of (int, str)
@@ -203,7 +203,7 @@ def survey(source: Source, locations: IndexLocations, rows: range, exif: str, *,
 def _records(
     source: Source, locations: IndexLocations, rows: range, exif: str, checksums: bool
 ) -> npt.NDArray[np.void]:
-    """Return what C found of images: nothing where it was not compiled, or where they are pixels."""
+    """Return what C found of images: nothing if it was not compiled, or where they are pixels."""
     records = np.zeros(len(rows), SURVEY)
     if not CAN_SURVEY or locations.pixels is not None or os.name == "nt":
         return records
@@ -332,11 +332,11 @@ def build_index(
         Whether images are shown as their EXIF orientation says.
     on_error : {"fail", "skip", "keep"}
         What to do with an image that cannot be read: stop; leave it out and list it in the manifest; or take it with a
-        size of 1 x 1, so that whoever reads it is told.
+        size of 1 x 1, so that the reader of it is told.
     keys : mapping, optional
         With which keys a container was opened, which the manifest's settings keep.
     progress : callable, optional
-        Called with how many images were looked at, and how many there are.
+        Called with the number of images inspected so far, and the total.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Labels that are texts in a list: class ids, names of classes, or numbers without classes; and lists of classes.
+"""Parsing of labels from texts: class ids, names of classes, or numbers without classes; and lists of classes.
 
-A number is never replaced by another number without a note. Where all labels are whole numbers, they are the ids. Where
-the meaning cannot be known, an error asks the user for the option that says it. `with_given_classes` gives labels and
-fields the ids of another pack, so that one id means one class in both.
+A number is never replaced by another number without a note. If all labels are whole numbers, they are the ids. If the
+meaning is ambiguous, the error names the option that decides it. `with_given_classes` assigns the ids of another pack
+to labels and fields, so that an id means the same class in both.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def in_known_classes(
 
 
 def class_ids(classes: Sequence[str]) -> dict[str, int]:
-    """Return the id of each class, its place in a list of classes; SourceError where a name is listed twice."""
+    """Return the id of each class, its place in a list of classes; SourceError if a name is listed twice."""
     ids: dict[str, int] = {}
     for label, name in enumerate(classes):
         if ids.setdefault(name, label) != label:
@@ -104,7 +104,7 @@ class Meaning:
     classes : list of str
         The classes' names by their ids.
     notes : list of str
-        What a person should know.
+        Remarks for the user.
     """
 
     labels: Labels
@@ -125,9 +125,9 @@ def meaning_of(
     Parameters
     ----------
     texts : sequence of str
-        The labels of all rows, one or more; empty where a row has none and is unlabeled.
+        The labels of all rows, one or more; empty if a row has none and is unlabeled.
     label_type : {"class", "int", "float"}, optional
-        What a person said: names of classes, or numbers without classes. By default whole numbers are class ids, and
+        What the user said: names of classes, or numbers without classes. By default whole numbers are class ids, and
         other texts names.
     classes : sequence of str, optional
         Class names in the order of their ids.
@@ -185,7 +185,7 @@ def unusable_labels(
 ) -> Iterator[tuple[int, SourceError]]:
     """Yield the rows whose labels alone make them unusable, each with its error; parameters as for `meaning_of`.
 
-    A label is no UTF-8, is no number where numbers are wanted, or is of none of the given classes.
+    A label is no UTF-8, is not a number where numbers are wanted, or is of none of the given classes.
     """
     problems = {text: problem for text in set(texts) if (problem := _problem(text, label_type, classes))}
     if problems:
@@ -206,7 +206,7 @@ def _problem(text: str, label_type: str | None, classes: Sequence[str] | None) -
 
 
 def _require_text(texts: Sequence[str], distinct: Iterable[str], refuse: Refuse) -> None:
-    """Raise SourceError where a label is no UTF-8, of which only escapes were left; a path may be any bytes."""
+    """Raise SourceError if a label is no UTF-8, of which only escapes were left; a path may be any bytes."""
     for text in distinct:
         if not text.isascii() and _ESCAPED.search(text):
             raise refuse(texts.index(text), f"is no UTF-8. {_AS_UTF_8}")
@@ -228,7 +228,7 @@ def _numbers(texts: Sequence[str], label_type: str, refuse: Refuse) -> Meaning:
 
 
 def _number(text: str, label_type: str) -> int | float | None:
-    """Return the number that a label is; None where it is none of this type."""
+    """Return the number that a label is; None if it is none of this type."""
     number = text.strip()
     if label_type == "int":
         whole = int(number.partition(".")[0]) if len(number) < _LONGEST and _WHOLE.fullmatch(number) else None
@@ -299,7 +299,7 @@ def _doubts(texts: Sequence[str], distinct: Counter[str], refuse: Refuse) -> lis
 
 
 def without_labels(source: _S) -> _S:
-    """Return a source without classes, all of whose labels are -1, as a person wants it."""
+    """Return a source without classes, all of whose labels are -1, as the user wants it."""
     if source.account is not None:
         source.account.left_out("label", "--no-classes", count=len(source), chosen=True)
     return replace(source, labels=np.full(len(source), UNLABELED, np.int64), classes=[], label_type="class")
@@ -314,7 +314,7 @@ def account_for_labels(source: Source, why: str = "they have no label", *, chose
     why : str
         Why they have none.
     chosen : bool
-        Whether a person said that there are images without labels.
+        Whether the user said that there are images without labels.
 
     Raises
     ------
@@ -445,7 +445,7 @@ def with_given_classes(
 def _classed(  # noqa: PLR0917
     column: Column, pack_field: Field, source: Source, pack: Path, table: Path | None, remedy: str
 ) -> Column:
-    """Return a column with the ids of `pack_field`; SourceError where it has a class that `pack_field` has not."""
+    """Return a column with the ids of `pack_field`; SourceError if it has a class that `pack_field` has not."""
     assert isinstance(column, (NumberColumn, BlobColumn))
     ids, rows = _column_ids(column)
     used, inverse = np.unique(ids, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Files of a source, read in C many at once: their bytes, and what these say of the images."""
+"""Batched reading of a source's files in C: their bytes, and the sizes and checksums of the images."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class FileRead(NamedTuple):
     data : memoryview
     stamp : Stamp
     info : ImageInfo or None
-        What `inspect` says of the image; None where it is to be asked.
+        What `inspect` says of the image; None if it is to be asked.
     crc32c : int or None
-        What `checksum` says of the image as the file has it; None where it was not taken.
+        What `checksum` says of the image as the file has it; None if it was not taken.
     """
 
     data: memoryview

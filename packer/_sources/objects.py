@@ -1,7 +1,7 @@
-"""Images that are objects: below a URL, with one folder a class as for ImageFolder, or wherever a table says.
+"""Images in object storage: below a URL, with one folder for each class as in ImageFolder, or at the URLs in a table.
 
-An object is known by its size and its ETag, as a file is by its size and its time. Many are read at once, for each
-lets one wait.
+An object is identified by its size and its ETag, like a file by its size and its time. Many are read at once, because
+each request has a latency.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ObjectSource(Source):
     base : str
         The URL that names count from.
     etags : Names
-        What the store called each object when it was listed; empty where it said nothing.
+        What the store called each object when it was listed; empty if it said nothing.
     urls : Names, optional
         Where each object lies, where that is not `base` and its name.
     """
@@ -81,7 +81,7 @@ class ObjectSource(Source):
         assert self.stamps is not None
         listed, etag = stamp_in(self.stamps, index), self.etags[index]
         size = listed[0]
-        known = size >= 0 and etag != ""  # else it was not there, may be any other than it was, or has but a time
+        known = size >= 0 and etag != ""  # otherwise it was not there, may be any other than it was, or has but a time
         try:
             version = Version(size, etag) if known else head(url)
             if version is None:
@@ -128,7 +128,7 @@ def stamp_of_version(version: Version | None) -> Stamp:
 
 
 def versions_of(urls: Sequence[str]) -> list[Version | None]:
-    """Look at objects, many at a time; None in the place of one that is not there.
+    """Look at objects, many at a time; None in place of one that is not there.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def prefix_source(
 
 
 def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
-    """Return which objects macOS or Windows left beside others when they were files."""
+    """Return which objects macOS or Windows left next to others when they were files."""
     likely = [name for name in listed if may_be_system_file(name.rpartition("/")[2])]
 
     def is_one(name: str) -> bool:
@@ -252,13 +252,13 @@ def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) 
 
 
 def _listed(base: str) -> Iterator[tuple[str, Version]]:
-    """Yield names and versions of what lies below a URL; SourceError where a name is none of a sample."""
+    """Yield names and versions of what lies below a URL; SourceError if a name is none of a sample."""
     try:
         listed = list_in_parallel(base)
     except RemoteError as error:
         raise SourceError(str(error)) from error
     for name, version in listed:
-        if name.endswith("/") or not name:  # what some tools make in the place of a directory
+        if name.endswith("/") or not name:  # what some tools make in place of a directory
             continue
         if problem := name_problem(name):
             raise SourceError(f"{shown(base)}: the object {printable(name)} cannot be a sample: {problem}. Rename it.")
@@ -272,7 +272,7 @@ def _in_tree(name: str) -> tuple[str, str, str]:
 
 
 def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> None:
-    """Raise SourceError where a URL holds splits and not classes, as `refuse_splits` does of a directory."""
+    """Raise SourceError if a URL holds splits and not classes, as `refuse_splits` does of a directory."""
     deep = {parts[0] for name in names if len(parts := PurePosixPath(name).parts) > 2}
     splits = [folder for folder in folders if folder.lower() in SPLITS and folder in deep]
     if len(splits) > 1 or (splits and len(splits) == len(folders)):

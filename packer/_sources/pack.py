@@ -1,4 +1,4 @@
-"""Packs as a source: the samples of one pack, or of several whose fields are the same, one after the other."""
+"""Packs as a source: the samples of one pack, or of several packs with the same fields, one after the other."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PackSource(Source):
     united : Manifest
         What the packs' manifests say together.
     condition : str
-        What these samples were chosen by; empty where nobody asked.
+        What these samples were chosen by; empty if nobody asked.
     """
 
     _by_row: ClassVar[tuple[str, ...]] = (*Source._by_row, "samples")
@@ -67,7 +67,7 @@ class PackSource(Source):
         united = replace(self.united, source=part.describe())
         if not isinstance(rows, slice):  # what was counted and left out was of all samples
             united = replace(united, skipped=[], findings={})
-        elif rows.indices(len(self))[0]:  # else the parts of a pack would repeat them
+        elif rows.indices(len(self))[0]:  # otherwise the parts of a pack would repeat them
             united = replace(united, skipped=[], findings={}, account=None if united.account is None else [])
         return replace(part, united=united)
 
@@ -132,7 +132,7 @@ class PackSource(Source):
             self.readers[number].ahead_whole(samples)
 
     def read(self, index: int, buffer: ReadBuffer) -> tuple[memoryview, Stamp]:
-        """Read sample `index`; ImageError where it or its row is damaged, SourceError where the disk fails."""
+        """Read sample `index`; ImageError if it or its row is damaged, SourceError if the disk fails."""
 
         def read(reader: Reader, number: int) -> tuple[memoryview, Stamp]:
             data = reader.read(number)
@@ -168,7 +168,7 @@ class PackSource(Source):
         return StoredSample(reader.manifest.codec, height, width, reader.manifest.exif)
 
     def _require_row(self, index: int, reader: Reader, number: int) -> None:
-        """Raise CorruptPackError where no sample has such a label, size or name, whatever its checksum says."""
+        """Raise CorruptPackError if no sample has such a label, size or name, whatever its checksum says."""
         row, name = reader.table.row(number), self.names.get(index)
         reason = ""
         if not reader.manifest.fits(row.label):

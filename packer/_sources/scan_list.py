@@ -1,28 +1,28 @@
-"""The list of a source in one file: made once, and shared by all who convert a part of it.
+"""The list of a source in one file, which `packer scan` writes and all tasks that convert a part of it share.
 
 A header of 32 bytes (magic, length of the JSON, its CRC-32C), the JSON, zeros up to a multiple of 64, then columns:
 
-stamps      three int64 a file: size, time, and the CRC-32C of these two; none where the samples are a pack's
-labels      an int64 an image, or a float64, as the JSON says
-name ends   an int64 an image
+stamps      three int64 for each file: size, time, and the CRC-32C of these two; none for samples of a pack
+labels      an int64 for each image, or a float64, according to the JSON
+name ends   an int64 for each image
 checksums   a uint32 for every 4096 images: the CRC-32C of their labels, then of their ends, then of their names
 names       bytes; labels, ends and names are as in `Source`
-fields      where there are any; see below
+fields      if there are any; see below
 
 Numbers are little-endian. A stamp has a checksum of its own because it may be replaced by `MENDABLE`. The images of a
-part are compared with the checksums of their blocks, so that a task reads no more of the list than it needs.
+part are compared with the checksums of their blocks, so that a task reads only the blocks of the list that it needs.
 
-By this list an interrupted conversion, and the tasks of a job, recognise files that have changed since.
+An interrupted conversion, and the tasks of a job, use this list to detect files that have changed since.
 
-The JSON has the account of the source, which lists of older packers lack. Lists with fields are of version 5, all
-others of version 4. Lists of version 3 have class ids for labels, and say nothing of files that were not looked at.
-Lists of version 2 have no checksums either, and two int64 a stamp. Their labels and names are compared with the digest
-in the JSON, all of them whichever part is wanted; their stamps cannot be compared with anything.
+The JSON has the account of the source, which lists of older packers lack. Lists with fields have version 5, all others
+version 4. Lists of version 3 have class ids as labels, and no counts of other files. Lists of version 2 have no
+checksums either, and two int64 for each stamp. Their labels and names are compared, all together, with the digest in
+the JSON; their stamps cannot be checked.
 
 Fields, each column beginning at a multiple of 8 bytes:
 
-a scalar or a class     its values, in the field's dtype or int64; then a byte a value, 1 where there is none
-bytes, or files         an int64 a value, where it begins; an int64, its size, -1 where there is none; then all values,
+a scalar or a class     its values, in the field's dtype or int64; then a byte for each value, 1 if it is missing
+bytes, or files         an int64 for each value, its offset; an int64, its size, -1 if missing; then all values,
                         which are paths where the values are files
 
 Then a uint32 for every 4096 images: the CRC-32C of their values, field by field, as `Column.content` gives these."""
@@ -105,7 +105,7 @@ def read_header(file: PackFile) -> tuple[dict[str, Any], int, bool]:
 
 
 def _require_types(header: dict[str, Any]) -> None:
-    """Raise ValueError, KeyError or TypeError where a member of the JSON is missing, or is not what it should be."""
+    """Raise ValueError, KeyError or TypeError if a member of the JSON is missing, or is not what it should be."""
     kinds = {"kind": str, "root": str, "count": int, "names": int, "stamps": int}
     kinds |= {"classes": list, "notes": list, "sha256": str, "label_type": str, "others": dict, "fields": list}
     wrong = [name for name, kind in kinds.items() if type(header[name]) is not kind]
@@ -128,7 +128,7 @@ def _require_types(header: dict[str, Any]) -> None:
     if not all(type(number) is int for number in counts.values()):
         raise ValueError("a member has elements of the wrong type")
     if "account" in header:
-        Account.from_json(header["account"])  # ValueError where it is none
+        Account.from_json(header["account"])  # ValueError if it is none
     if "\0" in header["root"]:
         raise ValueError("the root has a NUL")
 
@@ -287,7 +287,7 @@ class ScanList:
     sha256 : str
         The digest of classes, names, labels and fields, taken when they were listed.
     of_columns : (B,) uint32 array, optional
-        CRC-32C of the values of every block of images; None where there are no fields.
+        CRC-32C of the values of every block of images; None if there are no fields.
     """
 
     path: str
@@ -299,7 +299,7 @@ class ScanList:
     of_columns: npt.NDArray[np.uint32] | None = None
 
     def require_undamaged(self, start: int, stop: int) -> None:
-        """Compare images `start` to `stop` - 1 with their checksums; SourceError where these do not fit."""
+        """Compare images `start` to `stop` - 1 with their checksums; SourceError if these do not fit."""
         try:
             self.file.require_whole()
         except PackError as error:
@@ -533,7 +533,7 @@ def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
         ordered = hashes[indices]
         for position in np.flatnonzero(ordered[1:] == ordered[:-1]).tolist():
             earlier, index = int(indices[position]), int(indices[position + 1])
-            if earlier != before:  # else it is of the same group, whose texts nearly always are all one
+            if earlier != before:  # otherwise it is of the same group, whose texts nearly always are all one
                 first = {texts[earlier]: earlier}
             found = first.setdefault(texts[index], index)
             if found != index:

@@ -1,4 +1,4 @@
-"""Files beside the images, whose paths a template makes of an image's own path: ``../masks/{stem}.png``."""
+"""Sidecar files of the images, with paths that a template derives from the image's path: ``../masks/{stem}.png``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TRIED = 100  # files
 
 @dataclass(frozen=True)
 class FileField:
-    """A field whose values are files beside the images.
+    """A field whose values are files next to the images.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class FileField:
 
     @classmethod
     def of(cls, text: str) -> FileField:
-        """Return the field that ``NAME[:KIND]=TEMPLATE`` says; OptionError where that says none."""
+        """Return the field that ``NAME[:KIND]=TEMPLATE`` says; OptionError if that says none."""
         head, sign, template = text.partition("=")
         name, _, kind = head.partition(":")
         mention = option("fields", repr(printable(text)))
@@ -78,7 +78,7 @@ class FileField:
 def with_files(
     source: Source, file_fields: Sequence[FileField], on_missing: str = "error", *, skip: bool = False
 ) -> Source:
-    """Return a source whose images have fields of files beside them.
+    """Return a source whose images have fields of files next to them.
 
     Which files there are is looked up now, each directory once. Images that are files of a field themselves, such as
     masks among the images, are no longer images of the source.
@@ -88,14 +88,14 @@ def with_files(
     source : Source
     file_fields : sequence of FileField
     on_missing : {"error", "null", "skip"}
-        What becomes of an image without one of the files.
+        The treatment of an image without one of the files.
     skip : bool
-        Whether files that are no values are bad samples; else the first one is an error at once.
+        Whether files that are not values are bad samples; otherwise the first one is an error at once.
 
     Raises
     ------
     SourceError
-        If files are missing, all or some, or the first one is no value of its kind, or a name is taken.
+        If files are missing, all or some, or the first one is not a value of its kind, or a name is taken.
     """
     source = _without_own_files(source, file_fields)
     columns = [
@@ -171,7 +171,7 @@ class Present:
         self._listed: dict[str, frozenset[str]] = {}
 
     def among(self, paths: Iterable[str | None]) -> npt.NDArray[np.bool_]:
-        """Tell of each path whether there is a file; SourceError where a directory cannot be listed."""
+        """Tell of each path whether there is a file; SourceError if a directory cannot be listed."""
         return np.fromiter((path is not None and self._has(path) for path in paths), bool)
 
     def _has(self, path: str) -> bool:
@@ -209,7 +209,7 @@ class Missing:
         self._notes: list[str] = []
 
     def note(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
-        """Take down which files of a field are missing; SourceError where none may be. No path is no missing file."""
+        """Record which files of a field are missing; SourceError where none may be. No path is no missing file."""
         lacking = np.flatnonzero(~there & np.array([path is not None for path in paths], bool))
         if not len(lacking):
             return
@@ -218,7 +218,7 @@ class Missing:
         self.lack(lacking, f"{field} file", shown)
 
     def lack(self, lacking: npt.NDArray[np.int64], what: str, shown: str) -> None:
-        """Take down which images lack something; SourceError where none may."""
+        """Record which images lack something; SourceError where none may."""
         lack = f"{len(lacking)} of {len(self._names)} images {'has' if len(lacking) == 1 else 'have'} no {what}"
         if self._on_missing == "error":
             raise SourceError(
@@ -257,7 +257,7 @@ def _kind_of_file(name: str, path: str) -> str:
 def _as_first(field: Field, paths: Iterable[str]) -> Field:
     """Return a field of arrays with dtype and rank of the one in the first ``.npy`` file that can be read.
 
-    Those before it are bad samples, as whoever reads them says. SourceError where none can be read.
+    Those before it are bad samples, as the reader of them says. SourceError where none can be read.
     """
     first: SourceError | None = None
     for path in paths:

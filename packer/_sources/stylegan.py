@@ -1,6 +1,6 @@
-"""A directory of images with ``dataset.json`` beside them: what StyleGAN's and EDM's ``dataset_tool.py`` writes.
+"""Image directories with a ``dataset.json``, as ``dataset_tool.py`` of StyleGAN and EDM writes them.
 
-The directories in it are parts of equal size, and no classes. Order and labels are those of the same files in a zip.
+The subdirectories are parts of equal size, not classes. Order and labels are those of the same files in a zip.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST = 1 << 28  # bytes of labels
 
 
 def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None) -> Source | None:
-    """List the images of a directory with the labels of its ``dataset.json``; None where that is another tool's.
+    """List the images of a directory with the labels of its ``dataset.json``; None if that is another tool's.
 
     It may say that there are no labels.
 
@@ -78,7 +78,7 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
 
 
 def _labels(path: Path) -> dict[str, Any] | None:
-    """Return the labels that a file has; None where there is no file, or one of another tool."""
+    """Return the labels that a file has; None if there is no file, or one of another tool."""
     try:
         if os.path.getsize(path) > _MOST:
             return None

@@ -1,8 +1,8 @@
-"""Tables in files that name images by their paths or URLs, with labels and fields, instead of directories.
+"""Tables that list images by path or URL, with labels and fields, instead of directories.
 
-Tables are written on other systems than the files: with backslashes, another Unicode form, other case, the directories
-of another machine, or ids in place of names. Where exactly one file fits a name, the name means it. Otherwise the name
-stays as it is, and reading it is an error.
+Tables may come from another system than the files: with backslashes, another Unicode form, other case, the directories
+of another machine, or ids in place of names. If exactly one file matches a name, the name refers to it. Otherwise the
+name stays unchanged, and reading it is an error.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class FileColumns:
             self._match_by_name()
 
     def notes(self) -> Iterator[str]:
-        """Yield what a person should know of the names: how they differ from the files', with an example."""
+        """Yield remarks for the user on the names: how they differ from the files', with an example."""
         for how, rows in self._how.items():
             first = rows[0]
             yield (
@@ -165,7 +165,8 @@ class FileColumns:
 
 
 def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
-    """Return what to say of names that are no file, where files that no name means are called nearly so; else nothing.
+    """Return what to say of names that are no file, where files that no name means are called nearly so; otherwise
+    nothing.
 
     Parameters
     ----------
@@ -213,7 +214,7 @@ def csv_source(
         A CSV file in UTF-8, with a header line; or ``.jsonl``, or ``.parquet``.
     options : TableOptions, optional
     on_missing : {"error", "null", "skip"}
-        What becomes of images without a file that a column names.
+        The treatment of images without a file that a column names.
     files_of : callable, optional
         Which files belong to other fields, as for `imagefolder_source`.
 
@@ -221,7 +222,7 @@ def csv_source(
     ------
     SourceError
         If the file or a column is missing, a row has no label, names a path twice or one outside of `root`,
-        has a label that is not in the classes, or a cell is no value of its field; or if it cannot be known what the
+        has a label that is not in the classes, or a cell is not a value of its field; or if it cannot be known what the
         labels mean.
     MissingDependencyError
         If the file is Parquet, and pyarrow is not installed.
@@ -272,7 +273,7 @@ class TreeImages:
 
     @cached_property
     def images(self) -> frozenset[str]:
-        """The paths of the images, relative to the directory; empty where it cannot be listed."""
+        """The paths of the images, relative to the directory; empty if it cannot be listed."""
         if self._known is not None:
             return frozenset(self._known)
         try:
@@ -415,7 +416,7 @@ class TableRows:
         }
 
     def require_sound(self) -> None:
-        """Raise SourceError where there are no rows, or two name one image."""
+        """Raise SourceError if there are no rows, or two name one image."""
         if not self.names:
             first = f" that can be used: {self.table.bad.found[0]['reason']}" if self.table.left else " in it"
             raise SourceError(f"{printable(self.table.path)}: no rows{first}. Each row names an image.")
@@ -463,7 +464,7 @@ class TableRows:
         }
 
     def _require_labels(self, header: Sequence[str], label_column: str) -> None:
-        """Raise SourceError where another column looks like the labels, which no row has."""
+        """Raise SourceError if another column looks like the labels, which no row has."""
         for name in header:
             if name != label_column and has_label_name(name):
                 raise SourceError(
@@ -533,7 +534,7 @@ class TableRows:
         return str(cell) if isinstance(cell, (int, np.integer)) and not isinstance(cell, bool) else ""
 
     def _relative(self, name: str) -> str:
-        """Return a path relative to the source; of one that is none inside, take that down."""
+        """Return a path relative to the source; of one that is none inside, record that."""
         path = PurePosixPath(name.replace(os.sep, "/"))
         if os.path.isabs(name):
             for top in self._tops:
@@ -584,7 +585,7 @@ def _outside(name: str) -> str:
 
 
 def _require_header(table: LabelTable, header: Sequence[str], path_column: str, present: TreeImages) -> None:
-    """Raise SourceError where the first line of a table without a header would be taken for one, and be lost."""
+    """Raise SourceError if the first line of a table without a header would be taken for one, and be lost."""
     if not table.of_texts or not table.has_header:
         return
     cells = [cell for name in header for cell in ([name] if len(header) > 1 else _WORDS.split(name))]
@@ -615,7 +616,7 @@ def _with_whole_image(cells: Sequence[str], delimiter: str, present: TreeImages)
 
 
 def _require_columns(table: LabelTable, present: Sequence[str], own: Sequence[str], fields: Sequence[str]) -> None:
-    """Raise SourceError where the path, the labels or a field has no column, or two have its name."""
+    """Raise SourceError if the path, the labels or a field has no column, or two have its name."""
     columns = some_columns([repr(name) for name in present[: _SHOWN + 1]])
     shown = printable(table.path)
     for column in [*own, *fields]:
@@ -666,7 +667,7 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
     Raises
     ------
     SourceError
-        As for `csv_source`; if a cell is no URL, or a store cannot be reached.
+        As for `csv_source`; if a cell is not a URL, or a store cannot be reached.
     """
     rows = _UrlRows(base, open_table(table, options), options)
     header = rows.table.header()
@@ -712,7 +713,7 @@ def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
 
 
 def _require_url_header(table: LabelTable, header: Sequence[str]) -> None:
-    """Raise SourceError where the first line of a table without a header would be taken for one, and be lost."""
+    """Raise SourceError if the first line of a table without a header would be taken for one, and be lost."""
     if table.has_header and table.of_texts and (first := next(filter(is_url, header), None)):
         raise SourceError(
             f"{printable(table.path)}: the first line looks like a row and not like a header: {shown(first)} is a URL, "
@@ -771,7 +772,7 @@ class _UrlRows(TableRows):
             self.urls.append(url)
 
     def _url(self, cell: Any) -> str:
-        """Return the URL that a cell says; ValueError or RemoteError where it says none."""
+        """Return the URL that a cell says; ValueError or RemoteError if it says none."""
         if not isinstance(cell, str) or not cell:
             raise ValueError("the URL is missing" if cell is None or cell == "" else "is no URL")
         cell += self.options.suffix if not cell.endswith(self.options.suffix) else ""

@@ -1,8 +1,8 @@
-"""Tables in files: CSV, one JSON object a line, and Parquet, some thousand rows at a time; and their columns as fields.
+"""Readers of tables, a few thousand rows at a time: CSV, JSON lines and Parquet; and fields from their columns.
 
-Where the user does not say what a column is, its cells tell: numbers, texts or JSON, without rounding any. Text is
-UTF-8, with a byte order mark or without, or UTF-16 with one: Excel and Windows Notepad write such marks, and Excel's
-"Unicode text" is UTF-16.
+If the user does not give the type of a column, its cells decide: numbers, texts or JSON, never rounded. Text is UTF-8,
+with a byte order mark or without, or UTF-16 with one: Excel and Windows Notepad write such marks, and Excel's "Unicode
+text" is UTF-16.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def text_of(data: bytes) -> str:
 
 
 def file_text(path: Path) -> str:
-    """Return the text of a file; OSError where it cannot be read, UnicodeDecodeError where it is none."""
+    """Return the text of a file; OSError if it cannot be read, UnicodeDecodeError if it is none."""
     with open(open_regular(path), "rb") as file:
         return text_of(file.read())
 
 
 def what_else(data: bytes) -> str | None:
-    """Say what a file is that begins with these bytes, and how it becomes text; None where it may be text."""
+    """Say what a file is that begins with these bytes, and how it becomes text; None if it may be text."""
     for magic, problem in _NO_TEXT.items():
         if data.startswith(magic):
             return problem
@@ -131,7 +131,7 @@ class TableOptions:
     columns : sequence of ColumnSpec
         The columns that become fields.
     has_labels : bool
-        Whether labels are wanted; else all images have the label -1, and there are no classes.
+        Whether labels are wanted; otherwise all images have the label -1, and there are no classes.
     suffix : str
         The end that the paths lack.
     has_header : bool
@@ -164,13 +164,13 @@ class TableOptions:
 
 
 class LabelTable(ABC):
-    """A table in a file, which is read anew each time.
+    """A table in a file, which is read again each time.
 
     Attributes
     ----------
     path : Path
     unit : str
-        What a message calls a row's number.
+        The name in messages for a row's number.
     of_texts : bool
         Whether cells are texts, and an empty one is missing.
     has_header : bool
@@ -198,11 +198,11 @@ class LabelTable(ABC):
 
     @abstractmethod
     def header(self) -> list[str]:
-        """Return the names of the columns; SourceError where the file cannot be read."""
+        """Return the names of the columns; SourceError if the file cannot be read."""
 
     @abstractmethod
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the rows, of some columns of the header; SourceError where the file cannot be read."""
+        """Yield the rows, of some columns of the header; SourceError if the file cannot be read."""
 
     def leave_out(self, line: int, error: SourceError) -> None:
         """Leave a row out, which may have been left out before; or raise the error."""
@@ -214,7 +214,7 @@ class LabelTable(ABC):
         return SourceError(f"{printable(self.path)}, {self.unit} {line}: {problem}")
 
     def encoding(self, head: bytes) -> str:
-        """Return the encoding of the text that begins so; SourceError where the file is none."""
+        """Return the encoding of the text that begins so; SourceError if the file is none."""
         if problem := what_else(head):
             raise SourceError(f"{printable(self.path)}: {problem}.")
         return encoding_of(head)
@@ -397,7 +397,7 @@ class ParquetTable(LabelTable):
 def open_table(path: Path, options: TableOptions) -> LabelTable:
     """Return the table in a file, of the kind that the suffix says: ``.jsonl``, ``.parquet``; else CSV.
 
-    OptionError where an option of CSV is given for another kind.
+    OptionError if an option of CSV is given for another kind.
     """
     suffix = path.suffix.lower()
     if suffix not in (".jsonl", ".ndjson", ".parquet"):
@@ -486,7 +486,7 @@ class ColumnSpec:
 
     @classmethod
     def of(cls, declared: str) -> ColumnSpec:
-        """Return what ``NAME:KIND[:DTYPE[:AXES]]``, or with ``NAME=COLUMN``, says; OptionError where that says none."""
+        """Return what ``NAME:KIND[:DTYPE[:AXES]]``, or with ``NAME=COLUMN``, says; OptionError if that says none."""
         mention = option("columns", repr(printable(declared)))
         name, sign, rest = declared.partition("=")
         parts = (rest if sign else declared).split(":")
@@ -526,7 +526,7 @@ class TableReading(abc.ABC):
 
     @abc.abstractmethod
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
-        """Take the next cells. A row whose cell is no value is left out of the table, or is a SourceError."""
+        """Take the next cells. A row whose cell is not a value is left out of the table, or is a SourceError."""
 
     @abc.abstractmethod
     def column(self, root: Path) -> Column:
@@ -541,7 +541,7 @@ class TableReading(abc.ABC):
         return self._table.refused(line, f"{where}: {printable(reason)}{stop} {_REMEDY}")
 
     def _values(self, cells: Cells, lines: Sequence[int], value_of: Callable[[Any], Any]) -> Iterable[Any]:
-        """Yield what `value_of` makes of each cell; None where it is missing."""
+        """Yield what `value_of` makes of each cell; None if it is missing."""
         listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
         for cell, line in zip(listed, lines, strict=True):
             if cell is None or (self._table.of_texts and not cell.strip()):
@@ -576,7 +576,7 @@ class _Scalars(TableReading):
         return NumberColumn(self._field, np.concatenate(self._parts), np.concatenate(self._nulls))
 
     def _at_once(self, cells: Cells, null: npt.NDArray[np.bool_]) -> npt.NDArray[Any] | None:
-        """Return the values of plain numbers, and note in `null` which are missing; None where any cell is odd."""
+        """Return the values of plain numbers, and note in `null` which are missing; None if any cell is odd."""
         dtype, is_float = self.spec.dtype, self.spec.dtype.startswith("float")
         if dtype == "bool":
             return None
@@ -614,7 +614,7 @@ class _Scalars(TableReading):
 
 
 def _cast(numbers: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any] | None:
-    """Return numbers as a dtype; None where one does not fit, or is NaN."""
+    """Return numbers as a dtype; None if one does not fit, or is NaN."""
     if not dtype.startswith("float"):
         limits = np.iinfo(dtype)
         fits = numbers.dtype.kind in "iu" and (
@@ -635,7 +635,7 @@ class _Classes(TableReading):
         self._places: dict[str, int] = {}
         self._lines: list[int] = []  # in which each of these came first
         self._codes = array("q")
-        self._counts = array("q")  # labels of each row, -1 where they are missing
+        self._counts = array("q")  # labels of each row, -1 if they are missing
 
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
         several = self.spec.kind == "labels"
@@ -771,7 +771,7 @@ _WIDER = {
 
 
 def kinds_of(table: LabelTable, header: Sequence[str]) -> dict[str, str]:
-    """Return what the cells of each column are: a dtype of scalars, text, json or bytes; nothing where all are null."""
+    """Return what the cells of each column are: a dtype of scalars, text, json or bytes; nothing if all are null."""
     found: dict[str, str] = {}
     for chunk in table.chunks(header):
         for name, cells in chunk.columns.items():
