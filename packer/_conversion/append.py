@@ -1,4 +1,4 @@
-"""`packer.append`: converts images to one more part of a pack, and lists the part in the pack's manifest."""
+"""`packer.append`: converts images to an additional part of a pack, and lists the part in the pack's manifest."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _next_part(pack: Path, whole: Manifest) -> Path:
 
 
 def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
-    """List the images, with the pack's class ids; OptionError or SourceError where they do not agree with the pack."""
+    """List the images, with the pack's class ids; OptionError or SourceError if they do not agree with the pack."""
     classes = whole.classes if whole.label_type == "class" and not is_listing(request.src) else None
     shown = printable(pack)
     try:
@@ -175,7 +175,7 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
 
 
 def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Sequence[Field]) -> None:
-    """Raise SourceError where images have other fields than the pack; the message names the first that differs."""
+    """Raise SourceError if images have other fields than the pack; the message names the first that differs."""
     there, here = [field.name for field in whole], [field.name for field in own]
     if there != here:
         raise _other_fields(f"{printable(pack)} has the fields {_joined(there)}, and {printable(src)} {_joined(here)}")
@@ -202,7 +202,7 @@ def _joined(names: Iterable[str]) -> str:
 
 
 def _made_part(pack: Path, whole: Manifest, source: Source, request: ConversionRequest) -> tuple[str, int] | None:
-    """Return name and count of the part that the conversion would make, where the pack has it; None where not."""
+    """Return name and count of the part that the conversion would make, where the pack has it; None if not."""
     for name, images, *_ in reversed(whole.parts):
         if images <= len(source) and _is_made(pack / str(name), source, request):
             return str(name), images

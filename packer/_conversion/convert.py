@@ -1,7 +1,7 @@
-"""Convert a source to a pack: images are prepared on many threads, written in order, and committed.
+"""The conversion of a source to a pack: images are prepared on many threads, written in order, and committed.
 
-The pipeline prepares samples, and the writer takes them in the order of the source. From time to time the samples are
-synced on a thread of their own, and then recorded in the journal, from which an interrupted conversion continues.
+The pipeline prepares samples, and the writer takes them in the order of the source. At checkpoints, a separate thread
+syncs the samples, and they are recorded in the journal, from which an interrupted conversion continues.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> t
 
 
 def _refuse_gaps(workspace: Workspace, record: ConversionRecord) -> None:
-    """Raise ResumeError where an earlier run left images out, which this one refuses to."""
+    """Raise ResumeError if an earlier run left images out, which this one refuses to."""
     if record.skipped:
         raise ResumeError(
             f"{printable(workspace.directory)} holds an unfinished conversion that left files out. "
@@ -370,7 +370,7 @@ def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe)
 
 
 def require_format(name: str) -> Format:
-    """Return the format of that name; ValueError where there is none."""
+    """Return the format of that name; ValueError if there is none."""
     if name not in FORMATS:
         raise OptionError(f"format is one of {', '.join(FORMATS)}, not {name!r}")
     return FORMATS[name]
@@ -386,7 +386,7 @@ def require_parts(format: Format) -> None:
 
 
 def require_policy(on_error: str) -> None:
-    """Raise ValueError where `on_error` says neither to fail nor to skip."""
+    """Raise ValueError if `on_error` says neither to fail nor to skip."""
     if on_error not in ("fail", "skip"):
         raise OptionError(f"on_error is 'fail' or 'skip', not {on_error!r}")
 
@@ -459,7 +459,7 @@ def fits_cache(source: Source, recipe: Recipe) -> bool:
 
 
 def note_on_overhead(format: str, count: int, data: float, taken: float) -> str | None:
-    """Return a note on a pack that takes many bytes beside its images; None for other packs.
+    """Return a note on a pack that takes many bytes next to its images; None for other packs.
 
     An LMDB value of more than 2 kB fills whole pages of 4 KiB, and smaller values fill a page as far as they fit. The
     formats that pack samples without gaps take a row of the table a sample.

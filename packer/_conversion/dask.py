@@ -1,6 +1,6 @@
 """A conversion in parts on a Dask cluster: each worker makes one part at a time, with the threads that Dask gives it.
 
-Workers find the source and leave the parts on a disk that all nodes see, or in a store; only numbers go through the
+Workers read the source from, and write the parts to, a disk that all nodes see, or a store; only numbers go through the
 scheduler. This module assigns parts to workers itself, because Dask's scheduler would hand n parts at once to a worker
 with n threads.
 """
@@ -32,7 +32,7 @@ JOB_QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "lsf": "LSFCluster",
 
 
 def check_address(where: str) -> None:
-    """Raise ClusterError where `where` is not of a form that `open_client` knows."""
+    """Raise ClusterError if `where` is not of a form that `open_client` knows."""
     kind, _, rest = where.partition(":")
     if kind == "local":
         known = re.fullmatch("[1-9][0-9]*", rest, re.ASCII) is not None
@@ -102,7 +102,7 @@ def open_client(where: str, jobs: int | None = None) -> Iterator[Any]:
 
 
 def import_dask(module: str) -> ModuleType:
-    """Import a module of Dask's; MissingDependencyError where it is not installed."""
+    """Import a module of Dask's; MissingDependencyError if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

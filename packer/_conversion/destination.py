@@ -1,24 +1,24 @@
-"""The destination of a conversion in parts: its parts, its job and the list of its source, on a disk or in a store.
+"""The destination of a conversion in parts: the parts, the job and the list of the source, on a disk or in a store.
 
 A job is the JSON object, in ``parts.json``, of the source, the settings and the number of parts. Tasks on several
-machines make the parts. When all parts are there, any process joins them to one pack.
+machines make the parts. When all parts exist, any process joins them into one pack.
 
 On a disk that all tasks see, the files lie in the directory of the unfinished pack (`packer._conversion.workspace`):
 
 ``parts.json``      the job
 ``source.list``     the source as it was when the job began: its list, the size and the time of every file
 ``pack``            the parts, complete ones under their names, others in a ``.partial`` of their own
-``lock``            held by the process that begins or finishes the job, and by nobody while parts are made
+``lock``            held by the process that begins or finishes the job; not held while parts are made
 
 In a store, until the pack ``s3://bucket/train.lmdb`` is complete, there are the objects
 
 ``train.lmdb/part-00000.lmdb``, …    the complete parts
 ``train.lmdb.partial/parts.json``    the job
 ``train.lmdb.partial/HASH.list``     the list of the source; its name is the list's hash
-``train.lmdb.partial/mend-7``        marks that image 7 has stopped a part, and may be replaced
+``train.lmdb.partial/mend-7``        marks that image 7 has stopped a part, and that its file may be replaced
 
-Each object is written once, by the process that comes first; others find it, or make the same bytes. So there is no
-lock. Joining takes the parts' tables alone.
+Each object is written once, by the process that comes first; others find it, or produce the same bytes. So no lock is
+needed. Joining reads only the tables of the parts.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PartCounts:
     Attributes
     ----------
     bytes_in : int
-        Size in bytes of the files that were read now; 0 where the part was there already.
+        Size in bytes of the files that were read now; 0 if the part was there already.
     skipped : int
         How many images were left out.
     kept : int
@@ -176,10 +176,10 @@ class Destination(Protocol):
         """Return how many bytes the whole pack takes."""
 
     def check(self, *, overwrite: bool) -> None:
-        """Raise DestinationError where no pack can be written, or something exists that is not to be replaced."""
+        """Raise DestinationError if no pack can be written, or something exists that is not to be replaced."""
 
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
-        """Raise DestinationError where the pack would lie in the source, or the disk has too little free space."""
+        """Raise DestinationError if the pack would lie in the source, or the disk has too little free space."""
 
     def part(self, name: str) -> Path:
         """Return where a part lies when it is complete."""
@@ -188,7 +188,7 @@ class Destination(Protocol):
         """Return which of some parts are not complete."""
 
     def job(self) -> dict[str, Any] | None:
-        """Return the job; None where none is under way, DestinationError where it cannot be read."""
+        """Return the job; None where none is under way, DestinationError if it cannot be read."""
 
     def listing(self, job: Job) -> Path:
         """Return where the list of the source lies, if the job has one."""
@@ -220,7 +220,7 @@ class Destination(Protocol):
         Returns
         -------
         Source or None
-            The source; None where the job that is there now may be another task's.
+            The source; None if the job that is there now may be another task's.
 
         Raises
         ------
@@ -443,7 +443,7 @@ class LocalDestination:
         return None if job is None else {**job, "settings": {**job["settings"], "on_error": None}}
 
     def _write_job(self, job: Job) -> None:
-        """Write the job; on return it is on the disk, and so are the names of all that lies beside it."""
+        """Write the job; on return it is on the disk, and so are the names of all that lies next to it."""
         with replacing(self.paths.job) as file:
             file.append(json.dumps(job).encode("ascii"))
         sync_directory(self.directory.parent)  # the directory's own name
@@ -545,7 +545,7 @@ class StoreDestination:
             try:
                 self._beside.send(desk / _JOB_FILE, _JOB_FILE, log)
             except DestinationError:
-                if self.job() is None:  # else another task was first
+                if self.job() is None:  # otherwise another task was first
                     raise
         return None
 
@@ -582,7 +582,7 @@ class StoreDestination:
                     counts = made
                 except (DestinationError, RemoteError):
                     if self.missing([task.name]):
-                        raise  # else another process made the part, or the pack, meanwhile
+                        raise  # otherwise another process made the part, or the pack, meanwhile
             shutil.rmtree(room, ignore_errors=True)
         return self._counts_of_own(task) if counts is None else counts
 
@@ -602,7 +602,7 @@ class StoreDestination:
         return manifest
 
     def _counts_of_own(self, task: PartTask) -> PartCounts:
-        """Return the counts of the part that is there; DestinationError where it is of another conversion."""
+        """Return the counts of the part that is there; DestinationError if it is of another conversion."""
         path = self.part(task.name)
         if not task.is_at(path):
             raise DestinationError(
@@ -653,7 +653,7 @@ class StoreDestination:
                 remove(desk)
 
     def _drop(self) -> None:
-        """Delete the objects of an unfinished job; DestinationError where there is a pack."""
+        """Delete the objects of an unfinished job; DestinationError if there is a pack."""
         names = self._pack.names()
         if MANIFEST_FILE in names:
             raise self._exists_already()
@@ -690,7 +690,7 @@ def part_name(number: int, format: str) -> str:
 
 
 def _complete_parts(destination: Destination, job: Job) -> list[str]:
-    """Return the names of all parts; DestinationError where some are missing."""
+    """Return the names of all parts; DestinationError if some are missing."""
     names = [part_name(number, job["settings"]["format"]) for number in range(job["settings"]["parts"])]
     if missing := destination.missing(names):
         shown = ", ".join(map(str, missing[:20])) + (", …" if len(missing) > 20 else "")

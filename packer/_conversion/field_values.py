@@ -1,8 +1,8 @@
-"""Values of fields on their way into a pack: checked against their image, and changed as the image is changed.
+"""Preparation of field values for a pack: checked against their image, and transformed like the image.
 
-An image may be turned upright by its EXIF orientation, and resized, cut and padded by ``--resize``. The values that
-belong to its pixels go along: masks to the nearest pixel, further images as the image, boxes, keypoints and polygons by
-arithmetic, run lengths as the mask that they encode.
+An image may be turned upright by its EXIF orientation, and resized, cut and padded by ``--resize``. Values that belong
+to its pixels follow: masks are resized to the nearest pixel, further images like the image, boxes, keypoints and
+polygons by arithmetic, run lengths as the mask that they encode.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DECIMALS = 3  # of the pixels of polygons that were moved: masks are drawn on a
 def prepare_values(
     fields: Sequence[Field], values: Sequence[Stored], change: Change, recipe: Recipe
 ) -> tuple[Stored, ...]:
-    """Return the values of a sample's fields as the pack holds them beside the changed image.
+    """Return the values of a sample's fields as the pack holds them next to the changed image.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def _require_size(what: str, found: tuple[int, int], size: tuple[int, int]) -> N
 
 
 def _require_inside(what: str, points: npt.NDArray[np.float32], size: tuple[int, int], each: int) -> None:
-    """Raise ImageError where a point, x and y, lies outside of an image; a thing has `each` of them."""
+    """Raise ImageError if a point, x and y, lies outside of an image; a thing has `each` of them."""
     height, width = size
     outside = ((points < -MARGIN) | (points > np.array([width, height], np.float32) + MARGIN)).any(1)
     for row in np.flatnonzero(outside)[:1].tolist():

@@ -1,4 +1,4 @@
-"""`packer.index`: lists images that stay where they are; and moving an index to another base."""
+"""`packer.index`: indexes images in place; and moves an index to another base."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class IndexRequest(IndexOptions, SourceRequest):
         if self.on_error == "fail":
             require_whole(source)
         with Workspace(destination) as workspace:
-            remove(workspace.pack)  # of a process that died: an index is made anew
+            remove(workspace.pack)  # of a process that died: an index is rebuilt
             workspace.pack.mkdir()
             try:
                 manifest = self._build(source, workspace.pack, destination, progress)
@@ -91,7 +91,7 @@ def index(
 ) -> Summary:
     """Make an index of images that stay where they are, as `packer index` does.
 
-    An index is a pack without the images: whoever reads it reads the files that it lists. A file that has changed since
+    An index is a pack without the images: the reader of it reads the files that it lists. A file that has changed since
     is named, and never read.
 
     Parameters
@@ -110,7 +110,7 @@ def index(
     overwrite : bool
         Whether to replace what is at `dst`.
     progress : bool or callable, optional
-        True shows a bar. A callable is called with how many images were looked at, and how many there are.
+        True shows a bar. A callable is called with the number of images inspected so far, and the total.
     **options
         The arguments of `convert` that say which images there are, with which labels and fields.
 

@@ -1,4 +1,4 @@
-"""`packer.merge`: joins packs to one."""
+"""`packer.merge`: joins several packs into one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def merge(
     SourceError
         If the classes differ, two samples have one name, or the packs' bytes mean different things.
     PackError
-        If one of `packs` is no pack, or damaged.
+        If one of `packs` is not a pack, or damaged.
     DestinationError, PackLockedError, ResumeError
         As for `convert`.
     """
@@ -89,7 +89,7 @@ def merge(
 
 
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
-    """Raise where there is not one prefix for each pack, or one is no directory's name."""
+    """Raise where there is not one prefix for each pack, or one is not a directory's name."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
         raise OptionTypeError(f"prefixes is a sequence of texts, not {prefixes!r}")
     for prefix in prefixes:

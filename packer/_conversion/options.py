@@ -1,9 +1,9 @@
 """The options of a conversion, each declared once.
 
-A class holds the options of one step, a field an option: its name, type and default, and beside them what the command
-line shows of it. `packer._cli` makes its options of these fields, and requests inherit them and check their values. The
-signature and the docstring of `packer.convert` spell them once more, for editors and for `help`; a test compares both
-with this table.
+Each class holds the options of one step, one option in each field: its name, type and default, and the texts of the
+command line. `packer._cli` generates its options from these fields; requests inherit them and check their values. The
+signature and the docstring of `packer.convert` repeat them, for editors and for `help`; a test compares both with this
+table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conversions in parts: each part is a conversion of its own, and the parts are joined to one pack.
+"""Conversions in parts: each part is a separate conversion, and the parts are joined into one pack.
 
 A task that makes a part may run on any machine that reaches the destination (`packer._conversion.destination`).
 """
@@ -136,11 +136,11 @@ class Partition:
         return self.files.missing(self.names)
 
     def made_before(self, source: Source) -> Manifest | None:
-        """Return the manifest of the whole pack where a conversion like this one made it before; None where not."""
+        """Return the manifest of the whole pack where a conversion like this one made it before; None if not."""
         return made_before(self.destination, source, self.recipe, self.format, self.parts)
 
     def listing(self) -> Path:
-        """Return where every task finds the list of the source; DestinationError where no job is under way."""
+        """Return where every task finds the list of the source; DestinationError if no job is under way."""
         return self.files.listing(self._job())
 
     def begin(
@@ -164,8 +164,8 @@ class Partition:
             Whether tasks that join take the list that was written then, instead of listing the source again. At a URL
             they always do.
         compare : bool
-            Whether tasks that join look at once whether any file changed; else that is found when it is read, as it
-            always is of a job at a URL: the node that begins such a job may not be the one that reads the files.
+            Whether tasks that join look at once whether any file changed; otherwise that is found when it is read, as
+            it always is of a job at a URL: the node that begins such a job may not be the one that reads the files.
         fresh : bool
             Whether to drop the leftovers of an earlier job.
 
@@ -305,7 +305,7 @@ class Partition:
         return source
 
     def _require_same(self, job: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-        """Raise ResumeError where a job has other settings; tell whether this task is the first to skip bad files."""
+        """Raise ResumeError if a job has other settings; tell whether this task is the first to skip bad files."""
         before = dict(job["settings"])
         # A task that stopped at a bad file may go on without it: the parts that are there have left nothing out.
         relaxed = (before["on_error"], self.on_error) == ("fail", "skip")
@@ -352,7 +352,7 @@ class SharedSource:
         return cls(path, request.classes(), request.limit, identities, request.sample, request.where)
 
     def open(self) -> Source:
-        """Open the source, in constant time; SourceError where it is another pack by now."""
+        """Open the source, in constant time; SourceError if it is another pack by now."""
         source = listed_source(self.path) if is_url(self.path) or is_listing(self.path) else self._pack()
         if self.identities is not None and source.identities() != self.identities:
             raise SourceError(f"{printable(self.path)}: another pack is there than when the conversion began")
@@ -390,7 +390,7 @@ def convert_in_parts(
 
 
 def already_made(partition: Partition, request: ConversionRequest) -> Manifest | None:
-    """Return the manifest of the complete pack where the same request made it before; None where not."""
+    """Return the manifest of the complete pack where the same request made it before; None if not."""
     if request.fresh or request.overwrite or not partition.files.is_present():
         return None
     return partition.made_before(_opening(partition, request)())
@@ -452,7 +452,7 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Pat
 
 
 def _opened_list(listing: Path) -> Source | None:
-    """Open the list of a source; None where it is lost or damaged, which comparing the sources finds."""
+    """Open the list of a source; None if it is lost or damaged, which comparing the sources finds."""
     try:
         return listed_source(listing)
     except SourceError:

@@ -1,7 +1,7 @@
-"""Prepare images for a pack on many threads, in the order of the source, a bounded number of them ahead.
+"""The preparation of images for a pack on many threads, in the order of the source, with a bounded number ahead.
 
-An image is inspected and, as the recipe says, decoded, resized, encoded or tiled. A pack's sample keeps its bytes, or
-is made anew from its pixels.
+An image is inspected and, as the recipe says, decoded, resized, encoded or tiled. A sample of a pack keeps its bytes,
+or is re-encoded from its pixels.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class ConversionPipeline:
             except ImageError as error:
                 error.name, error.index = error.name or name, index
                 if self._on_error == "fail":
-                    if isinstance(error.__cause__, CorruptPackError):  # it is the pack that must be mended
+                    if isinstance(error.__cause__, CorruptPackError):  # it is the pack that must be repaired
                         raise error.__cause__ from None
                     raise
                 stamp = self._source.stamp(index)
@@ -403,7 +403,7 @@ def carries(recipe: Recipe, codec: str, exif: str) -> bool:
 
 
 def prepare_sample(data: Buffer, name: str, recipe: Recipe, stored: StoredSample) -> Prepared:
-    """Turn a sample of a pack into one of another; ImageError where that is not possible."""
+    """Turn a sample of a pack into one of another; ImageError if that is not possible."""
     if stored.codec == "raw" and not are_pixels(len(data), stored.height, stored.width):
         raise ImageError(f"{len(data)} bytes are not {stored.width} x {stored.height} pixels")
     if carries(recipe, stored.codec, stored.exif):

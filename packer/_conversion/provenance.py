@@ -1,4 +1,4 @@
-"""The origin of a pack's samples, for its manifest, and whether the same conversion was done before."""
+"""The origin of a pack's samples, for its manifest, and the check whether the same conversion was done before."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Provenance:
     skipped : sequence of dict
         Images that were left out before.
     account : Account, optional
-        The fate of everything in the source, and in its packs before; None where it was not recorded.
+        The fate of everything in the source, and in its packs before; None if it was not recorded.
     """
 
     codec: str

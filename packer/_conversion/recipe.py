@@ -1,4 +1,4 @@
-"""The recipe of a conversion, which decides the bytes of its samples, and the change of an image's geometry."""
+"""The recipe of a conversion, which decides the bytes of its samples; and the geometric change of an image."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Recipe:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
-        """Return the recipe whose `settings` a manifest recorded; ValueError where they are none."""
+        """Return the recipe whose `settings` a manifest recorded; ValueError if they are none."""
         try:
             names = {word: name for name, word in _WORDS.items()}
             values = {names.get(word, word): value for word, value in settings.items()}
@@ -136,7 +136,7 @@ class Recipe:
         used = {"pillow", fast_decoder()[0]}
         if self.resize is not None and importlib.util.find_spec("torch") is not None:  # else packer's own C resizes
             used.add("torch")
-        if self.codec == "jpeg" and jpeg_encoder()[0] in _LIBRARIES:  # else packer's own C encodes
+        if self.codec == "jpeg" and jpeg_encoder()[0] in _LIBRARIES:  # otherwise packer's own C encodes
             used.add(jpeg_encoder()[0])
         modules = sorted(_LIBRARIES[library] for library in used)
         return {name: _version_of(module) for name, module in modules}
@@ -161,7 +161,7 @@ class Change(NamedTuple):
     orientation : int
         EXIF orientation by which the image is turned upright, 1 to 8.
     resize : ResizeSpec, optional
-        How the upright image is resized; None where it is not.
+        How the upright image is resized; None if it is not.
     exif : {"ignore", "apply"}
         The policy for the EXIF orientations of further images.
     """
@@ -179,7 +179,7 @@ class Change(NamedTuple):
 
     @property
     def box(self) -> Box | None:
-        """The resizing of the upright image, as a record of `CROP`; None where it changes nothing."""
+        """The resizing of the upright image, as a record of `CROP`; None if it changes nothing."""
         if self.resize is None or not self.resize.changes(*self.upright):
             return None
         return self.resize.box(*self.upright)

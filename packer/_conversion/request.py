@@ -81,7 +81,7 @@ def is_table(src: Path) -> bool:
 
 
 def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> Source | None:
-    """List the images at URLs that are asked for; None where they are asked for on a disk.
+    """List the images at URLs that are asked for; None if they are asked for on a disk.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def _shown(src: Path) -> str:
 
 
 def refuse_of_container(src: Path, mention: str, error: SourceError | None = None) -> None:
-    """Raise OptionError where an option is given that is for directories, and `src` is a container.
+    """Raise OptionError if an option is given that is for directories, and `src` is a container.
 
     `error` says why no image is found where the option makes a directory of the container.
     """
@@ -211,17 +211,17 @@ class SourceRequest(SourceOptions):
 
     @cached_property
     def container_keys(self) -> dict[str, str]:
-        """The keys of a container, by what they become; OptionError where one is none."""
+        """The keys of a container, by what they become; OptionError if one is none."""
         return parse_keys(texts_of("keys", self.keys))
 
     @cached_property
     def file_fields(self) -> tuple[FileField, ...]:
-        """The fields that are files beside the images; OptionError where one is none."""
+        """The fields that are files next to the images; OptionError if one is none."""
         return tuple(map(FileField.of, texts_of("fields", self.fields)))
 
     @cached_property
     def table_columns(self) -> tuple[ColumnSpec, ...]:
-        """The fields that are columns of `labels`; OptionError where one is none."""
+        """The fields that are columns of `labels`; OptionError if one is none."""
         return tuple(map(ColumnSpec.of, texts_of("columns", self.columns)))
 
     def table_options(self, classes: Sequence[str] | None) -> TableOptions:
@@ -242,7 +242,7 @@ class SourceRequest(SourceOptions):
 
     @property
     def annotations(self) -> str | None:
-        """The name of the option that names annotations; None where there is none."""
+        """The name of the option that names annotations; None if there is none."""
         return next((name for name in ("coco", "voc", "yolo") if getattr(self, name)), None)
 
     @cached_property
@@ -348,7 +348,7 @@ class SourceRequest(SourceOptions):
         if self.file_fields:
             source = with_files(source, self.file_fields, self.on_missing or "error", skip=self.bad_samples().skip)
             source = source.noting(*notes_on_gray_files(source, texts_of("fields", self.fields)))
-        if source.origin is None:  # else the packs have an account of their own
+        if source.origin is None:  # otherwise the packs have an account of their own
             account_for_labels(source, chosen=self.unlabeled or self.no_classes or bool(self.annotations))
             if classes is not None:
                 account_for_classes(source, classes)
@@ -420,7 +420,7 @@ class SourceRequest(SourceOptions):
             raise
 
     def _of_container(self, of_directories: str, classes: list[str] | None) -> Source | None:
-        """List the samples of a container; None where `src` is none, or there are options `of_directories`."""
+        """List the samples of a container; None if `src` is none, or there are options `of_directories`."""
         paths, keys, source = named_paths(self.src), self.container_keys, None
         if paths and not of_directories:
             refuse_of_container(self.src, next(map(self.mention, self.given(("no_metadata", "on_missing"))), ""))
@@ -433,7 +433,7 @@ class SourceRequest(SourceOptions):
         return without_labels(source) if source is not None and self.no_classes else source
 
     def _of_annotations(self) -> Source:
-        """List the images below `src` with their annotations; SourceError where that fails."""
+        """List the images below `src` with their annotations; SourceError if that fails."""
         missing = "skip" if self.on_missing == "skip" else "error"  # null is for files of fields
         how: dict[str, Any] = {"on_missing": missing, "rule": self.rule, "bad": self.bad_samples()}
         if self.coco:
@@ -524,7 +524,7 @@ _SIGNS = {"fields": "=", "columns": ":", "keys": "="}
 
 
 def texts_of(name: str, values: Sequence[str] | Mapping[str, str]) -> Iterator[str]:
-    """Yield fields, columns or keys as the command line spells them; TypeError where they are none."""
+    """Yield fields, columns or keys as the command line spells them; TypeError if they are none."""
     if isinstance(values, Mapping):
         values = [f"{key}{_SIGNS[name]}{value}" for key, value in values.items()]
     if isinstance(values, str) or not all(isinstance(text, str) for text in values):
@@ -573,7 +573,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
     @cached_property
     def format_row(self) -> Format:
-        """The format of the pack; DestinationError where neither `format` nor the suffix of `dst` says one."""
+        """The format of the pack; DestinationError if neither `format` nor the suffix of `dst` says one."""
         advice = f"Change the name, or say {option('format')}."
         name = shown(self.dst) if is_url(self.dst) else self.dst
         return format_for(name, advice) if self.format is None else require_format(self.format)
@@ -628,7 +628,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         )
 
     def _refuse_without_effect(self, recipe: Recipe) -> None:
-        """Raise OptionError where an option asks for what will not happen; for what happens anyway, it may ask."""
+        """Raise OptionError if an option asks for what will not happen; for what happens anyway, it may ask."""
         kept = f"files keep their own bytes, unless {option('codec')} or {option('resize')} is said"
         why = kept if recipe.codec == "keep" else f"{option('codec', recipe.codec)} has none"
         if self.quality is not None and recipe.codec not in LOSSY:
@@ -639,7 +639,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
 
 
 def format_options(format: Format, shard_size: int | None) -> dict[str, Any]:
-    """Return a format's own settings; OptionError where the format has none such."""
+    """Return a format's own settings; OptionError if the format has none such."""
     require_count("shard_size", shard_size)
     if shard_size is None:
         return {}

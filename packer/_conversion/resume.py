@@ -1,4 +1,4 @@
-"""The differences between a conversion and the unfinished one that it continues: settings and source, a line each."""
+"""Comparison of a conversion with the unfinished one that it continues: settings and source."""
 
 from __future__ import annotations
 

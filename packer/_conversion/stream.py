@@ -1,8 +1,8 @@
-"""Samples of a program, one after the other, on their way into a pack: `packer.pack`.
+"""`packer.pack`: conversion of a stream of samples that a program yields.
 
-A sample is a dict with an image, a label, a name, and values of fields. How many there are is not known, and they come
-once. So an interrupted pack continues by count: the samples that it has already are drawn again, compared with their
-entries in the journal, and passed over.
+A sample is a dict with an image, a label, a name, and values of fields. Their number is unknown, and each is yielded
+once. So an interrupted pack continues by count: the samples that it already has are drawn again, compared with their
+entries in the journal, and skipped.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _BATCH = 8  # samples
 def stream_source(
     destination: Path, fields: Mapping[str, str | Field] | None, classes: Sequence[str] | None, label_type: str
 ) -> StreamSource:
-    """Return the source of a stream of samples; ValueError where the declarations make no sense."""
+    """Return the source of a stream of samples; ValueError if the declarations make no sense."""
     if label_type not in LABEL_TYPES:
         raise OptionError(f"label_type is one of {', '.join(LABEL_TYPES)}, not {label_type!r}")
     if classes and label_type != "class":
@@ -176,7 +176,7 @@ class Stream:
         return list(islice(self._samples, count))
 
     def _pass_over(self) -> None:
-        """Draw the samples that are in the pack; ResumeError where they are others than those."""
+        """Draw the samples that are in the pack; ResumeError if they are others than those."""
         for entry in self._entries:
             drawn = self._drawn(1)
             if not drawn:
@@ -294,7 +294,7 @@ class StreamSample:
         return number
 
     def _require_classes(self, what: str) -> None:
-        """Raise SourceError where labels come without classes: no sample with a label could be used."""
+        """Raise SourceError if labels come without classes: no sample with a label could be used."""
         if not self._source.classes:
             raise SourceError(
                 f"sample {self._index}: its label {what}, and there are no classes. Say classes=[...], names of "
@@ -348,7 +348,7 @@ def _encoded_image(value: Any, what: str) -> Buffer:
     Raises
     ------
     ImageError
-        If `value` is no image, or a path that cannot be read.
+        If `value` is not an image, or a path that cannot be read.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return value

@@ -1,12 +1,13 @@
 """A conversion whose pack goes to object storage: made on this machine, in a directory of its own, and then uploaded.
 
-The directory of ``s3://bucket/train.lmdb``, its room, lies on scratch, and nobody else writes into it. It holds
+The directory of ``s3://bucket/train.lmdb``, called its room, is on scratch, and no other user can write into it. It
+holds
 
-``train.lmdb``      the pack when it is complete; beside it, until then, ``train.lmdb.partial``
-``request.json``    source and settings of the pack: another conversion does not go on with it
+``train.lmdb``      the pack when it is complete; until then ``train.lmdb.partial``
+``request.json``    source and settings of the pack, so that only the same conversion continues it
 ``upload.jsonl``    the log of the upload; see `packer._storage.remote.s3`
 
-The room is removed when the objects have been compared with the pack. The same call continues a killed one.
+The room is removed after the objects have been compared with the pack. Repeating the call continues a killed one.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class UploadedConversion:
         Raises
         ------
         DestinationError, RemoteError
-            If the pack cannot be uploaded; the same call goes on.
+            If the pack cannot be uploaded; the same call continues.
         """
         started = time.monotonic()
         files = PackFiles.of(self.request.dst)
@@ -124,7 +125,7 @@ class UploadedConversion:
         self.notes += self._upload.run(uploads, progress)
         self._log.close()
         with writing_to(self.room):
-            os.rename(self.room, self._done)  # in one step: the rest of a room is none to go on with
+            os.rename(self.room, self._done)  # in one step: the rest of a room is none to continue with
         shutil.rmtree(self._done, ignore_errors=True)
         seconds = summary.seconds + time.monotonic() - started
         return replace(summary, destination=self._url, seconds=seconds)
@@ -171,7 +172,7 @@ class UploadedConversion:
             raise started_differently(self.room, differences)
 
     def _made_before(self) -> Summary | None:
-        """Return the summary of the pack in the room, where it is complete; None where not."""
+        """Return the summary of the pack in the room, where it is complete; None if not."""
         if not os.path.exists(self.request.dst):
             return None
         files = PackFiles.of(self.request.dst)

@@ -1,4 +1,4 @@
-"""Manifests and conversions in the words of a person: what a pack has, what was found, and how to read it."""
+"""Summaries of manifests and conversions in plain words: the contents of a pack, the findings, and how to read it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def labels(label_type: str, classes: int) -> str:
 
 
 def conversion(summary: Summary) -> Iterator[Block]:
-    """Yield what a person should know of a conversion that is done."""
+    """Yield remarks for the user on a conversion that is done."""
     manifest = summary.manifest
     if summary.continued and not summary.seconds:
         left_out = f", {count(len(manifest.skipped))} x left out" if manifest.skipped else ""
@@ -136,7 +136,7 @@ def losses(recorded: list[dict[str, Any]] | None, unlabeled: int) -> list[str]:
 
 
 def fields(of: Sequence[Field]) -> list[str]:
-    """Return a line that names fields with their kinds, and scalars with their dtypes; none where there are none."""
+    """Return a line that names fields with their kinds, and scalars with their dtypes; none if there are none."""
     said = ", ".join(f"{field.name} ({field.dtype if field.kind == 'scalar' else field.kind})" for field in of)
     return [f"  fields: {said}"] if said else []
 
@@ -195,7 +195,7 @@ def settings_in_words(settings: Mapping[str, Any], codec: str) -> list[str]:
 
 
 def _told(name: str, value: Any, codec: str) -> str | None:
-    """Return a setting in words: empty where they are said elsewhere, None where the setting is not known."""
+    """Return a setting in words: empty if they are said elsewhere, None if the setting is not known."""
     from packer._images.geometry import MAX_PIXELS
 
     if name in ("quality", "tiles") or (name, value) in (("codec", codec), ("max_pixels", MAX_PIXELS)):

@@ -1,16 +1,16 @@
-"""The directory beside a destination in which its pack is made: files, lock, and record of progress.
+"""The workspace of a conversion: a directory next to its destination with the unfinished pack, lock and journal.
 
-Beside the destination ``out.lmdb`` stands the directory ``out.lmdb.partial`` with
+The directory ``out.lmdb.partial`` next to the destination ``out.lmdb`` holds
 
 ``pack``            the unfinished pack, a file or a directory
 ``source.list``     the source as it was when the conversion began: its list, the size and the time of every file
 ``journal.jsonl``   the entries of a conversion in one piece whose samples are on the disk; see `Journal`
-``reserve``         space for the journal's last line, given up where the disk is full
+``reserve``         space for the journal's last line, released when the disk is full
 ``parts.json``      the settings of a conversion in parts; see `packer._conversion.destination`
 ``replaced``        the old pack, for the moment between taking it away and renaming ``pack``
 ``lock``            held by the process that writes, or that begins or finishes a conversion in parts
 
-and unnamed files for data that grow with the pack. They vanish when the process ends.
+and unnamed files for data that grow with the pack, which vanish when the process ends.
 
 The destination itself appears by renaming ``pack``, complete and synced.
 """
@@ -143,7 +143,7 @@ class Workspace(WorkspacePaths):
             self._held = held.pop_all()
 
     def require_kind(self, *, in_parts: bool) -> None:
-        """Raise ResumeError where the directory holds a conversion of the other kind: in parts, or in one piece."""
+        """Raise ResumeError if the directory holds a conversion of the other kind: in parts, or in one piece."""
         if os.path.exists(self.journal if in_parts else self.job):
             parts = option("parts")
             kind, advice = ("without parts", f"Leave {parts} out") if in_parts else ("in parts", f"Say {parts}")
@@ -409,7 +409,7 @@ class RecordEntry:
     more : tuple of int and float
         The columns of the fields.
     reason : str
-        Why the image was left out; empty where it was not.
+        Why the image was left out; empty if it was not.
     """
 
     name: str
@@ -462,7 +462,7 @@ class Journal:
     Attributes
     ----------
     header : dict
-        The first line of an earlier run; empty where there was no such run.
+        The first line of an earlier run; empty if there was no such run.
     checkpoints : int
         How many checkpoints that run recorded.
     """
@@ -591,7 +591,7 @@ class Checkpoints:
 
 
 def check_destination(destination: Path, *, overwrite: bool) -> None:
-    """Raise DestinationError where a pack cannot be written, or something exists that is not to be replaced."""
+    """Raise DestinationError if a pack cannot be written, or something exists that is not to be replaced."""
     check_place(destination)
     if os.path.lexists(destination):
         shown = printable(destination)
@@ -605,7 +605,7 @@ def check_destination(destination: Path, *, overwrite: bool) -> None:
 
 
 def check_place(destination: Path) -> None:
-    """Raise DestinationError where no pack can be written beside a path."""
+    """Raise DestinationError if no pack can be written next to a path."""
     if urls.is_url(destination):
         raise DestinationError(
             f"{urls.shown(destination)}: is written by `packer convert` alone, without {option('split')}, "
@@ -618,7 +618,7 @@ def check_place(destination: Path) -> None:
 
 
 def check_outside(destination: Path, source: Path | None) -> None:
-    """Raise DestinationError where a pack would lie in the directory `source`, of which it would become a part."""
+    """Raise DestinationError if a pack would lie in the directory `source`, of which it would become a part."""
     if source is not None and Path(os.path.realpath(destination.parent)).is_relative_to(os.path.realpath(source)):
         raise DestinationError(
             f"{printable(destination)}: lies inside of {printable(source)}, and would become a part of it. "
@@ -627,7 +627,7 @@ def check_outside(destination: Path, source: Path | None) -> None:
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError where a report cannot be written, or would replace a file to `keep` or no report."""
+    """Raise DestinationError if a report cannot be written, or would replace a file to `keep` or no report."""
     require_output(report, "report", (b"{",))
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:
