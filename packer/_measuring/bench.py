@@ -1,7 +1,7 @@
-"""`packer.bench`: how fast packs and trees are read, side by side, with threads and processes from 1 to all.
+"""`packer.bench`: compares reading rates of packs and image folders, with 1 to all threads and processes.
 
-Every way of reading has a process of its own and reads the same number of samples, from memory. The ways take turns,
-each with each number of threads, until the time is over.
+Each way of reading runs in a process of its own and reads the same number of samples, from memory. The ways take turns,
+each with every number of threads, until the time is over.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def bench(
 ) -> Benchmark:
     """Measure how fast packs and trees of images are read, in the ways in which training code does, side by side.
 
-    A pack is read through torch's DataLoader, and through `Loader` with threads and with processes; beside them stands
+    A pack is read through torch's DataLoader, and through `Loader` with threads and with processes; next to them stands
     the limit, which is packer's decoding alone of images in memory. A tree is read by torchvision's ImageFolder through
     DataLoader, and by `Loader` in place. All read from memory, shuffled, and make uint8 batches of
     RandomResizedCrop(224) with mirroring.

@@ -1,4 +1,4 @@
-"""The results of measuring as the commands show them, in a terminal or a notebook."""
+"""Display of measurement results, in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 
 def of_estimate(found: Estimate) -> Iterator[Block]:
-    """Yield the size and the time of a conversion, what there is to say beside them, and those of other options."""
+    """Yield the size and the time of a conversion, what there is to say next to them, and those of other options."""
     words = shlex.split(found.command)  # packer convert SRC DST OPTION ...
     tried = "all of them" if found.exact else count(found.tried)
     about = "" if found.looked_at == found.images else f"about, by {count(found.looked_at)} of them, "

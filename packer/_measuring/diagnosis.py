@@ -1,8 +1,8 @@
-"""`packer.profile`: how long a training loop waits for data, step by step, what for, and what would help.
+"""`packer.profile`: measures the waiting of a training loop for data, finds its cause, and suggests changes.
 
-The loop's time from batch to batch follows from two numbers: how long the step works, and how long the loader needs for
-a batch. Without workers the two follow one another; with workers the longer one counts. From these `diagnose` finds the
-cause of the waiting, and how many times as fast the loop would be after each change; `sentences` writes the report.
+The time from batch to batch follows from two numbers: the duration of a step, and the loader's time for a batch.
+Without workers the two add up; with workers the longer one counts. From these, `diagnose` finds the cause of the
+waiting and the speed-up from each change; `sentences` writes the report.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ _STARTING = 0.5  # the share of a pass from which on the start of many workers i
 _LOCKED = 0.25  # of the time that two threads make items; 0.5 is what Python alone gives
 _OUTWEIGHS = 1.5  # how much more a stage must have to give than the number of workers, which is changed at no cost
 _DOMINANT = 4.0  # and at least so much
-_BUSIEST = 0.02  # of the processors, that are taken to be left beside other programs
+_BUSIEST = 0.02  # of the processors, that are taken to be left next to other programs
 _A_BATCH = 0.0005  # seconds that the loop needs at least to take a batch from a worker
 _FORKED, _SPAWNED = 0.02, 2.0  # seconds that the start of a worker takes
 

@@ -1,7 +1,8 @@
-"""The disk below a path, or the network disk: how fast it gives the bytes that training reads.
+"""Speed of the local or network disk at a path, in the access patterns of training.
 
 Nothing is written. Files are read past the page cache (O_DIRECT) if the system and the file system can do that.
-Otherwise the cache is told to drop the pages that are read (``posix_fadvise``), and the figures may be the memory's.
+Otherwise the system is asked to drop the pages from the cache (``posix_fadvise``), and the figures may be those of
+memory.
 """
 
 from __future__ import annotations

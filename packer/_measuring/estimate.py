@@ -1,7 +1,7 @@
-"""`packer.estimate`: how large a pack will be and how long its conversion takes, from trials with some of the images.
+"""`packer.estimate`: predicts the size of a pack and the time of its conversion, from trials with some of the images.
 
-Beside that: how many images have findings, what other options would give, how much of the source lies in memory
-already, so that reading it is no measure of the disk, and the command that makes the pack.
+It also reports the number of images with findings, the results of other options, the share of the source that is in the
+page cache (whose reading does not measure the disk), and the command that makes the pack.
 """
 
 from __future__ import annotations
@@ -526,7 +526,7 @@ def requested(
 
 
 def default_destination(src: Path, format: str | None) -> Path:
-    """Return where the pack would lie: a free name in the present directory, or beside that where it is of `src`."""
+    """Return where the pack would lie: a free name in the present directory, or next to that where it is of `src`."""
     suffix = ".lmdb" if format is None else require_format(format).suffixes[0]
     name = re.sub(r"[^\w.-]+", "", Path(os.path.abspath(src)).stem).strip(".-") or "pack"
     inside = Path.cwd().is_relative_to(os.path.realpath(src))

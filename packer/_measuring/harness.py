@@ -1,10 +1,10 @@
-"""The harness under `packer.bench`, `tune`, `estimate`, `profile` and `doctor`: how something is measured here.
+"""The measuring harness of `packer.bench`, `tune`, `estimate`, `profile` and `doctor`.
 
-A machine is shared and its speed changes from one second to the next, so a figure never stands alone. Contenders run
-in processes of their own (`ChildProcess`) or one after the other, in rounds of which each begins with another one
-(`rounds`), and are compared within a round (`ratio`). Everything ends after a `TimeLimit`. `Load` tells which share of
-the CPUs other programs took in the meantime, `since` which share of a thread's time was work and which was waiting.
-Measuring leaves nothing behind: no file (`scratch_directory`) and no random number drawn (`keeping_random_states`).
+A machine is shared and its speed changes from one second to the next, so no figure is reported alone. Contenders run in
+separate processes (`ChildProcess`) or one after the other, in rounds that each begin with a different contender
+(`rounds`), and are compared within a round (`ratio`). Everything ends after a `TimeLimit`. `Load` measures the share of
+the CPUs that other programs took, `since` the shares of work and waiting in a thread's time. Measuring leaves nothing
+behind: no file (`scratch_directory`) and no random number drawn (`keeping_random_states`).
 """
 
 from __future__ import annotations
@@ -402,7 +402,7 @@ class ChildProcess:
 
     def _kill(self) -> None:
         pid = self._process.pid
-        if hasattr(os, "killpg") and pid is not None and self._process.is_alive():  # else others may have its number
+        if hasattr(os, "killpg") and pid is not None and self._process.is_alive():  # else its number may be reused
             with contextlib.suppress(ProcessLookupError):  # the child leads no group yet
                 os.killpg(pid, signal.SIGKILL)
         self._process.kill()

@@ -1,12 +1,12 @@
-"""The stages of an item, one at a time: reading, decoding, transforms, collation, the copy to the device.
+"""Times of the stages of an item, one by one: reading, decoding, transforms, collation, the copy to the device.
 
 `inspect_loader` finds a loader's dataset, how it makes items and batches, and on how many workers. `measure_stages`
 makes a bounded number of items on one thread, with random indices, because files that were read a moment ago are read
-again from memory; a call costs what it costs its thread, so that neither the loader's other workers nor other programs
-count. `fewer_workers` runs the same DataLoader with fewer workers. `measure_packed` converts some of the samples, in
-memory if possible, and reads them as packer would.
+again from memory; a call is timed by its thread's CPU and waiting time, so that neither the loader's other workers nor
+other programs count. `fewer_workers` runs the same DataLoader with fewer workers. `measure_packed` converts some of the
+samples, in memory if possible, and reads them as packer would.
 
-Nothing of this may change the training: datasets, transforms and collations are tried on a copy (`isolated_copy`).
+Measuring must not change the training: datasets, transforms and collations are tried on a copy (`isolated_copy`).
 """
 
 from __future__ import annotations

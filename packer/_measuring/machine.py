@@ -1,4 +1,4 @@
-"""This machine as a data loader sees it, one `Finding` after the other: processors, memory, limits, GPUs, libraries."""
+"""Findings about this machine that matter to a data loader: processors, memory, limits, GPUs, libraries."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def libraries_on_request() -> list[str]:
 
 
 def _with_version(library: str) -> str | None:
-    """Return a library's name and version; None where it is not installed."""
+    """Return a library's name and version; None if it is not installed."""
     version = version_of(*_LIBRARIES[library])
     return None if version is None else f"{library} {version}"
 

@@ -1,4 +1,4 @@
-"""A picture of a benchmark: rate over threads; the medians, the spread of the rounds, and the line of the limit."""
+"""The chart of a benchmark: rates over threads, with medians, the spread of the rounds, and the decode limit."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _next(counts: list[int], count: int) -> int:
 
 
 def _label(axes: Any, ends: list[tuple[float, str, str]], last: int) -> None:
-    """Write each side's name beside the end of its line, apart from each other."""
+    """Write each side's name next to the end of its line, apart from each other."""
     top = axes.get_ylim()[1]
     gap, below = top * 0.05, -top
     for height, side, color in sorted(ends):

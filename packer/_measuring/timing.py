@@ -1,9 +1,9 @@
-"""Timings of a pass over a loader: how long each step waits for its batch, and for how long a GPU is idle.
+"""Timing of a pass over a loader: each step's wait for its batch, and the idle time of a GPU.
 
-Kernels are queued: that the loop waits for a batch does not mean that the GPU waits. So, if CUDA is in use, an event is
-recorded on the current stream when the loop requests a batch, and another when it has the batch. The GPU stamps them as
-it comes to them. Between the two it was idle for want of this batch; the time is 0 if it was still busy with earlier
-steps. Nobody waits for the GPU.
+Kernels are queued: the GPU may be busy while the loop waits for a batch. So, if CUDA is in use, an event is recorded on
+the current stream when the loop requests a batch, and another when it has the batch. The GPU stamps each event when it
+reaches it. Between the two it was idle because it lacked this batch; the time is 0 if it was still busy with earlier
+steps. The measurement never waits for the GPU.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Timings:
     def waiting(self) -> tuple[float, float]:
         """Return the share of the time after the first batches that the loop waits, and the share's standard error.
 
-        The error is that of a ratio over blocks of consecutive steps, whole bursts of them; 1 where they are too few.
+        The error is that of a ratio over blocks of consecutive steps, whole bursts of them; 1 if they are too few.
         """
         pairs = list(zip(self.waits, self.works, strict=False))[self._counted]
         if not pairs:

@@ -1,9 +1,9 @@
-"""`packer doctor --train`: a user's training command runs as it is, and each pass over a loader is measured.
+"""`packer doctor --train`: runs a user's training command unchanged, and measures each pass over a loader.
 
-`packer._measuring.train_hook` starts the program with a directory at the front of ``PYTHONPATH``, whose
-``sitecustomize.py`` Python imports by itself, and which calls `install`. The program's own files stay as they are. When
-torch's DataLoader or packer's loaders are imported, their ``__iter__`` is replaced by one that measures. After enough
-steps or seconds the report is written, and the program ends by SystemExit in its loop.
+`packer._measuring.train_hook` starts the program with a directory at the front of ``PYTHONPATH``. Python imports the
+``sitecustomize.py`` in it automatically, which calls `install`. The program's own files stay as they are. When torch's
+DataLoader or packer's loaders are imported, their ``__iter__`` is replaced by one that measures. After enough steps or
+seconds the report is written, and the program ends by SystemExit in its loop.
 """
 
 from __future__ import annotations

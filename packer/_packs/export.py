@@ -1,7 +1,7 @@
 """Export a pack: an ImageFolder tree of files with tables of labels and field values, or annotations in COCO format.
 
-Labels that do not follow from the directories become a CSV file, and values of fields that are no files of their own
-become a line of JSON a sample. Of a pack with fields, the command that makes the pack again is returned.
+Labels that do not follow from the directories become a CSV file, and field values that are not separate files become a
+line of JSON for each sample. For a pack with fields, the export returns the command that makes the pack again.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def export(
     Values of fields that came from files become these files again, where the field's template makes a file of its own
     for each. Other images, masks, bytes and arrays (``.npy``) become files in a directory of the field's name. Where
     files lie outside of the directory of the images, as with the template ``../masks/{stem}.png``, the images lie in
-    ``images`` below `directory`, and the files beside that: nothing lies outside of `directory`. Scalars, classes,
-    labels, text, JSON, boxes and keypoints become a line for each sample in ``metadata.jsonl``, beside the images.
+    ``images`` below `directory`, and the files next to that: nothing lies outside of `directory`. Scalars, classes,
+    labels, text, JSON, boxes and keypoints become a line for each sample in ``metadata.jsonl``, next to the images.
 
     An export that was interrupted is continued by the same call: files that are there already are kept, and a file
     that is there in part is written anew. No file that holds anything else is touched. While an export runs, the empty
@@ -144,7 +144,7 @@ class _Plan:
 
     @property
     def classes(self) -> list[str]:
-        """The directories of classes; none where a file says the labels."""
+        """The directories of classes; none if a file says the labels."""
         layout = self.layout
         return [] if layout.labels else [layout.files.folder + name for name in self.reader.manifest.classes]
 
@@ -155,7 +155,7 @@ class _Plan:
 
 
 def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
-    """Plan the export; CorruptPackError where a name must not become a file, or two samples have one name."""
+    """Plan the export; CorruptPackError if a name must not become a file, or two samples have one name."""
     for index, name in enumerate(reader.names):
         problem = name_problem(name)
         if problem is not None:
@@ -170,7 +170,7 @@ def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
 
 
 def _refuse_paths(reader: Reader, files: Files, room: int) -> None:
-    """Raise CorruptPackError where a path must not become a file, or a file would be another one's directory."""
+    """Raise CorruptPackError if a path must not become a file, or a file would be another one's directory."""
     for number, name in enumerate(files):
         problem = path_problem(name)
         if problem is None and len(encode_name(name)) > room:
@@ -202,7 +202,7 @@ def _refuse_bad_rows(reader: Reader) -> None:
 def _labels_follow(reader: Reader) -> bool:
     """Tell whether every sample's first directory is the name of its class, or there are no labels at all.
 
-    CorruptPackError where a sample has no such label as the manifest says.
+    CorruptPackError if a sample has no such label as the manifest says.
     """
     label, classes = reader.table.label, reader.manifest.classes
     if reader.manifest.label_type != "class":
@@ -262,7 +262,7 @@ def _write(plan: _Plan, tree: SafeTree, workers: int | None, progress: Callable[
 
 
 def _refuse_other_files(plan: _Plan, tree: SafeTree) -> None:
-    """Raise DestinationError where the directory holds something that an interrupted export has not left there."""
+    """Raise DestinationError if the directory holds something that an interrupted export has not left there."""
     if all(entry == (plan.layout.lock, False) for entry in tree.entries()):
         return
     is_file = known(plan.layout.files)
@@ -375,7 +375,7 @@ def labels_as_csv(reader: Reader, names: FileNames) -> Iterator[bytes]:
 
 
 def _labels(reader: Reader, indices: range) -> list[Any]:
-    """Return the classes of samples, None where there is none, or their numbers."""
+    """Return the classes of samples, None if there is none, or their numbers."""
     labels = reader.table.label[indices.start : indices.stop].tolist()
     classes = reader.manifest.classes
     if reader.manifest.label_type != "class":
@@ -387,7 +387,7 @@ def metadata_lines(reader: Reader, files: Files, workers: int | None, *, labels:
     """Yield the lines of ``metadata.jsonl``, many at a time.
 
     Each has the image's `file_name`, where `labels` its `label`, the paths of those further images and masks that no
-    template leads to, as ``NAME_file_name``, and the values of the fields that are no files. A value that is not there
+    template leads to, as ``NAME_file_name``, and the values of the fields that are not files. A value that is not there
     is null. A number that is infinite is 1e999.
     """
     are_files = {one.field.name for one in files.fields}
@@ -455,7 +455,7 @@ def _as_json(value: Any) -> str:
 def command_again(reader: Reader, layout: ExportLayout, root: Path) -> str | None:
     """Return the `packer convert` line that makes a pack with the same values of an export.
 
-    None where no line does: the images became PNG, or got other names; or a field of files has no value at all.
+    None if no line does: the images became PNG, or got other names; or a field of files has no value at all.
 
     Parameters
     ----------
@@ -543,7 +543,7 @@ def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str
     reader : Reader
         A pack, open.
     captions : bool
-        Whether the annotations are the captions, which have ids of their own; else those of objects.
+        Whether the annotations are the captions, which have ids of their own; otherwise those of objects.
     names : sequence of str, optional
         A file name for each sample; by default the sample's name, or ``file_name`` as the file spelled it.
 

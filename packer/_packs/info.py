@@ -1,4 +1,4 @@
-"""The figures of a pack, and its digest: two packs with one digest give the same samples in the same order.
+"""The figures of a pack, and its digest: packs with equal digests yield the same samples in the same order.
 
 The digest does not depend on formats, parts, settings or versions, so it compares conversions that were made in
 different ways. It is the SHA-256 of hashes, one after the other, each a SHA-256 too: that of the classes, as `Names`
@@ -10,7 +10,7 @@ float64.
 Where there are fields, the hash of their descriptions follows that of the classes: of a JSON array with the member of
 the manifest for each, without its `file`, in ASCII and without spaces, the members of objects in the order of their
 names. And the hash of a sample covers, after its data, an int64 and some bytes for each field: of a number, its size in
-bytes and the number as its column has it; of other values, the length of the value and the value; -1 where there is no
+bytes and the number as its column has it; of other values, the length of the value and the value; -1 if there is no
 value.
 """
 
@@ -56,7 +56,7 @@ def info(path: str | os.PathLike[str]) -> PackInfo:
     Raises
     ------
     PackError
-        If the path is no pack, or the pack is too damaged for its figures.
+        If the path is not a pack, or the pack is too damaged for its figures.
     """
     with open_pack(path) as reader:
         return _info(reader)
@@ -84,7 +84,7 @@ class PackInfo:
     classes : list of ClassCount
         In the order of their ids.
     least_label, most_label : int or float, optional
-        The extremes of labels that are numbers without classes; None where there are no such labels.
+        The extremes of labels that are numbers without classes; None if there are no such labels.
     unlabeled : int
         Samples without a label.
     shorter_side : list of SideCount
@@ -99,7 +99,7 @@ class PackInfo:
         ``{"name", "reason"}`` of every image that was left out.
     account : list of dict, optional
         The fate of everything in the source: ``{"fate", "what", "why", "count", "names"}``, the losses
-        first. None where that was not recorded, as in packs of older versions.
+        first. None if that was not recorded, as in packs of older versions.
     fields : list of FieldInfo
         The fields other than image and label, in the order of the pack.
     base : str, optional
@@ -270,7 +270,7 @@ def digest(
     with open_pack(path) as reader:
         classes = Names.of(reader.manifest.classes)
         whole = hashlib.sha256()
-        if reader.manifest.label_type != "class":  # else an id and the number would be one
+        if reader.manifest.label_type != "class":  # otherwise an id and the number would be one
             whole.update(reader.manifest.label_type.encode("ascii"))
         whole.update(hashlib.sha256(classes.ends.astype("<i8").tobytes() + classes.blob.tobytes()).digest())
         if reader.fields:
@@ -306,7 +306,7 @@ def _hashes(reader: Reader, indices: range) -> bytes:
 
 
 def _values(reader: Reader, field: Field, indices: range) -> Iterator[Buffer | None]:
-    """Yield the bytes of a field's value of each sample, None where there is none."""
+    """Yield the bytes of a field's value of each sample, None if there is none."""
     if not field.is_blob:
         values, present = reader.column(field.name)
         for index in indices:

@@ -1,8 +1,8 @@
-"""Repair a pack: damaged samples are made again from the images of the source, or taken from a copy of the pack.
+"""`packer.repair`: restores damaged samples from the images of the source, or from a copy of the pack.
 
-So are damaged values of fields: taken from the fields' files, where the field has a template for them, or from the
-copy. A pack's samples and values lie at known offsets with known checksums. A sample is written only where its checksum
-is the one in the table, so that a repair can make nothing worse: interrupted, it leaves a sample as damaged as it was.
+Damaged field values are restored from the fields' files, if the field has a template, or from the copy. Samples and
+values have known offsets and checksums. A sample is written only if its checksum is the one in the table, so a repair
+cannot make anything worse: if it is interrupted, a sample is at most as damaged as before.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def repair(
     PackError
         If the pack is damaged so much that it cannot be opened, or no conversion of this packer wrote it.
     SourceError
-        If `root` is no directory and no pack, or its disk fails.
+        If `root` is not a directory and no pack, or its disk fails.
     DestinationError
         If the pack cannot be written to.
     """

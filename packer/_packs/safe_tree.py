@@ -1,4 +1,4 @@
-"""Write files below one directory: never outside of it, and never over another file."""
+"""A writer of files below one directory, which never writes outside of it and never overwrites a file."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class SafeTree:
                 file.writelines(blocks())
 
     def _is_there(self, name: str, blocks: Iterable[Buffer]) -> bool:
-        """Return whether a file holds all blocks, and not only their beginning; DestinationError where neither."""
+        """Return whether a file holds all blocks, and not only their beginning; DestinationError if neither."""
         fd = self._open(name, _THERE)
         with open(fd, "rb") as file:
             if stat.S_ISREG(os.fstat(fd).st_mode):

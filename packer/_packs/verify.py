@@ -1,4 +1,4 @@
-"""Verify a pack: structure, table, every sample and every field value, optionally with the format's own library."""
+"""`packer.verify`: checks structure, table, samples and field values, optionally with the format's own library."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Damage:
     name : str
         The sample's name.
     field : str
-        The field whose value is wrong; empty where it is the image, or no value at all.
+        The field whose value is wrong; empty if it is the image, or no value at all.
     """
 
     reason: str
@@ -172,7 +172,7 @@ class Verification(list[Damage]):
         return html(self._blocks())
 
     def _blocks(self) -> Iterator[Block]:
-        """Yield what is damaged: whole columns and files, and then samples, which are few beside a cause."""
+        """Yield what is damaged: whole columns and files, and then samples, which are few next to a cause."""
         if not self:
             unread, *lost = self.notes
             yield f"{self.path}: intact{unread}"
@@ -186,7 +186,7 @@ class Verification(list[Damage]):
 
 
 def listed(items: Sequence[object], most: int = _LISTED_AT_MOST) -> Iterator[str]:
-    """Yield a line for each of the first items, and how many there are beyond them."""
+    """Yield a line for each of the first items, and their number beyond them."""
     yield from (f"  {item}" for item in items[:most])
     if len(items) > most:
         yield f"  … and {count(len(items) - most)} more"
@@ -383,7 +383,7 @@ def _wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, P
 
 
 def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str) -> str | None:
-    """Return why some bytes are no value of a field, of a sample whose image has this size; None where they are one.
+    """Return why some bytes are no value of a field, of a sample whose image has this size; None if they are one.
 
     A further image and a mask are looked at as a conversion looks at an image. Both have the size of the image, and so
     has the mask of run lengths; a further image, after it is turned where `exif` is ``"apply"``. Boxes and the visible
