@@ -1,4 +1,4 @@
-"""The command line: parses, calls the library, prints. Here, and only here, errors become a line and an exit status."""
+"""The command line: parses arguments, calls the library, prints results, and turns errors into exit statuses."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ A bar shows progress on a terminal, lines do in a log. With ``--json-progress`` 
 which docs/clusters.md explains:
 
 ``what``, ``phase``         the pack or directory, and the step; null for the command's own step
-``done``, ``total``         in ``unit``; null where they are not known
-``unit``                    ``"images"``, ``"bytes"`` or ``"files"``; ``"seconds"`` of work that has a certain time
-``rate``, ``seconds_left``  of this run, in units a second; null where nothing is known
+``done``, ``total``         in ``unit``; null if unknown
+``unit``                    ``"images"``, ``"bytes"`` or ``"files"``; ``"seconds"`` of work with a fixed duration
+``rate``, ``seconds_left``  of this run, in units a second; null if unknown
 ``seconds``                 since the phase began
 ``bytes``                   read in this run
 ``skipped``                 images that were left out

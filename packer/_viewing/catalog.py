@@ -1,4 +1,4 @@
-"""The samples of one pack, or of several in a row, as a viewer shows them: by number, with columns of all.
+"""The samples of one pack, or of several in a row, for the viewer: numbered, with columns over all.
 
 `find_duplicates` finds samples whose
 images are the same bytes by the checksums in the table, so that only candidates are read: a sample's checksum is the
@@ -262,7 +262,7 @@ def open_catalog(
     paths : sequence of path
         Classes of several are united by name.
     progress : callable, optional
-        Called with how many images were indexed, of what is no pack, and how many there are.
+        For a source that is not a pack: called with the number of images indexed so far, and the total.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Histograms of the table: widths, heights, shapes, bytes, labels; as SVG for pages, and as PNG by matplotlib."""
+"""Histograms of widths, heights, shapes, bytes and labels; as SVG for pages, and as PNG by matplotlib."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Pictures of samples for a page: small JPEGs of many, one as it is, its crops, and its fields.
+"""Pictures for the viewer: thumbnails of many samples; and the image, crops and fields of one sample.
 
 Fields that are pixels become pictures (masks and run lengths in colours, further images); others become shapes over the
-image, captions, and values in words.
+image, captions, and text.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _ids(pixels: Numbers) -> Numbers:
 
 
 def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
-    """Return (H, W, channels) numbers as RGB, from black, the least, to white; what is no number is black."""
+    """Return (H, W, channels) numbers as RGB, from black, the least, to white; what is not a number is black."""
     values = pixels[..., :3] if pixels.shape[2] >= 3 else np.repeat(pixels[..., :1], 3, axis=2)
     halves = values.astype(np.float64) / 2  # the largest less the least is finite then
     finite = np.isfinite(halves)

@@ -1,7 +1,7 @@
-"""An inverted index over samples, built by reading them: which samples have a finding, or an object of a class.
+"""An inverted index from findings and object classes to samples, built by reading the samples.
 
 A manifest counts findings and does not name their images; the labels of objects lie after each image. So samples are
-read one by one, a slice of time at a call, and a page shows the first results while the rest is read.
+read one by one, for a limited time in each call, and a page shows the first results while the rest is read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A small HTTP server for one user on one machine: bound to the loopback, with a secret in its address.
+"""The viewer's HTTP server for one user on one machine: bound to the loopback, with a secret in its URL.
 
-Every path begins with the secret. The name in the header ``Host`` must be the loopback's, so that no page of another
-name that was made to lead here can read anything. No header lets other sites read, and the page may load nothing from
-elsewhere. Other users of the machine see the arguments of a browser. So a browser is started with an address that leads
-to the page once, and only for a process of this user, which Linux tells of a connection on the loopback.
+Every path begins with the secret. The header ``Host`` must name the loopback, so that a site whose name resolves to the
+loopback (DNS rebinding) cannot read anything. No header allows other sites to read, and the page may load nothing from
+elsewhere. Other users of the machine can see the arguments of a browser. So a browser is started with a URL that opens
+the page only once, and only for a process of this user; Linux reports the user of a connection on the loopback.
 
 Responses are JSON, pictures, and sheets of many pictures at once. A sheet is the length of its head as a uint32,
 little-endian, the head in JSON, a list with an entry for each picture, and the pictures one after the other. An entry
@@ -61,7 +61,7 @@ def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
     Returns
     -------
     bool
-        True too where the system has no tables of connections.
+        True too if the system has no tables of connections.
     """
     ends = _spelled(*client), _spelled(*server)
     tables = [table for table in _TABLES if os.access(table, os.R_OK)]

@@ -1,4 +1,4 @@
-"""`packer.view`: the viewer from Python, within a notebook or in a browser beside the program."""
+"""`packer.view`: opens the viewer from Python, in a notebook or in a browser next to the program."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def view(
         Pixels of the page in a notebook.
     progress : bool or callable, optional
         True shows a bar while images are indexed that are no pack. A callable is called with how many were indexed,
-        and how many there are.
+        and the total.
 
     Returns
     -------
