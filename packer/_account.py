@@ -1,7 +1,7 @@
-"""The account of a source: what became of every file, row, member, key and column that was seen while it was listed.
+"""The account of a source: the fate of every file, row, member, key and column seen while the source was listed.
 
-Whoever lists images fills one. Commands show its lines, the manifest keeps it, and ``--strict`` makes an error of what
-it lost. Files of other types, which may be millions, are counted by `packer._sources.base.OtherFiles` instead.
+The code that lists images fills it. Commands print its lines, the manifest stores it, and ``--strict`` turns its losses
+into an error. Files of other types, which may be millions, are counted by `packer._sources.base.OtherFiles` instead.
 """
 
 from __future__ import annotations

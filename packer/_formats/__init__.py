@@ -1,4 +1,4 @@
-"""The formats of packs, a module each, and opening a pack of any of them."""
+"""The formats of packs, one in each module, and the function that opens a pack of any of them."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _recognised(place: Place, head: bytes | None, rows: Collection[Format]) -> F
 
 
 def _refuse_of_plugin(place: Place, head: bytes | None) -> None:
-    """Raise MissingDependencyError where a pack says that it is of a format that no installed package has."""
+    """Raise MissingDependencyError if a pack says that it is of a format that no installed package has."""
     if head is not None:
         match = _PLUGIN.match(head)
         name = match[1].decode() if match else ""
@@ -147,7 +147,7 @@ def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
 
 
 def _kind_of_directory(place: Place) -> str:
-    """Return the likely kind of a directory that is no pack, and the remedy."""
+    """Return the likely kind of a directory that is not a pack, and the remedy."""
     name = os.path.join(place.given, "").rstrip("/" + os.sep)
     try:
         held = place.names()

@@ -1,7 +1,8 @@
-"""The contract of a format: the classes that its author writes, to append samples to a pack and to read them again.
+"""The interface of a format: the classes that its author implements, to append samples to a pack and to read them.
 
-A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which builds all ways to read on the methods of
-`PackAccess`. Everything above this package sees `Writer` and `Reader` and no format. The order of a conversion is::
+A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which builds every way to read on the methods of
+`PackAccess`. Code above this package knows `Writer` and `Reader`, but no particular format. The order of a conversion
+is::
 
     # `written`: the rows that an earlier, interrupted run left behind
     writer = Writer(path, options, written, contents)
@@ -11,8 +12,8 @@ A format is a `Writer`, and a `Reader` of `packer._formats.reader`, which builds
     writer.commit(manifest, table)            # the pack at `path` is complete and durable
     writer.close()
 
-`path` is never the pack's final name; moving a complete pack there is the business of `packer._conversion.workspace`.
-`GrowingFiles` and `Frame` serve writers of several formats.
+`path` is never the pack's final name; `packer._conversion.workspace` moves the complete pack there. `GrowingFiles` and
+`Frame` serve writers of several formats.
 """
 
 from __future__ import annotations
@@ -377,7 +378,7 @@ class Frame:
         One after the other.
     size : int
     image : int
-        Negative where it is copied: -1 where it is the first byte that is copied.
+        Negative where it is copied: -1 if it is the first byte that is copied.
     blobs : list of int, or None
         As `image`; None if there is no value.
     framing : list of bytes

@@ -1,4 +1,4 @@
-"""The files of a pack: listing them, reading them from beginning to end, and copying them."""
+"""The files of a pack: listing, sequential reading, and copying."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Packs in the layout of another tool: files as that tool writes them, and packer's own index.
 
 A pack is a directory with the other tool's files and ``.packer.index``, an index as `packer._formats.index` specifies
-it, whose base is the pack. A layout is a `ForeignWriter`: it completes its files, and this module writes the index.
-`ShardWriter` is for layouts whose samples lie in shards, one after the other: a layout frames a sample, and this module
-appends frames to shards, and continues after an interruption. A shard may have an index of the other tool, and a head
-that is known when the shard is complete.
+it, whose base is the pack. A layout is a subclass of `ForeignWriter`: it completes its files, and this module writes
+the index. `ShardWriter` is for layouts that store samples one after the other in shards: a layout frames each sample,
+and this module appends the frames to shards, and continues after an interruption. A shard may have an index of the
+other tool, and a header that is written when the shard is complete.
 
-The bytes around the samples, such as headers, have a checksum for each file: packer reads none of them, but other tools
-do.
+The bytes between the samples, such as headers, have one checksum for each file: packer never reads them, but other
+tools do.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 ``manifest.json``   written last
 ``table.bin``       the columns of the table, one after the other
-``files.bin``       of each file its size, when it was changed last, and its path below the base
-``data.bin``        bytes that are no range of a file
+``files.bin``       the size, modification time and path below the base of each file
+``data.bin``        bytes that are not a range of a file
 
-A row's offset counts through all files in their order, and then through ``data.bin``. A pack in the layout of another
-tool has its index in the directory ``.packer.index`` of its own, and its base is itself. A copy of an index that brings
-the files along has them in its directory ``files``, which is its base then. Before a listed file is read, its size and
+A row's offset is a position in the concatenation of all files in order, followed by ``data.bin``. A pack in the layout
+of another tool has its index in its directory ``.packer.index``, with the pack as the base. A copy of an index together
+with its files has them in its directory ``files``, which is then the base. Before a listed file is read, its size and
 time are compared with those in the list.
 """
 
@@ -121,7 +121,7 @@ class ListedFiles(SpreadData):
         numbers = np.clip(np.searchsorted(self.starts, offset, side="right") - 1, 0, len(self.starts) - 2)
         whole = (offset == self.starts[numbers]) & (size == self.starts[numbers + 1] - offset) & (size > 0)
         whole &= numbers < len(self._names)
-        by_path_of = _BY_DESCRIPTOR and not self._own and not self._base.remote  # else C would follow links
+        by_path_of = _BY_DESCRIPTOR and not self._own and not self._base.remote  # otherwise C would follow links
         if not by_path_of or not whole.any():
             return super().locate(offset, size)
         rest = super().locate(np.where(whole, -1, offset), size)
@@ -226,7 +226,7 @@ def write_index(
     pixels : PixelLayout, optional
         The layout of the samples' pixels in the files, if it is not that of the codec ``raw``.
     data : iterable of bytes-like
-        Bytes that are no range of a file.
+        Bytes that are not range of a file.
     """
     names = Names.of(files.names) if not isinstance(files.names, Names) else files.names
     listed = file_columns(names, files.stamps)

@@ -3,15 +3,16 @@
 ``data-00000.parquet``   samples
 
 A row is a sample. Its columns are ``image``, a structure of ``bytes`` and ``path``, the sample's name; ``label``; and
-one of each field, under its name. The metadata of a file have, below ``huggingface``, the features of the columns:
-which are images, and the names of the classes. A sample without a label has the label -1, as a ClassLabel says it.
+one for each field, under its name. The metadata of a file contain, under ``huggingface``, the features of the columns:
+which columns are images, and the names of the classes. A sample without a label has the label -1, as in a ClassLabel.
 
-Nothing is compressed, and an image is a page of its own, so it lies in one range, which is known when it comes. The
-other columns follow at the end of their row group, as one page each. So packer's index has a copy of the values of
-fields that are blobs. The layout is that of apache/parquet-format; all values are PLAIN, and any of them may be
+Nothing is compressed, and each image is a page of its own, so it is one range of the file, known as soon as it is
+written. The other columns follow at the end of their row group, as one page each, so packer's index has a copy of the
+values of blob fields. The layout is that of apache/parquet-format; all values are PLAIN, and any of them may be
 missing.
 
-There is no ``classes.txt``, because `datasets` takes a directory for one of texts that has as many of these.
+There is no ``classes.txt``, because `datasets` would take a directory with as many text files as Parquet files for a
+text data set.
 """
 
 from __future__ import annotations

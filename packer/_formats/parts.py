@@ -2,11 +2,11 @@
 
 ``part-00000.lmdb``, …   each a pack, complete in itself
 ``table.bin``            the columns of the whole table, one after the other
-``table-00004.bin``      instead of it the table of four parts, if some of them were appended
+``table-00004.bin``      replaces it in a pack of four parts, if some of them were appended
 ``manifest.json``        the manifest of the whole, written last
 
 A sample of every format is a plain range of a file, and the manifest lists these files. So a part costs nothing until
-a sample of it is read, and then the opening of a file. `SpreadData` reads several files as if they were one.
+one of its samples is read, and then only the opening of a file. `SpreadData` reads several files as if they were one.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str
     """Make a pack in the directory of a joined pack the last part of that; return the manifest of the new whole.
 
     No file changes but the manifest, which is replaced at once when everything else is on the disk. Whoever read the
-    old manifest goes on with the files that it names: the old table stays until the next part is appended. Two
+    old manifest continues with the files that it names: the old table stays until the next part is appended. Two
     processes must not append at the same time.
 
     Parameters

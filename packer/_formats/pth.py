@@ -1,9 +1,9 @@
 """Sharded .pth: a directory of files that `torch.load(mmap=True, weights_only=True)` opens.
 
 A shard is a dict of vectors whose first, `data`, holds the samples, one after the other. `torch.save` writes such a
-dict as an uncompressed zip whose members are the vectors' bytes, and so does this module, while the first vector grows.
-A shard is read through the zip's directory, never through the pickle in it: a vector is a plain range of the file, and
-opening a stranger's file runs no code.
+dict as an uncompressed zip whose members are the vectors' bytes, and this module writes the same, while the first
+vector grows. A shard is read through the zip's directory, never through the pickle in it: a vector is a plain range of
+the file, and opening a stranger's file runs no code.
 
 The pickle is written opcode by opcode, without torch: `pickle` can name a function only after importing it, and
 importing torch takes longer than converting a thousand photos. The opcodes are those of `pickle` for the same dict,

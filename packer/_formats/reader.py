@@ -1,6 +1,6 @@
-"""Random access to the samples of a pack: a `Reader` builds every way to read on the few methods of a format.
+"""Random access to the samples of a pack: `Reader` implements every way to read on the few methods of a format.
 
-`PackColumns` gives a pack's columns to conditions, `read_manifest` and `write_manifest` serve packs that are
+`PackColumns` gives conditions access to a pack's columns; `read_manifest` and `write_manifest` are for packs that are
 directories.
 """
 
@@ -53,7 +53,7 @@ class Reader(PackAccess):
     Raises
     ------
     NotAPackError, CorruptPackError, UnsupportedVersionError
-        If the file is no pack of this format, is damaged, or was written by a newer packer.
+        If the file is not a pack of this format, is damaged, or was written by a newer packer.
     """
 
     def __init__(self, path: str | os.PathLike[str] | Place, *, check: str = "always") -> None:
@@ -108,7 +108,7 @@ class Reader(PackAccess):
         return self._read(row)
 
     def _row(self, position: int) -> Row:
-        """Return the row of a sample, as `position` gives it; CorruptPackError where the table was cut short."""
+        """Return the row of a sample, as `position` gives it; CorruptPackError if the table was cut short."""
         self.require_table()
         return self.table.row(position)
 
