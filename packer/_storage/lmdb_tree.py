@@ -52,7 +52,7 @@ class Page:
         return PAGE_HEADER.size + 2 * len(self.pointers) + 2 + even(node_size) <= self.upper
 
     def add(self, *parts: Buffer) -> int:
-        """Add a node; return where in the page it begins."""
+        """Add a node; return its offset in the page."""
         at = self.upper = self.upper - even(sum(map(len, parts)))
         self.pointers.append(at)
         for part in parts:
@@ -136,7 +136,7 @@ _BESIDE = 1 << 17  # bytes before the branches: leaves and a manifest
 
 
 class LMDBTree:
-    """The main database of an LMDB file, as the newer of its two meta pages says.
+    """The main database of an LMDB file, according to the newer of its two meta pages.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class LMDBTree:
     Attributes
     ----------
     entries : int
-        How many keys there are, as the file says.
+        Number of keys, according to the file.
 
     Raises
     ------
@@ -195,15 +195,15 @@ class LMDBTree:
         return self._file.size - size, size
 
     def require_plain(self) -> None:
-        """Raise CorruptPackError if keys are in an order of their own, or have several values each."""
+        """Raise CorruptPackError if keys have a custom order, or several values each."""
         if self._flags & (_REVERSED | _SORTED_VALUES | _INTEGERS):
             raise CorruptPackError("its keys are no texts with a value each, but numbers or sets", self._file.path)
 
     def walk(self, first: bytes = b"") -> Iterator[tuple[bytes, int, int]]:
         """Yield key, offset and size of every value whose key is `first` or comes after it, in the order of the keys.
 
-        A tree of a stranger may lead in a circle. Each way down ends after `MAX_DEPTH` pages at a leaf, and each leaf
-        has keys that are larger than those before: so the tree ends where it leads to a page again.
+        A malicious tree may contain cycles. Each path down ends after at most `MAX_DEPTH` pages at a leaf, and each
+        leaf must have larger keys than those before, so a page that is reached twice ends the walk with an error.
 
         Raises
         ------
@@ -216,7 +216,7 @@ class LMDBTree:
             is_leaf, nodes = self.nodes(number)
             if not is_leaf:
                 self._require_shallow(depth)
-                ends = [*(node.key for node in nodes[1:]), None]  # before which the keys of each child are
+                ends = [*(node.key for node in nodes[1:]), None]  # upper bound of the keys of each child
                 below = [node for node, end in zip(nodes, ends, strict=True) if end is None or end > first]
                 pending += [(node.page, depth + 1) for node in reversed(below)]
                 continue
@@ -249,7 +249,7 @@ class LMDBTree:
             raise CorruptPackError(f"page {number} is damaged", self._file.path) from error
 
     def _held_page(self, number: int) -> tuple[bool, list[Node], list[bytes]]:
-        """Return the results of `nodes`, and the keys; pages are cached, as those of one level are read again."""
+        """Return the results of `nodes`, and the keys, from a cache, because upper pages are read again and again."""
         page = self._held.get(number)
         if page is None:
             is_leaf, nodes = self.nodes(number)
@@ -263,7 +263,7 @@ class LMDBTree:
             raise CorruptPackError("the tree is too deep", self._file.path)
 
     def _value(self, node: Node) -> tuple[int, int]:
-        """Return where the value of a leaf's node begins in the file, and its size."""
+        """Return the offset in the file and the size of the value of a leaf's node."""
         if node.flags & (F_SUBDATA | F_DUPDATA):
             raise CorruptPackError(
                 f"the key {node.key!r} has a database of its own, or several values", self._file.path

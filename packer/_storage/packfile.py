@@ -61,14 +61,14 @@ class PathRecords(NamedTuple):
 
 
 def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, PathRecords]:
-    """Return the positions of locations `BY_PATH`, and the records, which the caller holds until the files were read.
+    """Return the positions of locations `BY_PATH`, and the records, which the caller keeps until the files were read.
 
     Parameters
     ----------
     directory : int
         A descriptor.
     paths : sequence of bytes
-        Below the directory. One that has a NUL in it is not a file's.
+        Relative to the directory. A path with a NUL is that of no file.
     stamps : (N, 2) int64 array
         Size and time of each file.
     """
@@ -84,7 +84,7 @@ def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints,
 LARGEST_READ = 2 << 30
 """Bytes that are read at once at most, and so the most that a sample has: a file with holes fills no memory."""
 
-_CHECKED = 1 << 20  # bytes that are read at a time, for their checksum alone
+_CHECKED = 1 << 20  # bytes read at a time, only for their checksum
 _BEGINNING = 1 << 16  # bytes that are there when a file was opened, wherever it lies
 MOST_HELD = 256 << 20
 """Bytes of a table that are read into memory, such as those of 3 million samples; larger tables are mapped."""
@@ -95,7 +95,7 @@ _seek_lock = threading.Lock()
 class Descriptor:
     """A file descriptor that is closed with the last reference to this object."""
 
-    number = -1  # until there is one: Ctrl-C may come before
+    number = -1  # in case of Ctrl-C before a descriptor is set
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -163,16 +163,17 @@ class FileBytes:
         return status.st_size, status.st_mtime_ns
 
     def overwritten(self) -> CorruptPackError:
-        """Return the error of a file that has become another."""
+        """Return the error for a file that has been overwritten."""
         return CorruptPackError("the file was overwritten after it was opened", self._path)
 
 
 class PackFile:
     """A file of a pack, open for reading.
 
-    Reads name their position, so one open file serves many threads and, after a fork, many processes. Samples
-    are read with `pread` and not through a mapping: where a disk fails or the file was cut short, a read raises,
-    whereas touching a mapping kills the process with SIGBUS. So are tables, but for very large ones: see `Vector`.
+    Reads name their position, so one open file serves many threads and, after a fork, many processes. Samples are read
+    with `pread` and not through a mapping: if a disk fails or the file was truncated, a read raises an error, whereas
+    touching a mapping kills the process with SIGBUS. Tables are read likewise, except for very large ones: see
+    `Vector`.
 
     Parameters
     ----------
@@ -237,10 +238,10 @@ class PackFile:
     def locate(
         self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], object]:
-        """Return descriptors and positions of bytes, to be read by C; NOWHERE for those that lie outside of the file.
+        """Return descriptors and positions of bytes for C to read; NOWHERE for those outside of the file.
 
-        The descriptors are others than this file's, because closing it meanwhile would let C read from any file that is
-        opened next. They are closed with the third value, which also keeps bytes that lie in MEMORY.
+        The descriptors are duplicates of this file's: if this file were closed meanwhile, C could read from the next
+        file that is opened. They are closed with the third value, which also owns the bytes in MEMORY.
         """
         descriptor = self.duplicate()
         if descriptor is None:
@@ -257,15 +258,15 @@ class PackFile:
             return None
 
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Fetch ranges, each an offset and a size, of which arrays will be read; on a disk there is nothing to do."""
+        """Fetch ranges (offset and size) from which arrays will be read; does nothing on a disk."""
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
-        """Fetch ranges, each an offset and a size, without waiting; on a disk the system does that."""
+        """Prefetch ranges (offset and size) without waiting; does nothing on a disk."""
 
     def vectors(self, ranges: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
         """Return vectors of the file, such as the columns of a table, which are read at their first use.
 
-        They are held in memory where all together are no more than `MOST_HELD`. They outlive `close`.
+        They are held in memory if their total size is at most `MOST_HELD`. They outlive `close`.
 
         Parameters
         ----------
@@ -285,26 +286,26 @@ class PackFile:
         return vector.array() if isinstance(vector, Vector) else vector
 
     def mapping(self) -> mmap.mmap:
-        """Map the file, which is not empty, for the system: touching bytes that were cut off would kill the process."""
+        """Map the nonempty file; touching bytes that were truncated would kill the process."""
         return self._require_open().mapping(0, self.size)
 
     def stream(self, most: int, beside: int = 0) -> io.RawIOBase:
-        """Return this very file as Python's libraries read one: they need not open its path again.
+        """Return this open file as a Python file object, so that libraries need not open its path again.
 
         Parameters
         ----------
         most : int
-            Bytes of one read. CorruptPackError if a library wants more of the file than that, which
-            a stranger's file may have told it to.
+            Limit of one read. CorruptPackError if a library requests more, which a malicious file may have caused.
         beside : int
             Bytes before and after a read that are likely to be read as well.
         """
         return _Stream(self, most, beside)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` from `offset` on, at most to the end that the file had at first; return the count of bytes."""
+        """Fill `buffer` from `offset` on, up to the end that the file had when it was opened; return the count of
+        bytes."""
         number, room = self._fd, buffer[: max(0, self.size - offset)]
-        if not len(room):  # at an offset, perhaps, that no system knows
+        if not len(room):  # perhaps the offset is beyond the limit of the system
             return 0
         try:
             if hasattr(os, "preadv"):
@@ -325,7 +326,7 @@ class PackFile:
         self._require_open().require_whole()
 
     def close(self) -> None:
-        """Close the file, once no vector of it is in use; nothing else is read any more."""
+        """Close the file as soon as no vector of it is in use; all other reads fail from now on."""
         self._bytes = None
 
     @property
@@ -347,7 +348,7 @@ class PackFile:
 
 
 class _Stream(io.RawIOBase):
-    """Reads a file from a position of its own, which no other stream of the file shares."""
+    """A stream of a file with its own position."""
 
     def __init__(self, file: PackFile, most: int, beside: int) -> None:
         self._file, self._most, self._beside, self._position = file, most, beside, 0
@@ -394,7 +395,7 @@ class _Stream(io.RawIOBase):
 
 
 def pread(fd: int, size: int, offset: int) -> bytes:
-    """Read from a descriptor at a position, and fewer bytes where the file ends."""
+    """Read from a descriptor at a position; fewer bytes at the end of the file."""
     if hasattr(os, "pread"):
         return os.pread(fd, size, offset)
     with _seek_lock:  # Windows

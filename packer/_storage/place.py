@@ -18,7 +18,7 @@ from packer.errors import CorruptPackError, OptionError, PackError, printable
 
 
 class FoundFile(NamedTuple):
-    """A regular file as it was found.
+    """The status of a regular file when it was found.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Place(abc.ABC):
 
     @property
     def kept(self) -> bool:
-        """Whether fetched bytes stay on a disk of this machine."""
+        """Whether fetched bytes are cached on a disk of this machine."""
         return True
 
     @property
@@ -77,7 +77,8 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def follow(self, way: str) -> Place:
-        """Return where a way leads from this directory: it may begin at the root, or go up; ValueError if nowhere."""
+        """Resolve a path, absolute or relative to this directory, with ``..`` allowed; ValueError if it leads
+        nowhere."""
 
     @abc.abstractmethod
     def head(self, size: int) -> bytes | None:
@@ -99,11 +100,11 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def is_directory(self) -> bool:
-        """Tell whether this is a directory, as far as is known after files were looked for in it."""
+        """Tell whether this is a directory, as far as looking for files in it has shown."""
 
     @abc.abstractmethod
     def holding(self, names: Iterable[str]) -> set[str]:
-        """Return those of several paths below this directory at which regular files are."""
+        """Return those of several paths below this directory that are regular files."""
 
     @abc.abstractmethod
     def holds(self, inside: str) -> bool:
@@ -115,7 +116,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def files(self, names: Sequence[str]) -> dict[str, FoundFile]:
-        """Return the files of a pack of these names, of which one without a name is the place itself.
+        """Return the files of a pack by name; the empty name is the place itself.
 
         Raises
         ------
@@ -129,18 +130,18 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def size(self, names: Sequence[str]) -> int:
-        """Return how many bytes a pack takes here whose files have these names."""
+        """Return the size in bytes of a pack with files of these names."""
 
     @abc.abstractmethod
     def contains(self, path: str) -> bool:
-        """Tell whether a path, as errors have it, is that of this place or of a file below it."""
+        """Tell whether a path in an error is that of this place or of a file below it."""
 
     def names(self) -> list[str]:
-        """Return the names of what is in this directory, as far as it can be listed."""
+        """Return the names of the entries of this directory, as far as it can be listed."""
         return []
 
     def why_missing(self) -> str:
-        """Return why there may be nothing; an empty string if nobody knows."""
+        """Return why nothing may be here; an empty string if unknown."""
         return ""
 
     def require_no_link(self, inside: str = "") -> None:
@@ -261,12 +262,12 @@ def choose_reading(
     cache_size: int | str | None = None,
     timeout: float | None = None,
 ) -> None:
-    """Set how this process reads those of some places that are URLs, if any of the settings is not None.
+    """Set how this process reads the URLs among some places, if any of the settings is not None.
 
     Raises
     ------
     OptionError
-        If a setting is none, or none of the places is a URL.
+        If a setting is invalid, or no place is a URL.
     """
     options = {"cache_dir": cache_dir, "cache_size": cache_size, "timeout": timeout}
     if all(value is None for value in options.values()):
