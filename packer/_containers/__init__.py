@@ -60,7 +60,7 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] | None:
-    """Return the container of files or of a directory, and the paths for its `open`; None if it is none.
+    """Return the container of files or of a directory, and the paths for its `open`; None if no container fits.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def find_container(paths: Sequence[Path]) -> tuple[type[Container], list[Path]] 
 
 
 def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None) -> Container | None:
-    """Open the container that files are, or that a directory is; None if it is none.
+    """Open files or a directory as a container; None if no container fits.
 
     Files of several splits, which a pattern may name, are noted. Errors as `find_container` and `Container.open`.
     """
@@ -93,18 +93,17 @@ def open_container(paths: Sequence[Path], keys: Mapping[str, str] | None = None)
 
 
 def files_to_name(directory: Path) -> str:
-    """Return a note on files of other tools in a directory that is none of their containers; empty without any."""
+    """Return a note on container files in a directory that is read as something else; empty if there are none."""
     patterns = containers_near(directory)
     shown = ", ".join(f"'{pattern}'" for pattern in patterns[:4]) + (", …" if len(patterns) > 4 else "")
     return f". Files of other tools are read by their names: {shown}" if patterns else ""
 
 
 def named_paths(src: str | os.PathLike[str]) -> list[Path]:
-    """Return the paths of a text: the file or directory of that name if there is one, otherwise the matches of a
-    pattern.
+    """Return the paths of a text: the file or directory of that name if it exists, otherwise the matches of a pattern.
 
-    A pattern has ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``, all of which must be there.
-    The paths are absolute, and numbers in them sort as numbers. Empty where nothing is there.
+    A pattern has ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``, all of which must exist.
+    The paths are absolute, and numbers in them sort as numbers. Empty if nothing matches.
     """
     text = os.path.abspath(os.path.expanduser(os.fspath(src)))
     if os.path.lexists(text):
@@ -139,7 +138,7 @@ def _without_braces(text: str) -> list[str]:
 
 
 def _kind_of(path: Path) -> tuple[type[Container] | None, list[Path]]:
-    """Return the container that a file or a directory is, and its files."""
+    """Return the container of a file or a directory, and its files."""
     if os.path.isdir(path):
         of, files = one_of(path, [*containers_of_directory(path, names_to_recognise(path))]) or (None, list[Path]())
         if len({file.parent for file in files}) == 1:  # otherwise directories are classes

@@ -116,7 +116,7 @@ class Beton(ColumnContainer):
                 yield entry
 
     def _has_pixels(self, unit: int) -> bool:
-        """Tell whether an image of a file is pixels."""
+        """Tell whether an image in a file is stored as pixels."""
         table = self.tables[unit]
         with self.reading(unit) as file:
             blocks = _blocks(file, table)
@@ -161,7 +161,8 @@ def _table(path: Path) -> _Table:
 
 
 def _with_rows(file: ContainerFile, table: _Table, stored: Sequence[Any]) -> _Table:
-    """Return a table with the layout of its rows: where a field's is unknown, that which the images' pointers fit."""
+    """Return a table with the layout of its rows; the size of an unknown field is found by the pointers of the
+    images."""
     names = list(table.kinds)
     images = [name for name, kind in table.kinds.items() if kind == "image"]
     is_known = None not in stored
@@ -179,7 +180,7 @@ def _with_rows(file: ContainerFile, table: _Table, stored: Sequence[Any]) -> _Ta
 
 
 def _fits(file: ContainerFile, table: _Table, image: str) -> bool:
-    """Tell whether the images of a file are where its allocations say."""
+    """Tell whether the images of a file match its allocations."""
     try:
         allocations = _allocations(file, table)
         for first, block in _blocks(file, table):
@@ -228,7 +229,7 @@ class _Values:
     allocations: npt.NDArray[Any]
 
     def value(self, number: int, name: str, stored: Any) -> Value:
-        """Return a value of a sample; ValueError if it does not lie where the allocations say."""
+        """Return a value of a sample; ValueError if it does not match the allocations."""
         kind = self.table.kinds[name]
         if kind in ("int", "float"):
             return stored  # type: ignore[no-any-return]
@@ -250,7 +251,7 @@ class _Values:
         return Piece(self.unit, begin, size)
 
     def _size(self, number: int, begin: int) -> int:
-        """Return how many bytes of a sample begin at an offset; ValueError where none do."""
+        """Return how many bytes of a sample begin at an offset; ValueError if none do."""
         index = int(np.searchsorted(self.allocations["begin"], np.uint64(begin)))
         sample, found, size = self.allocations[index].item() if index < len(self.allocations) else (-1, -1, 0)
         if found != begin or sample != number:

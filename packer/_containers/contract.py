@@ -46,7 +46,7 @@ IMAGE_HEAD = 32
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, to recognise it by; none if it is not a regular file, or cannot be read.
+    """Return the first bytes of a file, for recognising it; none if it is not a regular file, or cannot be read.
 
     SourceError if the file is a pointer of Git LFS, whose type is unknown.
     """
@@ -69,9 +69,9 @@ def natural(path: Path) -> list[tuple[int, str]]:
 
 
 def files_in(path: Path, names: Collection[str], is_of: Callable[[str], bool]) -> list[Path]:
-    """Return the files of a directory whose names are of a container, in the order of the numbers in these.
+    """Return the files of a directory that have names of a container, ordered by the numbers in the names.
 
-    Empty where there are directories or images: these are the source then, and a file of a container is another thing.
+    Empty if there are directories or images: then these are the source.
     """
     found = sorted((path / name for name in names if is_of(name) and os.path.isfile(path / name)), key=natural)
     if not found or any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
@@ -83,7 +83,7 @@ NO_CRC = -1
 
 
 class Piece(NamedTuple):
-    """Bytes of a file of the container: the file's number in `Container.files`, where they begin, how many they are."""
+    """A range of a file of the container: the file's number in `Container.files`, the offset and the size."""
 
     file: int
     offset: int
@@ -102,7 +102,7 @@ class Packed(NamedTuple):
     unpacked : int
         The length of the unpacked range, `MOST_UNPACKED` at most.
     offset, size : int
-        Which of these bytes it is.
+        The range within the unpacked bytes.
     crc32 : int
         The CRC-32 of the unpacked range; -1 if it is unknown.
     """
@@ -116,7 +116,7 @@ class Packed(NamedTuple):
 
     @classmethod
     def whole(cls, piece: Piece, codec: str, unpacked: int, crc32: int = NO_CRC) -> Packed:
-        """Return all bytes that a range gives."""
+        """Return the whole unpacked range."""
         return cls(piece, codec, unpacked, 0, unpacked, crc32)
 
 
@@ -128,7 +128,7 @@ class Named(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """Bytes around an image, in the same file, and the checksum that the file has of them."""
+    """A range of the same file that contains the image, and the checksum that the file stores for it."""
 
     offset: int
     size: int
@@ -144,23 +144,23 @@ class Entry(NamedTuple):
         A relative path with forward slashes, as of a file of the image: it has the suffix of the image's type. No
         two samples of one file of the container have the same name.
     image : Piece, Packed or bytes
-        The encoded image, or pixels where it has a `shape`; bytes where it is no single range of a
-        file, compressed or not.
+        The encoded image, or pixels if it has a `shape`; bytes if it is not a single range of a file, compressed or
+        not.
     label : int, float, str, Named or None
-        A class id, the name of a class, or both; or a number, where the container's `label_type` is one. None if the
-        sample has no label.
+        A class id, a class name, or both; or a number, if the container's `label_type` is numeric. None if the sample
+        has no label.
     values : mapping
         The values of fields, by name: a range whose bytes are the value as a pack stores it, or the value itself
-        as `Field.encode` returns it. A name that is missing has no value.
+        as `Field.encode` returns it. A missing name means no value.
     shape : (height, width), optional
-        The size of an image that is pixels, which lie as the container's `PixelLayout` says. Where some images of a
-        container have a shape and others have none, it can be converted, and has no index.
+        The size of an image stored as pixels, in the container's `PixelLayout`. A container in which only some images
+        have a shape can be converted, but not indexed.
     seal : Seal, optional
-        The checksum that the file has of an image that is a `Piece`, where the container is `sealed`. Whoever reads all
-        of the image compares it.
+        The checksum in the file of an image that is a `Piece`, if the container is `sealed`. It is compared when the
+        whole image is read.
     problem : str
-        Why the sample cannot be used, such as ``its image is null``. Such a sample is an error, or ``--on-error skip``
-        leaves it out and lists it under its name; its image may be empty bytes.
+        Why the sample cannot be used, such as ``its image is null``. This is an error, or with ``--on-error skip`` the
+        sample is left out and listed by name; its image may be empty bytes.
     """
 
     name: str
@@ -174,7 +174,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class PixelLayout:
-    """How pixels lie in a range, a byte each channel.
+    """The layout of pixels in a range, one byte for each channel.
 
     Attributes
     ----------
@@ -213,28 +213,29 @@ class PixelLayout:
 
 @dataclass(eq=False)
 class Container(abc.ABC):
-    """Files of one tool, recognised and opened, whose samples are not listed yet.
+    """Files of one tool, recognised and opened; their samples are not listed yet.
 
     Attributes
     ----------
     root : Path
         An absolute directory.
     files : sequence of str
-        The files in which samples lie, relative to `root`, with forward slashes: as many as `Piece.file` counts.
+        The files with samples, relative to `root`, with forward slashes: `Piece.file` is an index into them.
     fields : tuple of Field
         The fields of samples, other than image and label.
     classes : sequence of str, optional
-        The names of the classes by their ids, where the container names them.
+        The class names in the order of their ids, if the container has them.
     label_type : {"class", "int", "float"}
         The type of labels; see `packer._codecs.LABEL_TYPES`.
     pixels : PixelLayout, optional
-        How the images' pixels lie, where they are not encoded.
+        The layout of the images' pixels, if they are not encoded.
     notes : list of str
         Notes for the user.
     about : tuple of dict
         The manifest's `about`.
     directories_are_classes : bool
-        Whether labels are the directories of images: these become classes as ImageFolder has them, once all are known.
+        Whether the labels are the directories of the images: these become classes as in ImageFolder, once all are
+        known.
     doubts : dict of str to str
         Reasons why samples may be missing, by the name of the file. `entries` adds to them.
     account : Account
@@ -242,7 +243,7 @@ class Container(abc.ABC):
     why_unlabeled : str
         Why samples without a label have none.
     sidecars : int
-        How many of `files`, the last ones, have no samples: files of labels, of offsets, of class names.
+        Number of files at the end of `files` without samples: files of labels, offsets or class names.
     """
 
     kind: ClassVar[str]
@@ -274,14 +275,16 @@ class Container(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
-        """Tell whether a file is of this container, by its first `HEAD` bytes; by its name where these say nothing."""
+        """Tell whether a file belongs to this container, by its first `HEAD` bytes, or by its name if these do not
+        decide."""
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the paths for `open` of a directory with entries of these names; None if it is no such container.
+        """Return the paths for `open` of a directory with entries of these names; None if it is not this kind of
+        container.
 
-        By default that is all files in it whose names end in one of `suffixes`, as `files_in` returns them. Whoever
-        asks refuses files of several splits.
+        By default these are all files whose names end in one of `suffixes`, as `files_in` returns them. The caller
+        refuses files of several splits.
         """
         found = files_in(path, names, lambda name: bool(cls.suffixes) and name.lower().endswith(cls.suffixes))
         return found if found and cls.recognise_file(found[0], head_of(found[0])) else None
@@ -290,7 +293,7 @@ class Container(abc.ABC):
     def open(cls, paths: Sequence[Path], keys: Mapping[str, str]) -> Container:
         """Open a container; by default one of these files, whose samples have no keys.
 
-        Nothing is listed yet, and of every file no more than its structure is read.
+        Samples are not listed yet; only the structure of each file is read.
 
         Parameters
         ----------
@@ -298,15 +301,15 @@ class Container(abc.ABC):
             The absolute paths of the source: one file or directory, or several files, which the registry recognised.
         keys : mapping of str to str
             The options ``--key NAME[:KIND]=KEY``: the container's own key of ``image``, ``label``, ``name``, or of a
-            field NAME, which may have ``:KIND`` behind it; `Chosen.of` parses them. Empty without such options: then
+            field NAME, which may have ``:KIND`` behind it; `Chosen.of` parses them. Empty without these options: then
             every value of a sample becomes a field, or `notes` has the reason why it is left out.
 
         Raises
         ------
         SourceError
-            If the files are no such container after all, or a key is not there.
+            If the files turn out not to be this kind of container, or a key does not exist.
         OptionError
-            If the container knows no keys, or these make no fields.
+            If the container has no keys, or these are not valid fields.
         MissingDependencyError
             If a library is missing.
         """
@@ -315,7 +318,7 @@ class Container(abc.ABC):
 
     @classmethod
     def of_files(cls, paths: Sequence[Path], sidecars: Sequence[Path] = (), **members: Any) -> Self:
-        """Return the container whose files these are, relative to the directory that all lie in."""
+        """Return the container of these files, relative to their common directory."""
         files = [*paths, *sidecars]
         root = Path(os.path.commonpath([path.parent for path in files]))
         names = [path.relative_to(root).as_posix() for path in files]
@@ -323,12 +326,12 @@ class Container(abc.ABC):
 
     @staticmethod
     def checksum(data: Buffer) -> int:
-        """Return the checksum of bytes as the container's files have it, where it is `sealed`."""
+        """Return the checksum of bytes as stored in the container's files, if it is `sealed`."""
         raise NotImplementedError
 
     @property
     def units(self) -> int:
-        """How many parts of the container can be listed each for itself; by default its files with samples."""
+        """Number of parts of the container that can be listed independently; by default its files with samples."""
         return len(self.files) - self.sidecars
 
     def opened(self, unit: int) -> PackFile:
@@ -344,8 +347,8 @@ class Container(abc.ABC):
     def entries(self, unit: int) -> Iterator[Entry]:
         """Yield the samples of one part, in their order, in bounded memory.
 
-        No value of a file is trusted: a length that leads out of the file, a malformed name, a tree that leads in a
-        circle are SourceErrors that name the file and the offset in it.
+        No value of a file is trusted: a length beyond the end of the file, a malformed name, or a cyclic tree are
+        SourceErrors that name the file and the offset.
 
         Raises
         ------
@@ -361,19 +364,19 @@ def no_keys(kind: str, keys: Mapping[str, str]) -> None:
         raise OptionError(f"--key is for containers whose samples have keys, and {kind} has none")
 
 
-_CLOSE, _TOGETHER = 1 << 12, 1 << 20  # bytes between samples that are read at once, and of all that are
+_CLOSE, _TOGETHER = 1 << 12, 1 << 20  # bytes between samples that are read together, and of the whole read
 
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """Where values lie.
+    """The locations of values.
 
     Attributes
     ----------
     file, offset, size : (N,) int64 arrays
-        The number of a file; where in it the value begins; its bytes, -1 if there is no value. Numbers after the
-        last file are those of compressed ranges. A negative number ``~n`` stands for bytes that are no range of file n,
-        and were copied from it: they lie in `Listing.copied`.
+        The number of a file; the offset of the value in it; its size, -1 if there is no value. Numbers after the last
+        file are those of compressed ranges. A negative number ``~n`` stands for bytes that are not a range of file n,
+        and were copied from it: they are in `Listing.copied`.
     """
 
     file: Ints
@@ -390,13 +393,12 @@ class Ranges:
 
 @dataclass(frozen=True, eq=False)
 class Seals:
-    """The checksums that a container's files have of their own bytes, one a sample.
+    """The checksums that a container's files store for their bytes, one for each sample.
 
     Attributes
     ----------
     offset, size : (N,) int64 arrays
-        Where in the file of a sample's image the bytes begin, the image among them, and how many they are; -1 where
-        there is no checksum.
+        The range in the file of a sample's image that the checksum covers, including the image; -1 without a checksum.
     checksum : (N,) int64 array
     of : callable
         Returns the checksum of bytes.
@@ -412,7 +414,8 @@ class Seals:
         return Seals(self.offset[rows], self.size[rows], self.checksum[rows], self.of)
 
     def runs(self, files: Ints) -> Iterator[tuple[int, int, int, list[int]]]:
-        """Yield file, begin and size of ranges to read at once, and which rows lie in each; `files` are those of rows.
+        """Yield file, begin and size of ranges to read together, and the rows in each; `files` has the file of each
+        row.
 
         Neighbouring ranges are read together.
         """
@@ -445,7 +448,7 @@ _ENDINGS = (*_SUFFIXES, ".jpeg", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
 
 
 def suffix_of(head: bytes) -> str:
-    """Return the suffix of an image's name by its first 16 bytes; none if they are no image's that packer knows."""
+    """Return the suffix for an image by its first 16 bytes; none if packer does not recognise them."""
     return next((suffix for suffix, signature in _SUFFIXES.items() if signature.match(head)), "")
 
 
@@ -455,7 +458,7 @@ def suffix_at(read: Callable[[int, int], bytes], offset: int, size: int) -> str:
 
 
 def image_name(name: str, suffix: str) -> str:
-    """Return the name of an image: `suffix` is added where the name does not end as names of images do."""
+    """Return the name of an image, with `suffix` added if the name does not end like an image's name."""
     return name if is_image_name(name) else name + suffix
 
 
@@ -487,7 +490,7 @@ class ChosenField(NamedTuple):
         return f"--key {self.name}{':' * bool(self.kind)}{self.kind}={self.key}"
 
     def of_kind(self) -> Field:
-        """Return the field by its kind alone; ValueError if that does not tell all."""
+        """Return the field of this kind; ValueError if the kind does not determine the field."""
         if self.kind == "scalar":
             raise ValueError(f"say its dtype, such as --key {self.name}:int64={self.key}: {', '.join(OF_SCALARS)}")
         if self.kind == "array":
@@ -496,7 +499,7 @@ class ChosenField(NamedTuple):
 
 
 def field_name(key: str, taken: Collection[str]) -> str:
-    """Return the default name of the field for a container's own key; none of those taken."""
+    """Return a default field name for a container's key that is not yet taken."""
     name = re.sub(r"\W|^(?=[0-9])", "_", key, flags=re.ASCII)[:56] or "_"
     name += "_" * (name in RESERVED)
     numbers = itertools.count(2)
@@ -543,7 +546,7 @@ class Chosen:
         Raises
         ------
         OptionError
-            If there is no such kind, no field may have such a name, or two have it.
+            If a kind does not exist, or a name is invalid or used twice.
         """
         roles = {name: keys[name] for name in _ROLES if name in keys}
         fields = [ChosenField(*name.partition(":")[::2], key) for name, key in keys.items() if name not in roles]
@@ -566,7 +569,8 @@ class Chosen:
         return [*roles, *(field.key for field in self.fields)]
 
     def by_key(self) -> dict[str, ChosenField]:
-        """Return the fields by their keys; OptionError if two are of one, for containers of which a key has one."""
+        """Return the fields by key; OptionError if two have the same key, for containers that allow one field per
+        key."""
         found: dict[str, ChosenField] = {}
         for field in self.fields:
             if (other := found.setdefault(field.key, field)) is not field:
@@ -577,18 +581,18 @@ class Chosen:
 MOST_THINGS = 100_000
 """Numbers, texts, lists and so on in one value."""
 
-_SHARED = 1 << 22  # bytes of a value beyond those that it has in its file
+_SHARED = 1 << 22  # allowed bytes of a value in excess of its size in the file
 
 
 class Budget:
-    """The things and the bytes that one value may still become; each is counted as often as it is referred to.
+    """The remaining budget of objects and bytes for one value; each object counts as often as it is referred to.
 
     Parameters
     ----------
     size : int
-        Bytes of the value in its file. It may become so many, and 4 MiB more.
+        Size of the value in its file. The budget is 4 MiB more than that.
     things : int
-        How many things it may have.
+        Maximum number of objects.
     """
 
     __slots__ = ("_bytes", "_most_bytes", "_most_things", "_size", "_things")
@@ -599,12 +603,12 @@ class Budget:
         self._things = self._most_things = things
 
     def spend(self, size: int = 0, things: int = 1) -> None:
-        """Count so many more bytes, and things.
+        """Subtract bytes and objects from the budget.
 
         Raises
         ------
         ValueError
-            If there are too many things, or too many bytes.
+            If the budget is exceeded.
         """
         self._things -= things
         self._bytes -= size

@@ -51,7 +51,7 @@ COUNTS = frozenset({b"__keys__", b"__len__", b"num-samples", b"length", b"__meta
 DATA = "data.mdb"
 """The file of an LMDB that is a directory."""
 
-_OWN = b"packer/"  # with which the keys begin that only packer's own packs have
+_OWN = b"packer/"  # prefix of the keys that only packer's own packs have
 _FEW = 8
 _HEAD = 64
 _MAGIC = MAGIC.to_bytes(4, "little")
@@ -86,12 +86,12 @@ class LMDBValue(NamedTuple):
         return self.file.read(self.offset, min(size, self.size))
 
     def suffix(self) -> str:
-        """Return the suffix of the image that the value is; empty if it is none."""
+        """Return the suffix for the value as an image; empty if it is not an image."""
         return suffix_of(self.head(IMAGE_HEAD))
 
 
 class First(NamedTuple):
-    """The first keys and values of a file, by which it is recognised.
+    """The first keys and values of a file, for recognising it.
 
     Attributes
     ----------
@@ -107,12 +107,12 @@ class First(NamedTuple):
 
 
 class LMDBContainer(Container):
-    """Samples that are values of one LMDB file, or of one file a class."""
+    """Samples that are values of one LMDB file, or of one file for each class."""
 
     @classmethod
     @abc.abstractmethod
     def is_of(cls, first: First) -> bool:
-        """Tell whether a file is of this container; ValueError says as well that it is not."""
+        """Tell whether a file belongs to this container; a ValueError also means that it does not."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -142,13 +142,13 @@ class LMDBContainer(Container):
                     yield entry
 
     def ordered(self, unit: int, file: PackFile, tree: LMDBTree) -> Iterator[LMDBValue]:
-        """Yield the values of the samples of one file in their order: by default all, in the order of the keys."""
+        """Yield the sample values of one file in order: by default all values, in key order."""
         for key, offset, size in tree.walk():
             yield LMDBValue(unit, file, key, offset, size)
 
     @abc.abstractmethod
     def entry(self, value: LMDBValue) -> Entry | None:
-        """Return the sample that a value is; None if it is left out; ValueError if it is none."""
+        """Return the sample in a value; None if it is left out; ValueError if it is invalid."""
 
 
 def is_lmdb(path: Path, head: bytes) -> bool:
@@ -157,7 +157,7 @@ def is_lmdb(path: Path, head: bytes) -> bool:
     Raises
     ------
     SourceError
-        If it is one of another version, of another byte order, or of a machine with 32 bits.
+        If it has another version, another byte order, or comes from a 32-bit machine.
     """
     if head[16:20] == _MAGIC:
         version, of = int.from_bytes(head[20:24], "little"), ""
@@ -177,7 +177,7 @@ def is_lmdb(path: Path, head: bytes) -> bool:
 
 
 def _is_own(tree: LMDBTree) -> bool:
-    """Tell whether a tree has keys as packs of packer's own have them."""
+    """Tell whether a tree has the keys of packer's own packs."""
     return any(key.startswith(_OWN) for key, _, _ in itertools.islice(tree.walk(_OWN), 1))
 
 
@@ -199,7 +199,7 @@ def first_of(path: Path) -> Iterator[First]:
 
 @contextlib.contextmanager
 def failing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Make errors of reading a file SourceErrors that name the file."""
+    """Turn errors of reading a file into SourceErrors that name the file."""
     try:
         yield
     except CorruptPackError as error:
@@ -209,12 +209,12 @@ def failing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def shown_key(key: bytes) -> str:
-    """Return a key as a message has it."""
+    """Format a key for messages."""
     return f"key {printable(key.decode('utf-8', 'surrogateescape'))[:200]!r}"
 
 
 def text_of(key: bytes) -> str:
-    """Return a key as text: in hex where it is none."""
+    """Return a key as text, in hex if it is not text."""
     text = key.decode("utf-8", "surrogateescape")
     return text if text.isprintable() else key.hex()
 
@@ -241,7 +241,7 @@ class ImageLMDB(LMDBContainer):
         return Entry(image_name(text_of(value.key), suffix), value.piece)
 
     def _leave_out(self, value: LMDBValue) -> None:
-        """Add a key whose value is a text or a number to the account; ValueError if it may be an image."""
+        """Add a key with a text or a number to the account; ValueError if its value may be an image."""
         key, data = text_of(value.key), value.head()
         if value.key in COUNTS:
             self.account.not_looked_at("key", "it counts the samples", [key])
@@ -257,7 +257,7 @@ _DIRECTORY = re.compile(r"(?:(?P<name>.+?)_)??(?:(?P<split>train|val|test)_)?lmd
 
 
 class LSUN(ImageLMDB):
-    """Directories of classes: several of one split, or the directory that they lie in, or one alone."""
+    """Directories of classes: several of one split, their parent directory, or a single one."""
 
     kind = "lsun"
 
@@ -356,7 +356,7 @@ _READ = "images, pickles, values of pyarrow.serialize, and Caffe's Datum"
 
 
 class UnreadLMDB(LMDBContainer):
-    """Any LMDB file that is not a pack of packer's; the last container in the registry's order."""
+    """Any other LMDB file that is not a pack; the last container in the registry's order."""
 
     kind = "lmdb"
 
@@ -395,7 +395,7 @@ def _guess(head: bytes) -> str:
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of frames, which have the size
-_ALONE = {0x01, *range(0xD0, 0xD9)}  # markers that no length comes after
+_ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a length
 
 
 def size_of(window: RangeReader) -> tuple[int, int]:

@@ -137,7 +137,7 @@ class PickleRoles:
     def values_in(
         self, members: Mapping[str, Any], unit: int, file: PackFile, budget: Budget
     ) -> dict[str, Piece | Stored]:
-        """Return the values of a sample's fields; ValueError if one is none, or all are larger than the budget."""
+        """Return the values of a sample's fields; ValueError if one is invalid, or all are larger than the budget."""
         values: dict[str, Piece | Stored] = {}
         for field in self.fields:
             member = members.get(self.of_fields[field.name])
@@ -158,7 +158,7 @@ class PickleRoles:
 
 
 def members_of(value: Any) -> dict[str, Any]:
-    """Return the members of a value by their keys; of lists of one thing that thing."""
+    """Return the members of a value by key; a list with a single element counts as that element."""
     if isinstance(value, dict):
         return {str(key): _alone(member) for key, member in value.items()}
     if isinstance(value, (tuple, list)) and not isinstance(value, (Blob, Array)):
@@ -167,7 +167,7 @@ def members_of(value: Any) -> dict[str, Any]:
 
 
 def image_of(value: Any) -> Blob | bytes | None:
-    """Return the bytes of an encoded image, also of an array of bytes that is one; None of anything else."""
+    """Return the bytes of an encoded image, also from an array of bytes; None for anything else."""
     if isinstance(value, Array):
         value = value.elements if value.dtype[-2:] == "u1" and len(value.shape) == 1 else None
     if isinstance(value, bytes):
@@ -176,14 +176,14 @@ def image_of(value: Any) -> Blob | bytes | None:
 
 
 def _alone(value: Any) -> Any:
-    """Return the image in a collated list of one; any other value as it is."""
+    """Return the image in a collated list of one; any other value unchanged."""
     if isinstance(value, (tuple, list)) and not isinstance(value, (Blob, Array)) and len(value) == 1:
         return value[0] if image_of(value[0]) is not None else value
     return value
 
 
 def _label(have: Mapping[str, Any], account: Account) -> str | None:
-    """Return the member that is the label, by its name; else say which members look like labels."""
+    """Return the member that is the label, by its name; otherwise say which members look like labels."""
     able = {key: [0] for key, value in have.items() if _is_label(value)}
     several = [key for key, value in have.items() if _ROLES.is_label(key) and _is_list(value)]
     account.taken("member", "a field, as samples have several values", several)
@@ -214,7 +214,7 @@ def _shown_types(have: Mapping[str, Any]) -> str:
 
 
 def _listed(keys: Iterable[str]) -> str:
-    """Return keys as a message lists them."""
+    """Format keys for messages."""
     shown = [key[:_SHOWN] for key in itertools.islice(keys, _SHOWN + 1)]
     return ", ".join(shown[:_SHOWN]) + (", …" if len(shown) > _SHOWN else "")
 
@@ -243,7 +243,7 @@ def _guessed(have: Mapping[str, Any]) -> dict[Field, str]:
 
 
 def _field(name: str, value: Any) -> Field | None:
-    """Return the field for a value; None if no kind fits."""
+    """Return a field for a value; None if no kind fits."""
     if isinstance(value, Array):
         dtype = {stored[1:]: dtype for dtype, stored in DTYPES.items()}.get(value.dtype.lstrip("<>|="))
         if image_of(value) is None:
@@ -277,7 +277,7 @@ def _stored(field: Field, value: Any, unit: int, file: PackFile, budget: Budget)
 
 
 def _json(value: Any, file: PackFile, budget: Budget, depth: int = 0) -> Any:
-    """Return a value as JSON can say it; ValueError if it cannot, or becomes larger than the budget."""
+    """Convert a value to JSON; ValueError if that is not possible, or exceeds the budget."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"lists in lists, more than {_MOST_DEPTH} deep")
     if isinstance(value, Array):
@@ -324,7 +324,7 @@ _SIDECAR = "_images_idx.txt"
 
 
 class PickledLMDB(LMDBContainer):
-    """Samples in the order of ``__keys__``; else of the numbers that the keys are, or of the keys."""
+    """Samples in the order of ``__keys__``; otherwise of the numbers that the keys are, or of the keys."""
 
     kind = "pickled lmdb"
     members: PickleRoles
@@ -378,7 +378,7 @@ class PickledLMDB(LMDBContainer):
 
     @classmethod
     def read(cls, value: LMDBValue, most: int = MOST_THINGS) -> Any:
-        """Return the content of a value, of at most so many things; ValueError if it is not a pickle."""
+        """Decode a value, within a limit on opcodes; ValueError if it is not a pickle."""
         head = value.head(PIECE)
         if is_pickle(head):
             return unpickled(value.file, value.offset, value.size, most, head)
@@ -445,7 +445,7 @@ def _key(listed: Any, file: PackFile) -> bytes:
 
 
 def _names_beside(path: Path, count: int) -> dict[bytes, str]:
-    """Return the names of images by their keys from Image2LMDB's sidecar file, where no two are the same."""
+    """Return the names of images by key from Image2LMDB's sidecar file, if they are unique."""
     base = path.parent if path.name == DATA else path
     sidecar = base.with_name(base.stem + _SIDECAR)
     names: dict[bytes, str] = {}

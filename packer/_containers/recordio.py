@@ -44,7 +44,7 @@ _LONGEST_LINE = 1 << 20  # bytes
 
 
 class Keys:
-    """The keys of an index, in the order in which the records lie."""
+    """The keys of an index, in the order of the records."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,7 +65,7 @@ class Keys:
 
     @classmethod
     def beside(cls, path: Path) -> Keys | None:
-        """Return the keys of a file of records; None if there is no index."""
+        """Return the keys for a record file; None if there is no index."""
         found = path.with_suffix(".idx")
         return cls(found) if os.path.isfile(found) else None
 
@@ -112,7 +112,7 @@ class Paths:
         return cls(found) if os.path.isfile(found) else None
 
     def of(self, key: int, label: float) -> str:
-        """Return the path of an image; SourceError if the list has none of its key and label."""
+        """Return the path of an image; SourceError if the list has no line with its key and label."""
         index = int(np.searchsorted(self._keys, key))
         row = int(self._order[index]) if index < len(self._keys) and self._keys[index] == key else None
         if row is None or self._labels[row] != np.float32(label):
@@ -124,9 +124,9 @@ class Paths:
 
 
 def class_names(paths: Sequence[Path]) -> list[str] | None:
-    """Return the names of classes by the directories of the images in the lists of files of records.
+    """Return the class names, which are the directories of the images in the lists of record files.
 
-    None if there is no list for each, or images of one directory have several labels, or the other way round.
+    None if a file has no list, or directories and labels do not correspond one to one.
     """
     by_label: dict[float, str] = {}
     for path in paths:
@@ -146,7 +146,7 @@ def class_names(paths: Sequence[Path]) -> list[str] | None:
 
 
 def numbered_classes(paths: Sequence[Path]) -> list[str] | None:
-    """Return the numbers of the classes that insightface's ``property`` counts; None if it is not there."""
+    """Return the class numbers from insightface's ``property``; None if the file is missing."""
     path = paths[0].with_name("property")
     line = next(_lines(path), (0, b""))[1] if os.path.isfile(path) else b""
     count = re.match(rb"([0-9]{1,8}),", line)
@@ -154,7 +154,7 @@ def numbered_classes(paths: Sequence[Path]) -> list[str] | None:
 
 
 def _listed(path: Path) -> Iterator[tuple[int, float, str]]:
-    """Yield key, first label and path of each line of a list."""
+    """Yield key, first label and path from each line of a list."""
     for number, line in _lines(path):
         try:
             key, label, *_, name = line.decode().split("\t")
@@ -169,7 +169,7 @@ def _listed(path: Path) -> Iterator[tuple[int, float, str]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of each line that has one."""
+    """Yield number and content of each nonempty line."""
     try:
         with open(open_regular(path), "rb") as file:
             number = 0
@@ -201,7 +201,7 @@ _KEYS = {"label": ("class", "float"), "labels": ("all",)}
 
 
 class MXNetRecord(NamedTuple):
-    """A record: where it begins, and its labels and its image.
+    """A record: its offset, labels and image.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ class MXNetRecord(NamedTuple):
 
     @property
     def tells_of_faces(self) -> bool:
-        """Whether it is one of those that insightface puts before and after the images."""
+        """Whether it is a record that insightface puts before or after the images."""
         return not self.head and self.flag == 2
 
 
@@ -311,7 +311,7 @@ class RecordIO(Container):
 
 
 def _is_class(label: float) -> bool:
-    """Tell whether a label is the number of a class, or NaN, which stands for none."""
+    """Tell whether a label is a class number, or NaN for no class."""
     return math.isnan(label) or label.is_integer()
 
 
@@ -335,7 +335,7 @@ def _records(file: PackFile, unit: int) -> Iterator[MXNetRecord]:
 
 
 def _part(file: PackFile, window: BlockReader, offset: int) -> tuple[int, int, int, int]:
-    """Return what the part of a record is that begins at `offset`, where its data begin, their size, and its end."""
+    """Return the kind of the record part at `offset`, the offset and size of its data, and its end."""
     if file.size - offset < _HEADER.size:
         raise _cut_short(file, offset)
     p = window.at(offset, _HEADER.size)
@@ -351,7 +351,7 @@ def _part(file: PackFile, window: BlockReader, offset: int) -> tuple[int, int, i
 
 
 def _joined(file: PackFile, window: BlockReader, offset: int) -> tuple[bytes, int]:
-    """Return the data of a record in parts, and where it ends."""
+    """Return the data of a record in parts, and its end."""
     first, data = offset, bytearray()
     while True:
         if offset == file.size:
@@ -370,7 +370,7 @@ def _joined(file: PackFile, window: BlockReader, offset: int) -> tuple[bytes, in
 
 
 def _labels(file: PackFile, offset: int, data: bytes, at: int, size: int) -> tuple[int, tuple[float, ...], int]:
-    """Return the flag and the labels of a record whose data are in memory from `at` on, and how long both are."""
+    """Return the flag and the labels of a record with data in memory from `at` on, and the size of both."""
     if size < _IMAGE_HEADER.size:
         raise _damaged(file, offset, f"a record of {size} bytes has no label")
     flag, label = _IMAGE_HEADER.unpack_from(data, at)

@@ -84,17 +84,17 @@ class FeatureValues:
     ----------
     type : int
     several : bool
-        Whether a list had other than one value, or would have, as it is of objects.
+        Whether a list had, or may have (for a key of objects), more or fewer values than one.
     text, image : bool
         Whether all byte strings were UTF-8, and images.
     ids : bool
-        Whether no int was negative.
+        Whether all ints were nonnegative.
     most : int
         The most values that a list had.
     one_hot : bool
-        Whether all numbers of each list were 0, but for one that was 1.
+        Whether each list was one-hot: a single 1 and otherwise 0.
     values : list
-        The first numbers and short texts that stood alone in their lists.
+        The first numbers and short texts that were the only value of their list.
     """
 
     type: int = NOTHING
@@ -121,7 +121,7 @@ class FeatureValues:
         )
 
     def add(self, window: BlockReader, type_: int, begin: int, end: int) -> None:
-        """Take the list of a type that lies in some bytes of a file."""
+        """Add a list of a type, given by its range in a file."""
         self.type = self.type or type_
         if type_ == NOTHING:
             return
@@ -151,7 +151,7 @@ class FeatureValues:
 
 
 def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int, end: int) -> None:
-    """Add the features of the Example in some bytes of a file to those seen; MessageError if there is none."""
+    """Add the features of the Example in a range of a file to those seen; MessageError if there is no Example."""
     for encoded, type_, start, stop in feature_lists(window, begin, end):
         key = text_of(encoded, start)
         feature = seen.setdefault(key, FeatureValues(several=is_of_objects(key)))
@@ -163,7 +163,7 @@ def add_features(seen: dict[str, FeatureValues], window: BlockReader, begin: int
 
 
 def is_of_objects(key: str) -> bool:
-    """Tell whether a key says that a feature is of objects in the image."""
+    """Tell whether a key names a feature of the objects in an image."""
     return _OF_OBJECTS.search(key) is not None
 
 
@@ -185,7 +185,7 @@ def _is_text(head: bytes, size: int) -> bool:
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """How a feature's value is read.
+    """The reader of a feature's value.
 
     Attributes
     ----------
@@ -220,14 +220,14 @@ class FeatureColumn:
 def field_of(
     key: str, seen: FeatureValues, taken: set[str], chosen: tuple[str, str] = ("", ""), classes: Sequence[str] = ()
 ) -> Field:
-    """Return the field that a feature becomes.
+    """Return the field for a feature.
 
     Parameters
     ----------
     key : str
     seen : FeatureValues
     taken : set of str
-        Names of other fields, to which the new one's is added.
+        Names of other fields; the new name is added.
     said : (str, str), optional
         The name and the kind that the user chose; either may be empty.
     classes : sequence of str, optional
@@ -236,7 +236,7 @@ def field_of(
     Raises
     ------
     ValueError
-        If the kind is none.
+        If the kind is invalid.
     """
     name, kind = chosen
     name = name or field_name(key, taken)
@@ -356,7 +356,7 @@ _OF_SEVERAL: dict[str, Read] = {"json": _strings, "bytes": _list}
 
 
 _ROLES = NAMES["tfrecord"]
-_IDS = ("class", "cls", "category")  # which name ids, also where they are floats
+_IDS = ("class", "cls", "category")  # class ids, even if they are floats
 _CLASS_NAMES = ("image/class/synset", "image/class/text")  # of the first of the labels
 _BOXES = "image/object/bbox"
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
@@ -368,13 +368,13 @@ Classes = Callable[[str], Sequence[str] | None]
 
 @dataclass(frozen=True)
 class Boxes:
-    """Boxes whose edges are a feature each, of floats that count height and width of the image as 1."""
+    """Boxes from four features, one for each edge, in fractions of height and width."""
 
     slots: tuple[str, str, str, str]
     field: Field
 
     def encoded(self, values: dict[str, Any], height: int | None, width: int | None) -> bytes:
-        """Take the edges out of the values of a sample; return the boxes in pixels, as a pack holds them.
+        """Remove the edges from the values of a sample; return the boxes in pixels, as stored in a pack.
 
         Raises
         ------
@@ -411,7 +411,7 @@ class FeatureRoles:
         The names of the label's classes.
     boxes : Boxes, optional
     strict : bool
-        Whether a feature that is in no column is an error.
+        Whether a feature without a column is an error.
     notes : list of str
     why_unlabeled : str
         Why samples without a label have none.
@@ -468,7 +468,7 @@ class _Chooser:
         self._notes: list[str] = []
 
     def all(self) -> _Chooser:
-        """Make a field of all that is neither image nor label nor name."""
+        """Make fields of all features other than image, label and name."""
         seen = self._seen
         image = self._image()
         self._put(image, FeatureColumn("image", BYTES, _piece))
@@ -545,7 +545,7 @@ class _Chooser:
         )
 
     def _image(self) -> str:
-        """Return the key of the image, without an option for it."""
+        """Return the key of the image, chosen by name."""
         seen = self._seen
         images = [key for key, of_key in seen.items() if of_key.type == BYTES and of_key.image and not of_key.several]
         chosen = next((key for key in _ROLES.images if key in images), images[0] if len(images) == 1 else None)
@@ -690,7 +690,7 @@ class TFRecord(Container):
                     yield Entry(name, b"", problem=_problem(number, begin, error))
 
     def _values(self, window: BlockReader, unit: int, begin: int, end: int) -> dict[str, Any]:
-        """Return the values of a record, by the slots of the columns."""
+        """Return the values of a record by slot."""
         roles, values = self.roles, dict[str, Any]()
         assert roles is not None
         for key, type_, start, stop in feature_lists(window, begin, end):
@@ -725,7 +725,7 @@ class TFRecord(Container):
         return Entry(name, image, label, values)
 
     def _look(self, unit: int, seen: dict[str, FeatureValues]) -> None:
-        """Look at the features of the first records of a file."""
+        """Inspect the features of the first records of a file."""
         with self.opened(unit) as file:
             window = BlockReader(file)
             for number, (begin, end) in enumerate(islice(_records(file, window), _LOOKED_AT)):
@@ -781,7 +781,7 @@ def _begins_record(head: bytes) -> bool:
 
 
 def _compression(head: bytes) -> str | None:
-    """Return how a file of records is compressed as a whole; None if it is none."""
+    """Return the compression of a whole record file; None if it is uncompressed."""
     for magic, how in _COMPRESSED.items():
         if head.startswith(magic):
             try:

@@ -398,7 +398,7 @@ class CaffeWriter(ForeignWriter):
         self._images.close()
 
     def _put(self, name: bytes, label: int | float, size: int, data: Buffer | None = None) -> int:
-        """Place an image, and write it where it is given; return where it begins."""
+        """Place an image, and write it where it is given; return its offset."""
         if not -(1 << 31) <= label < 1 << 31:
             raise DestinationError(
                 f"{_shown(name)}: a label of Caffe's is an int32, which cannot hold {label}. Choose another format."

@@ -135,7 +135,7 @@ class BlockFiles(Sequence[str]):
     folder : str
         The array's directory below the root, with a slash behind it; or empty.
     grid : tuple of int
-        How many blocks there are along each axis.
+        Number of blocks along each axis.
     places : (F,) int64 array
         The number of each block that has a file, in the order of an array of blocks; ascending.
     """
@@ -172,7 +172,7 @@ class Block:
     begin : int
         The byte where the elements begin.
     count : int
-        How many elements there are.
+        Number of elements.
     """
 
     number: int
@@ -415,7 +415,7 @@ class N5Images(abc.ABC):
     shape : (height, width), optional
         The size of each image, where images are pixels.
     note : str
-        A note for the user; else empty.
+        A note for the user; otherwise empty.
     """
 
     pixels: PixelLayout | None = None
@@ -805,7 +805,7 @@ class N5Group:
 
 
 def _field(chosen: ChosenField, array: N5Array) -> Field:
-    """Return the field of an array's rows; OptionError if they are none."""
+    """Return the field of an array's rows; OptionError if they are invalid."""
     name, rank = chosen.name, len(array.shape) - 1
     kind = chosen.kind or ("array" if rank else "scalar")
     allowed = _OF_ROWS if rank else _OF_NUMBERS

@@ -82,7 +82,7 @@ def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
 
 
 def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
-    """Return the keys, with channels, height and width, that are listed next to a file; ValueError where none are."""
+    """Return the keys, with channels, height and width, that are listed next to a file; ValueError if none are."""
     with PackFile(path.with_name(_SIDECAR)) as file:
         held = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))
         keys, shapes = (_texts(held, name) for name in ("keys", "resolution"))
