@@ -187,7 +187,7 @@ def blocks(column: npt.NDArray[Any] | Vector) -> Iterator[npt.NDArray[Any]]:
 
 
 def spans(length: int, overlap: int = 0) -> Iterator[slice]:
-    """Yield slices that cover a vector piece by piece; each goes on for `overlap` elements of the next one."""
+    """Yield slices that cover a vector piece by piece; each continues for `overlap` elements of the next one."""
     return (slice(start, min(start + _BLOCK + overlap, length)) for start in range(0, length, _BLOCK))
 
 

@@ -75,7 +75,7 @@ class Contents:
     codec : str
         As in the manifest.
     cached : bool
-        Whether the system's cache shall hold the files of the samples; see `packer._storage.files.AppendFile`.
+        Whether the system's cache is to hold the files of the samples; see `packer._storage.files.AppendFile`.
     """
 
     classes: Sequence[str] = ()
@@ -155,7 +155,7 @@ class Writer(abc.ABC):
     def sync(self) -> None:
         """Return once the flushed bytes are on the disk.
 
-        May be called on another thread while `append` and `flush` go on.
+        May be called on another thread while `append` and `flush` continue.
         """
 
     @abc.abstractmethod
@@ -275,7 +275,7 @@ class PackAccess(abc.ABC):
         return True
 
     def place_of(self, name: str) -> Place | None:
-        """Return where a file lies that `file_names` lists; None if it lies in the pack."""
+        """Return the location of a file that `file_names` lists; None if it lies in the pack."""
         return None
 
     def changed_files(self) -> Iterable[str]:
@@ -300,7 +300,7 @@ class PackAccess(abc.ABC):
 class GrowingFiles:
     """The files of directories, of which some grow and the others are complete.
 
-    `sync` may run on another thread while `grow`, `finish` and `flush` go on.
+    `sync` may run on another thread while `grow`, `finish` and `flush` continue.
 
     Parameters
     ----------
@@ -340,7 +340,7 @@ class GrowingFiles:
         growing, done = (
             self._growing,
             [],
-        )  # `flush` may go on: files that grew then may be among the complete ones below
+        )  # `flush` may continue: files that grew then may be among the complete ones below
         while self._flushed:
             done.append(self._flushed.pop(0))
             done[-1].sync()
@@ -404,12 +404,12 @@ class Frame:
         return self._add(piece)
 
     def add_image(self, data: Buffer) -> int:
-        """Add the image; return where it begins."""
+        """Add the image; return its offset."""
         self.image = self._add(data)
         return self.image
 
     def add_blob(self, number: int, data: Buffer) -> int:
-        """Add the blob of the field that is so many among those that have blobs; return where it begins."""
+        """Add the blob of the field that is so many among those that have blobs; return its offset."""
         self.blobs[number] = begin = self._add(data)
         return begin
 

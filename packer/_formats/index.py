@@ -117,7 +117,7 @@ class ListedFiles(SpreadData):
         return super()._file(number)  # which says how it changed
 
     def locate(self, offset: Ints, size: Ints) -> Locations:
-        """Return where bytes lie; a sample that is a whole file is opened when it is read."""
+        """Return the locations of bytes; a sample that is a whole file is opened when it is read."""
         numbers = np.clip(np.searchsorted(self.starts, offset, side="right") - 1, 0, len(self.starts) - 2)
         whole = (offset == self.starts[numbers]) & (size == self.starts[numbers + 1] - offset) & (size > 0)
         whole &= numbers < len(self._names)

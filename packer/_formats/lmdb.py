@@ -140,7 +140,7 @@ class TreeWriter:
         leaf.add(NODE_HEADER.pack(size & 0xFFFF, size >> 16, F_BIGDATA, len(key)), key, struct.pack("<Q", page))
 
     def _put_overflow(self, size: int, data: Iterable[Buffer]) -> int:
-        """Put a value on pages of its own; return where it begins."""
+        """Put a value on pages of its own; return its offset."""
         page, count = self._pages, -(-(OVERFLOW_HEADER.size + size) // PAGE)
         self._pages += count
         self._overflow_pages += count

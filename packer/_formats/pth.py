@@ -272,7 +272,7 @@ def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tupl
 
 
 def _placed(infos: Sequence[zipfile.ZipInfo], file: PackFile) -> dict[str, tuple[int, int]]:
-    """Return where members lie; CorruptPackError if one is compressed, unknown, or overlaps another."""
+    """Return the locations of members; CorruptPackError if one is compressed, unknown, or overlaps another."""
     members: dict[str, tuple[int, int]] = {}
     end = 0
     for info in sorted(infos, key=lambda info: info.header_offset):
@@ -398,7 +398,7 @@ class PthWriter(Writer):
         return opens
 
     def _require_finished_shards(self) -> None:
-        """Raise where a shard before the open one is not whole."""
+        """Raise an error if a shard before the open one is not whole."""
         for number, (_, length) in enumerate(self._shards[:-1]):
             name = _shard_name(number)
             try:

@@ -351,7 +351,7 @@ class Reader(PackAccess):
         return found
 
     def locate_blobs(self, positions: Ints, name: str) -> tuple[Ints, Ints, Ints]:
-        """Return where the blobs of a field begin, as a row's `offset` numbers; their sizes, and their checksums."""
+        """Return the offset of the blobs of a field, as a row's `offset` numbers; their sizes, and their checksums."""
         offsets, sizes, checksums = self._locate_all(positions, (name,))
         return offsets[0], sizes[0], checksums[0]
 
