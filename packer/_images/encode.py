@@ -68,7 +68,8 @@ def _encode_jpeg(pixels: npt.NDArray[np.uint8], quality: int, interval: int = 0)
 
 @functools.cache
 def jpeg_encoder() -> tuple[str, Callable[[npt.NDArray[np.uint8], int, int], bytes]]:
-    """Return the JPEG encoder and its name: packer's own where there are vectors for it, else OpenCV's or Pillow's.
+    """Return the JPEG encoder and its name: packer's own where there are vectors for it, otherwise OpenCV's or
+    Pillow's.
 
     All write the same bytes; each is faster than those named after it.
     """

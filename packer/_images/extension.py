@@ -43,7 +43,8 @@ class Shortcoming(NamedTuple):
 
 
 def shortcoming() -> Shortcoming | None:
-    """Return why packer's own decoder does not decode here or, where there is a cure, why it is slow; else None."""
+    """Return why packer's own decoder does not decode here or, where there is a cure, why it is slow; otherwise
+    None."""
     if _failure is not None:
         return _not_loaded(_failure)
     if VECTORS or platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):

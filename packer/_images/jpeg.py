@@ -261,7 +261,7 @@ def scans(data: Buffer, header: JPEGHeader) -> int:
 
 
 def end_of_image(data: Buffer, scan: int) -> int | None:
-    """Return where the image ends, after its end-of-image marker; None if it has none."""
+    """Return the end of the image, after its end-of-image marker; None if it has none."""
     if data[-2:] == b"\xff\xd9":
         return len(data)
     # Inside entropy-coded data 0xFF is followed by 0x00 or a restart marker, so the first match is the marker.

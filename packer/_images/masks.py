@@ -70,7 +70,7 @@ def source_pixels(box: Box) -> tuple[Ints, Ints]:
     -------
     rows : (out_height,) int64 array
     columns : (out_width,) int64 array
-        -1 where constant padding is shown.
+        -1 if constant padding is shown.
     """
     rows, columns = window_places(box)
     top, left, height, width = box.rectangle

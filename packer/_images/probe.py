@@ -52,7 +52,7 @@ class ImageInfo:
     findings : tuple of str
         Unusual properties, in words that the summary counts.
     plain : bool
-        Whether any decoder may read it; else Pillow alone does.
+        Whether any decoder may read it; otherwise Pillow alone does.
     depth : Depth
         Numbers of a pixel, and their bits.
     header : JPEGHeader, optional

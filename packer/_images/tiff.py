@@ -401,7 +401,7 @@ def _require_modest_values(entries: Iterator[tuple[int, ...]], size: int, inline
 _PILLOW_BITS = {
     "I": 32,
     "F": 32,
-}  # bits that Pillow reads of a sample, by the first letter of the mode; else 8, or 16 of I;16
+}  # bits that Pillow reads of a sample, by the first letter of the mode; otherwise 8, or 16 of I;16
 _SIZ = re.compile(rb"\xff\x4f\xff\x51.{38}", re.DOTALL)  # of a JPEG 2000, up to the parameters of the components
 _AV1C = re.compile(rb"av1C\x81.(.)", re.DOTALL)
 _HIGH_BITDEPTH = 0x40

@@ -179,8 +179,8 @@ def choose_drawn(  # noqa: PLR0917
     Returns
     -------
     (int, int) or None
-        How many images have their crop, as many as there are surely numbers for; and how many numbers were used. None
-        as of `choose`.
+        Number of images that have their crop, as many as there are surely numbers for; and how many numbers were used.
+        None as of `choose`.
     """
     heights, widths = np.ascontiguousarray(heights, np.int64), np.ascontiguousarray(widths, np.int64)
     counts = np.array([done, 0])

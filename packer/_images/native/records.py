@@ -122,7 +122,7 @@ class TaskBuilder:
             1 or more.
         file : (int, int, int)
             The file in which all bytes lie, if they lie in one: a descriptor, at which byte offsets begin to count, and
-            how many bytes there are from there on. A descriptor of -1 without such a file.
+            the number of bytes from there on. A descriptor of -1 without such a file.
         """
         for name in (*_COLUMNS, "names"):
             self._table.column(name)  # which looks at the file of a table that is mapped
