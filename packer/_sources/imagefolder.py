@@ -360,7 +360,7 @@ def imagefolder_source(
 
 
 def _account_for_training(root: Path, folders: Sequence[str], account: Account) -> None:
-    """Say which classes the training images beside have, and these have not, as ImageFolder numbers both apart."""
+    """Report which classes the training images beside have, and these have not, as ImageFolder numbers both apart."""
     if root.absolute().name.lower() not in SPLITS or root.absolute().name.lower() in _TRAINING:
         return
     try:

@@ -226,7 +226,7 @@ def _records(
 
 
 def _located(source: Source, locations: IndexLocations, rows: range) -> tuple[Ints, Ints, object]:
-    """Return where images lie, for C, and what is to be kept until they were read."""
+    """Return the locations of images, for C, and what is to be kept until they were read."""
     images, files = locations.images.taken(slice(rows.start, rows.stop)), locations.files
     if not isinstance(source, ContainerSource):
         numbers = images.file.tolist()
@@ -466,7 +466,7 @@ class _Rows:
         return columns
 
     def _copy(self, stored: Stored) -> int:
-        """Add a value to the index's own data; return where it begins."""
+        """Add a value to the index's own data; return its offset."""
         begin = int(self._locations.starts[-1]) + self._end
         if stored is not None:
             assert not isinstance(stored, (int, float))

@@ -44,7 +44,7 @@ def in_known_classes(
 ) -> dict[str, list[str]]:
     """Return those of images listed by their classes whose class is a given one; the others are bad samples.
 
-    SourceError where bad samples are an error, or all are bad.
+    SourceError if bad samples are an error, or all are bad.
     """
     unknown = [name for name in listed if name not in set(classes)]
     if unknown and not bad.skip:
@@ -279,7 +279,7 @@ def _named(
 
 
 def _doubts(texts: Sequence[str], distinct: Counter[str], refuse: Refuse) -> list[str]:
-    """Say that some labels are numbers, and others are not; refuse where all are numbers, and not all are whole."""
+    """Report that some labels are numbers, and others are not; refuse where all are numbers, and not all are whole."""
     numbers = [text for text in distinct if _is_number(text)]
     if distinct and len(numbers) == len(distinct):
         odd = next(text for text in texts if text and not _WHOLE.fullmatch(text.strip()))

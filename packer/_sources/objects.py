@@ -241,7 +241,7 @@ def _system_files(base: str, listed: Mapping[str, Version]) -> list[str]:
 
 
 def _tell_of_hidden(names: Sequence[str], account: Account, *, unlabeled: bool) -> None:
-    """Say which classes and images are hidden, as ImageFolder takes them too."""
+    """Report which classes and images are hidden, as ImageFolder takes them too."""
     tops = dict.fromkeys(name.partition("/")[0] for name in names)
     classes = [] if unlabeled else list(filter(is_hidden, tops))
     account.taken("class", HIDDEN_CLASS, classes)

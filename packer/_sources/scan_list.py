@@ -128,7 +128,7 @@ def _require_types(header: dict[str, Any]) -> None:
     if not all(type(number) is int for number in counts.values()):
         raise ValueError("a member has elements of the wrong type")
     if "account" in header:
-        Account.from_json(header["account"])  # ValueError if it is none
+        Account.from_json(header["account"])  # ValueError if it is invalid
     if "\0" in header["root"]:
         raise ValueError("the root has a NUL")
 

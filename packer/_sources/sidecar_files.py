@@ -209,7 +209,7 @@ class Missing:
         self._notes: list[str] = []
 
     def note(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
-        """Record which files of a field are missing; SourceError where none may be. No path is no missing file."""
+        """Record which files of a field are missing; SourceError if none may be. No path is no missing file."""
         lacking = np.flatnonzero(~there & np.array([path is not None for path in paths], bool))
         if not len(lacking):
             return
@@ -218,7 +218,7 @@ class Missing:
         self.lack(lacking, f"{field} file", shown)
 
     def lack(self, lacking: npt.NDArray[np.int64], what: str, shown: str) -> None:
-        """Record which images lack something; SourceError where none may."""
+        """Record which images lack something; SourceError if none may."""
         lack = f"{len(lacking)} of {len(self._names)} images {'has' if len(lacking) == 1 else 'have'} no {what}"
         if self._on_missing == "error":
             raise SourceError(
@@ -257,7 +257,7 @@ def _kind_of_file(name: str, path: str) -> str:
 def _as_first(field: Field, paths: Iterable[str]) -> Field:
     """Return a field of arrays with dtype and rank of the one in the first ``.npy`` file that can be read.
 
-    Those before it are bad samples, as the reader of them says. SourceError where none can be read.
+    Those before it are bad samples, as the reader of them says. SourceError if none can be read.
     """
     first: SourceError | None = None
     for path in paths:
@@ -302,7 +302,7 @@ def _shown(root: Path, path: str | None) -> str:
 
 
 def _pieces(template: str) -> Iterable[tuple[str, str | None]]:
-    """Yield texts, each with the placeholder after it; ValueError where braces stand alone."""
+    """Yield texts, each with the placeholder after it; ValueError if braces stand alone."""
     for text, placeholder, form, conversion in string.Formatter().parse(template):
         if form or conversion:
             raise ValueError("a placeholder has neither a format nor a conversion")

@@ -61,7 +61,7 @@ def text_of(data: bytes) -> str:
 
 
 def file_text(path: Path) -> str:
-    """Return the text of a file; OSError if it cannot be read, UnicodeDecodeError if it is none."""
+    """Return the text of a file; OSError if it cannot be read, UnicodeDecodeError if it is invalid."""
     with open(open_regular(path), "rb") as file:
         return text_of(file.read())
 
@@ -395,7 +395,7 @@ class ParquetTable(LabelTable):
 
 
 def open_table(path: Path, options: TableOptions) -> LabelTable:
-    """Return the table in a file, of the kind that the suffix says: ``.jsonl``, ``.parquet``; else CSV.
+    """Return the table in a file, of the kind that the suffix says: ``.jsonl``, ``.parquet``; otherwise CSV.
 
     OptionError if an option of CSV is given for another kind.
     """
@@ -473,7 +473,7 @@ class ColumnSpec:
         What the field and the column are called.
     kind : str
     dtype : str
-        The dtype of a scalar or an array; else empty.
+        The dtype of a scalar or an array; otherwise empty.
     rank : int, optional
         How many axes an array has; by default as many as the first value.
     """

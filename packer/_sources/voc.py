@@ -160,7 +160,7 @@ def _annotation(root: ElementTree.Element) -> Annotation:
 
 
 def _members(element: ElementTree.Element) -> Any:
-    """Return an element as JSON: its text, or its members by their names, lists where there are several of a name."""
+    """Return an element as JSON: its text, or its members by their names, lists if there are several of a name."""
     children: dict[str, list[Any]] = {f"@{name}": [value] for name, value in element.attrib.items()}
     for child in element:
         children.setdefault(child.tag, []).append(_members(child))

@@ -299,7 +299,7 @@ class _Description:
             self.keypoints = (shape[0], shape[1])
 
     def read(self, text: str) -> Label:
-        """Read the text of a file of labels; ValueError if it is none, or has a class that `names` has not."""
+        """Read the text of a file of labels; ValueError if it is invalid, or has a class that `names` has not."""
         label = read_label(text, self.keypoints)
         for number in label.classes:
             if number not in self._classes:
