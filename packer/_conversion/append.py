@@ -40,8 +40,8 @@ def append(
 ) -> Summary:
     """Convert images to one more part of a pack with parts, as `packer append` does.
 
-    Readers that have the pack open go on, and whoever opens the pack finds it without the part or with all of it. The
-    same call continues after an interruption; where one of the parts is what the call would make, it does nothing.
+    Readers that have the pack open continue, and whoever opens the pack finds it without the part or with all of it.
+    The same call continues after an interruption; where one of the parts is what the call would make, it does nothing.
 
     Parameters
     ----------

@@ -90,13 +90,13 @@ class Summary:
     seconds : float
         Duration of this run.
     continued : int
-        How many images an earlier run had done.
+        Number of images that an earlier run had done.
     kept : int
-        How many samples are the very bytes of their files.
+        Number of samples that are the very bytes of their files.
     notes : list of str
         Remarks on the source: first the images and labels that were lost.
     not_looked_at : dict of str to int
-        How many files have suffixes that are none of an image, by suffix.
+        Number of files that have suffixes that are none of an image, by suffix.
     """
 
     destination: Path | str
@@ -377,7 +377,7 @@ def require_format(name: str) -> Format:
 
 
 def require_parts(format: Format) -> None:
-    """Raise OptionError where packs of a format cannot be parts."""
+    """Raise OptionError if packs of a format cannot be parts."""
     if not format.parts:
         raise OptionError(
             f"{option('parts')} would make a directory of packs, which no other tool knows: "
@@ -437,7 +437,7 @@ def _estimating_space(pack: Path, record: ConversionRecord) -> Iterator[None]:
 
 
 def _free(directory: Path) -> int | None:
-    """Return the bytes that are free on a disk, with those that root alone may use; None where nothing tells."""
+    """Return the bytes that are free on a disk, with those that root alone may use; None if nothing tells."""
     try:
         if hasattr(os, "statvfs"):
             disk = os.statvfs(directory)
@@ -448,7 +448,7 @@ def _free(directory: Path) -> int | None:
 
 
 def fits_cache(source: Source, recipe: Recipe) -> bool:
-    """Tell whether the system's cache shall hold a pack while it is written.
+    """Tell whether the system's cache is to hold a pack while it is written.
 
     A pack of images that keep their bytes may be too large for that. The cache would take memory page by page, which
     takes most of the time of such a conversion, and push out the data of other programs. Where images are encoded,
@@ -469,7 +469,7 @@ def note_on_overhead(format: str, count: int, data: float, taken: float) -> str 
     format : str
         A key of `FORMATS`.
     count : int
-        How many samples there are.
+        Number of samples.
     data : float
         Bytes of the images and of the values of their fields.
     taken : float

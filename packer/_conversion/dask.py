@@ -122,7 +122,7 @@ class ClusterProgress(ConversionProgress):
     Attributes
     ----------
     workers : int
-        How many workers there are at present.
+        Number of workers at present.
     rates : dict of str to float
         Images a second of each node, over this run.
     """
@@ -201,7 +201,7 @@ class _Run:
         self.failed: dict[int, list[str]] = {}
 
     def steps(self) -> Iterator[None]:
-        """Go on until nothing is left to do; yield whenever something may have changed."""
+        """Continue until nothing is left to do; yield whenever something may have changed."""
         looked = -_SECONDS_BETWEEN_REPORTS
         while self._pending or self._running:
             if time.monotonic() - looked >= _SECONDS_BETWEEN_REPORTS:

@@ -89,9 +89,9 @@ class PartCounts:
     bytes_in : int
         Size in bytes of the files that were read now; 0 if the part was there already.
     skipped : int
-        How many images were left out.
+        Number of images that were left out.
     kept : int
-        How many samples are the very bytes of files that were read now.
+        Number of samples that are the very bytes of files that were read now.
     note : str
         A remark for the user.
     """
@@ -182,13 +182,13 @@ class Destination(Protocol):
         """Raise DestinationError if the pack would lie in the source, or the disk has too little free space."""
 
     def part(self, name: str) -> Path:
-        """Return where a part lies when it is complete."""
+        """Return the location of a part when it is complete."""
 
     def missing(self, names: Sequence[str]) -> list[int]:
         """Return which of some parts are not complete."""
 
     def job(self) -> dict[str, Any] | None:
-        """Return the job; None where none is under way, DestinationError if it cannot be read."""
+        """Return the job; None if none is under way, DestinationError if it cannot be read."""
 
     def listing(self, job: Job) -> Path:
         """Return where the list of the source lies, if the job has one."""
@@ -215,7 +215,7 @@ class Destination(Protocol):
         overwrite : bool
             Whether to replace a pack that exists.
         wait : float
-            How many seconds to wait for another process that begins the job.
+            Seconds to wait for another process that begins the job.
 
         Returns
         -------
@@ -259,7 +259,7 @@ class Destination(Protocol):
         Parameters
         ----------
         wait : float
-            How many seconds to wait for another process that is finishing the pack.
+            Seconds to wait for another process that is finishing the pack.
 
         Raises
         ------
@@ -801,7 +801,7 @@ def make_scratch(scratch: Path | None) -> Path:
 
 
 def make_own_directory(directory: Path) -> None:
-    """Make a directory; DestinationError where others may write into the one that is there."""
+    """Make a directory; DestinationError if others may write into the one that is there."""
     with writing_to(directory):
         with contextlib.suppress(FileExistsError):
             directory.mkdir(mode=0o700)

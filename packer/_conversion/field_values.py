@@ -183,7 +183,7 @@ def _png(pixels: npt.NDArray[Any], like: Buffer | None) -> bytes:
 
 
 def require_size_of_runs(segmentations: Sequence[Any], size: tuple[int, int]) -> None:
-    """Raise ImageError where run lengths are those of a mask of another size than their image's, (height, width)."""
+    """Raise ImageError if run lengths are those of a mask of another size than their image's, (height, width)."""
     for number, one in enumerate(segmentations):
         if isinstance(one, dict) and tuple(one["size"]) != size:
             height, width = one["size"]

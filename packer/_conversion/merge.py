@@ -89,7 +89,7 @@ def merge(
 
 
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
-    """Raise where there is not one prefix for each pack, or one is not a directory's name."""
+    """Raise an error if there is not one prefix for each pack, or one is not a directory's name."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
         raise OptionTypeError(f"prefixes is a sequence of texts, not {prefixes!r}")
     for prefix in prefixes:

@@ -206,7 +206,7 @@ class Partition:
         workers : int, optional
             Threads.
         wait : float
-            How many seconds to wait for another process that makes this part.
+            Seconds to wait for another process that makes this part.
         progress : callable, optional
 
         Raises
@@ -283,7 +283,7 @@ class Partition:
         }
 
     def _job(self) -> dict[str, Any]:
-        """Return the job that is under way; DestinationError where none is."""
+        """Return the job that is under way; DestinationError if none is."""
         job = self.files.job()
         if job is None:
             raise gone(self.files)
@@ -307,7 +307,7 @@ class Partition:
     def _require_same(self, job: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
         """Raise ResumeError if a job has other settings; tell whether this task is the first to skip bad files."""
         before = dict(job["settings"])
-        # A task that stopped at a bad file may go on without it: the parts that are there have left nothing out.
+        # A task that stopped at a bad file may continue without it: the parts that are there have left nothing out.
         relaxed = (before["on_error"], self.on_error) == ("fail", "skip")
         if relaxed:
             before["on_error"] = "skip"
@@ -327,11 +327,11 @@ class SharedSource:
     classes : list of str, optional
         Class names in the order of their ids, in place of those of a pack.
     limit : int, optional
-        How many images are taken.
+        Number of images that are taken.
     identities : list of str, optional
         The identities that a pack must have; see `Source.identities`.
     sample : int, optional
-        How many images are taken, evenly spread.
+        Number of images that are taken, evenly spread.
     where : str, optional
         Which samples of a pack are taken, before the others count.
     """
@@ -444,7 +444,7 @@ def finish(destination: str | os.PathLike[str], *, wait: float = 0, scratch: Pat
     ----------
     destination : path or URL
     wait : float
-        How many seconds to wait for another process that is finishing the pack.
+        Seconds to wait for another process that is finishing the pack.
     scratch : Path, optional
         Where files of a pack at a URL are written before they are uploaded; by default `default_scratch`.
     """

@@ -164,7 +164,7 @@ class ConversionPipeline:
 
 
 def _require_size(found: tuple[int, int], expected: tuple[int, int] | None) -> None:
-    """Raise ImageError where annotations have another height and width than their file."""
+    """Raise ImageError if annotations have another height and width than their file."""
     if expected is None or expected == found:
         return
     remedy = "Take the file that was annotated, or correct height and width"
@@ -314,7 +314,7 @@ def audit(info: ImageInfo, suffix: str) -> tuple[str, ...]:
 
 
 def _reduced(info: ImageInfo, findings: tuple[str, ...], recipe: Recipe) -> tuple[str, ...]:
-    """Return the findings of an image that becomes 8-bit RGB; ImageError where nothing says how it does."""
+    """Return the findings of an image that becomes 8-bit RGB; ImageError if nothing says how it does."""
     if recipe.to_8_bit is None:
         require_8_bit(info.depth, recipe.codec)
         return findings
@@ -373,7 +373,7 @@ def _encode(pixels: npt.NDArray[np.uint8], recipe: Recipe) -> tuple[bytes, tuple
 
 
 def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
-    """Return an image as a tiled JPEG, or unchanged where that is not possible, and the finding that says which.
+    """Return an image as a tiled JPEG, or unchanged if that is not possible, and the finding that says which.
 
     The pixels of both are compared, as the image's own bytes are lost. packer's own decoder reads scans by other code
     than the transcoder does. Where the image's `pixels` are given, a library decodes the tiled JPEG, so that two

@@ -83,12 +83,12 @@ def provenance(source: Source, recipe: Recipe) -> Provenance:
                 f"Say {option('codec', 'jpeg')}, or leave {option('tiles', True)} out."
             )
         settings = {**settings, "tiles": True}
-        findings = {name: number for name, number in findings.items() if TILED not in name}  # counted anew
+        findings = {name: number for name, number in findings.items() if TILED not in name}  # counted again
     return Provenance(origin.codec, settings, origin.source, origin.versions, findings, skipped, account)
 
 
 def made_before(destination: Path, source: Source, recipe: Recipe, format: str, parts: int = 0) -> Manifest | None:
-    """Return the manifest of the pack at `destination` where this conversion would make the same pack; else None.
+    """Return the manifest of the pack at `destination` where this conversion would make the same pack; otherwise None.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def _are_as_packed(reader: Reader, source: Source) -> bool:
     """Tell whether the images' files are those that the pack was made of, as far as anybody can tell.
 
     Files that were kept byte for byte have the sizes of their samples still, and those that are younger than the pack
-    have their bytes. Of images that were encoded anew nobody can tell: a warning says that some are younger. The times
+    have their bytes. Of images that were re-encoded nobody can tell: a warning says that some are younger. The times
     are those of the bytes and of the file's entry on the disk, as a copy may keep the time of its original.
     """
     if source.origin is not None:

@@ -58,7 +58,7 @@ class Recipe:
         Whether JPEGs are stored tiled; those that keep their pixels are transcoded, losslessly. By default JPEGs that
         are encoded here are tiled, which costs next to nothing, and others are not.
     recode : bool
-        Whether files are encoded anew that are of the codec's type already and keep their size.
+        Whether files are re-encoded that are of the codec's type already and keep their size.
     to_8_bit : {"clip", "type", "file"}, optional
         How an image becomes 8-bit RGB that has more than 8 bits a channel, or bands that RGB does not show; see
         `packer._images.depth.decode_to_8_bit`. By default it is refused where pixels are encoded.
@@ -110,7 +110,7 @@ class Recipe:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Recipe:
-        """Return the recipe whose `settings` a manifest recorded; ValueError if they are none."""
+        """Return the recipe whose `settings` a manifest recorded; ValueError if they are invalid."""
         try:
             names = {word: name for name, word in _WORDS.items()}
             values = {names.get(word, word): value for word, value in settings.items()}

@@ -211,17 +211,17 @@ class SourceRequest(SourceOptions):
 
     @cached_property
     def container_keys(self) -> dict[str, str]:
-        """The keys of a container, by what they become; OptionError if one is none."""
+        """The keys of a container, by what they become; OptionError if one is invalid."""
         return parse_keys(texts_of("keys", self.keys))
 
     @cached_property
     def file_fields(self) -> tuple[FileField, ...]:
-        """The fields that are files next to the images; OptionError if one is none."""
+        """The fields that are files next to the images; OptionError if one is invalid."""
         return tuple(map(FileField.of, texts_of("fields", self.fields)))
 
     @cached_property
     def table_columns(self) -> tuple[ColumnSpec, ...]:
-        """The fields that are columns of `labels`; OptionError if one is none."""
+        """The fields that are columns of `labels`; OptionError if one is invalid."""
         return tuple(map(ColumnSpec.of, texts_of("columns", self.columns)))
 
     def table_options(self, classes: Sequence[str] | None) -> TableOptions:
@@ -356,7 +356,7 @@ class SourceRequest(SourceOptions):
         return self._chosen(source)
 
     def require_strict_policy(self, on_error: str) -> None:
-        """Raise OptionError where losses are errors, and bad images are to be left out."""
+        """Raise OptionError if losses are errors, and bad images are to be left out."""
         if self.strict and on_error == "skip":
             raise OptionError(
                 f"{option('on_error', 'skip')} leaves out bad images, and {option('strict', True)} refuses "
@@ -524,7 +524,7 @@ _SIGNS = {"fields": "=", "columns": ":", "keys": "="}
 
 
 def texts_of(name: str, values: Sequence[str] | Mapping[str, str]) -> Iterator[str]:
-    """Yield fields, columns or keys as the command line spells them; TypeError if they are none."""
+    """Yield fields, columns or keys as the command line spells them; TypeError if they are invalid."""
     if isinstance(values, Mapping):
         values = [f"{key}{_SIGNS[name]}{value}" for key, value in values.items()]
     if isinstance(values, str) or not all(isinstance(text, str) for text in values):
@@ -591,7 +591,7 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
         return BadSamples(skip=self.on_error == "skip")
 
     def require_destination(self) -> None:
-        """Raise DestinationError where pack or report cannot be written: listing the images may take long."""
+        """Raise DestinationError if pack or report cannot be written: listing the images may take long."""
         check_destination(self.dst, overwrite=self.overwrite)
         if self.report is not None:
             inputs = (self.src, self.labels, self.classes_from, *self.coco, self.voc, self.yolo)

@@ -161,7 +161,7 @@ def _listing_differences(before: ListedSource, now: Source) -> list[str]:
 
 
 def _field_differences(before: ListedSource, now: Source) -> list[str]:
-    """Say which fields are others, or which of them have other values for the same images."""
+    """Report which fields are others, or which of them have other values for the same images."""
     then, present = ({field.name: field for field in source.fields} for source in (before, now))
     if then != present:
         changed = {name for name in then.keys() & present.keys() if then[name] != present[name]}

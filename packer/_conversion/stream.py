@@ -372,7 +372,7 @@ def _encoded_image(value: Any, what: str) -> Buffer:
 
 
 def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:
-    """Return an image whose PNG has just the numbers of an array; ImageError where PNG holds no such numbers."""
+    """Return an image whose PNG has just the numbers of an array; ImageError if PNG holds no such numbers."""
     grey, kind = array.ndim == 2, array.dtype.kind
     if not array.size or not (grey or (array.ndim == 3 and array.shape[2] in (3, 4) and array.dtype == np.uint8)):
         raise ImageError(

@@ -125,7 +125,7 @@ class Workspace(WorkspacePaths):
     destination : Path
         Where the pack will be.
     wait : float
-        How many seconds to wait for another process that holds the lock.
+        Seconds to wait for another process that holds the lock.
 
     Raises
     ------
@@ -261,15 +261,15 @@ class ConversionRecord:
     rows : TableBuilder
         The rows of the images that became samples.
     count : int
-        How many images have an entry.
+        Number of images that have an entry.
     bytes_in : int
         Size in bytes of the files that became samples.
     kept : int
-        How many samples are the very bytes of their files.
+        Number of samples that are the very bytes of their files.
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
     findings : Counter
-        How often the audit found what.
+        Counts of the audit's findings.
 
     Raises
     ------
@@ -376,7 +376,7 @@ class ConversionRecord:
         return stamped
 
     def _require_same(self, settings: Mapping[str, Any], source: Source) -> Source:
-        """Return the source with its files' first stamps; ResumeError where anything is not as it was then."""
+        """Return the source with its files' first stamps; ResumeError if anything is not as it was then."""
         before = self._journal.header
         differences = setting_differences(before["settings"], settings)
         if not source.is_listed and not differences:
@@ -539,7 +539,7 @@ _CHECKPOINT_SECONDS = 10.0
 
 
 class Checkpoints:
-    """Checkpoints of a conversion: samples are synced, and then their entries saved, while the writer goes on.
+    """Checkpoints of a conversion: samples are synced, and then their entries saved, while the writer continues.
 
     Parameters
     ----------
