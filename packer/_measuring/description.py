@@ -194,7 +194,7 @@ def _told(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
 
 
 def _images(number: Interval) -> str:
-    """Return how many images there are of a kind."""
+    """Return the number of images of a kind."""
     low, value, high = (round(one) for one in (number.low, number.value, number.high))
     between = "" if low == high else f" ({count(low)} to {count(high)})"
     return f"{counted(value, 'image')}{between}"

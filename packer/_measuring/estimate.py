@@ -203,7 +203,7 @@ class Estimate:
     """The expected size, duration and findings of a conversion.
 
     An interval has `value`, `low` and `high`; the truth lies in it with 95 %: of a duration, where the machine and its
-    disks go on as they did while some images were tried.
+    disks continue as they did while some images were tried.
 
     Attributes
     ----------

@@ -456,7 +456,7 @@ class Stages:
         The share of the time that two threads, making items at the same time, wait for each other; 0 for a loader
         without threads.
     handing : Cost
-        Seconds a sample that a worker would need for handing over, where there are no workers.
+        Seconds a sample that a worker would need for handing over, if there are no workers.
     others : float
         The share of the processors that was taken by others meanwhile, with workers that stay.
     """

@@ -472,7 +472,7 @@ _LONGEST = 10  # times the planned duration of a measurement, which then ends
 
 
 class FirstEpoch:
-    """The first samples of an epoch in one order, fetched anew each time.
+    """The first samples of an epoch in one order, fetched again each time.
 
     Parameters
     ----------

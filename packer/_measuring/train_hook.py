@@ -351,7 +351,7 @@ def _awaited(process: subprocess.Popen[bytes], ended: Path) -> tuple[int, bool]:
                 if since is None and (interrupted or os.path.exists(ended)):
                     since = time.monotonic()
                 if ends and since is not None and time.monotonic() - since > _PATIENCE:
-                    ends.pop()()  # it goes on after SystemExit, or after Ctrl-C
+                    ends.pop()()  # it continues after SystemExit, or after Ctrl-C
                     since = time.monotonic()
             return process.returncode, interrupted
         except KeyboardInterrupt:

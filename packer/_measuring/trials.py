@@ -202,8 +202,8 @@ def run_trials(
     Parameters
     ----------
     until, ends : TimeLimit
-        The trials go on until the first of these, and until the second one if they have fewer than `enough` images by
-        then. There is at least one trial, unless none fits and `enough` is 0.
+        The trials continue until the first of these, and until the second one if they have fewer than `enough` images
+        by then. There is at least one trial, unless none fits and `enough` is 0.
     """
     show(subject, None)
     trials = Trials(population, threads_for(request.workers, request.recipe))

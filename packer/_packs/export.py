@@ -77,7 +77,7 @@ def export(
     labels, text, JSON, boxes and keypoints become a line for each sample in ``metadata.jsonl``, next to the images.
 
     An export that was interrupted is continued by the same call: files that are there already are kept, and a file
-    that is there in part is written anew. No file that holds anything else is touched. While an export runs, the empty
+    that is there in part is rewritten. No file that holds anything else is touched. While an export runs, the empty
     file ``packer-export.lock`` in the directory keeps other exports out.
 
     Parameters
@@ -284,7 +284,7 @@ def _not_of_export(root: Path, name: str) -> DestinationError:
 
 
 def _refuse_equal_names(reader: Reader, files: Files) -> None:
-    """Raise where two names are one on a file system that ignores case, or how accents are encoded."""
+    """Raise an error if two names are one on a file system that ignores case, or how accents are encoded."""
     for number, first in repeats(Folded(files)):
         problem = f"to this file system its name is that of {printable(files[first])}"
         raise _refused(reader, files.sample(number), problem)
@@ -294,7 +294,8 @@ def _refuse_equal_names(reader: Reader, files: Files) -> None:
 
 
 def _refuse_equal_classes(plan: _Plan) -> None:
-    """Raise where the directories of two classes are one to the file system: labels follow from the directories."""
+    """Raise an error if the directories of two classes are one to the file system: labels follow from the
+    directories."""
     first: dict[str, str] = {}
     for name in plan.reader.manifest.classes if plan.classes else ():
         if (other := first.setdefault(folded(name), name)) != name:
@@ -551,7 +552,7 @@ def coco_document(reader: Reader, *, captions: bool = False, names: Sequence[str
     -------
     dict
         ``images``, those of which the files spoke; ``annotations``, where the pack has such; ``categories`` and all
-        other members of the files, such as ``info`` and ``licenses``. Where there are several files, the
+        other members of the files, such as ``info`` and ``licenses``. If there are several files, the
         first one's count.
 
     Raises

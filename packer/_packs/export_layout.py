@@ -158,7 +158,7 @@ def layout_of(reader: Reader, images: FileNames, room: int, *, labels: bool) -> 
     images : FileNames
         The names of the images' files.
     room : int
-        How many bytes a path below the directory may have.
+        Number of bytes that a path below the directory may have.
     labels : bool
         Whether there is a file of labels.
     """

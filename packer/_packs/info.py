@@ -170,7 +170,7 @@ class FieldInfo:
     name, kind, dtype, rank, classes, ids, file
         The field's; see `packer._fields.Field`.
     missing : int
-        How many samples have no value.
+        Number of samples that have no value.
     bytes : int
         Size of all values: of blobs, or in the table.
     """

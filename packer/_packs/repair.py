@@ -334,7 +334,7 @@ def _stored(reader: Reader, damage: Damage) -> Buffer:
 
 
 def _range_of(reader: Reader, damage: Damage) -> tuple[int, int, int]:
-    """Return where the bytes begin that are damaged, as a row's `offset` counts; their size and their checksum."""
+    """Return the offset of the bytes that are damaged, as a row's `offset` counts; their size and their checksum."""
     assert damage.index is not None
     row = reader.table.row(damage.index)
     if not damage.field:

@@ -81,7 +81,7 @@ class SafeTree:
         """Write a file of several blocks, unless it is there.
 
         A file that is there and holds the beginning of the content, as an interrupted process leaves it, is
-        written anew.
+        rewritten.
 
         Parameters
         ----------

@@ -230,7 +230,7 @@ def _check_table(reader: Reader) -> Iterator[Damage]:
 
 
 def _first(found: Iterator[Damage]) -> Iterator[Damage]:
-    """Yield the first rows that are wrong in one way, and say how many more there are."""
+    """Yield the first rows that are wrong in one way, and say the number of more."""
     shown = sorted(itertools.islice(found, _LISTED), key=lambda item: item.index or 0)
     yield from shown
     if more := sum(1 for _ in found):

@@ -33,7 +33,7 @@ def over_samples(
     work : callable
         Its results live for several calls; they must not hold the samples' data.
     count : int
-        How many samples there are.
+        Number of samples.
     workers : int, optional
         Threads; by default as many as `available_cpus` counts.
     progress : callable, optional
