@@ -342,7 +342,7 @@ class ProgressDisplay:
         except OSError as error:
             if error.errno not in NOBODY_READS:
                 raise
-            self._face = None  # the work goes on
+            self._face = None  # the work continues
 
 
 def _on_terminal() -> bool:

@@ -182,7 +182,7 @@ class Catalog:
         return int(np.count_nonzero(self.labels == UNLABELED)) if self.label_type == "class" else 0
 
     def chosen(self, condition: str) -> npt.NDArray[np.bool_]:
-        """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError if it is none."""
+        """Tell which samples meet a condition, as `ImageDataset.where` takes it; OptionError if it is invalid."""
         parsed = Condition(condition)
         own, every = self.label_type == "class", self.labels
         labels = [every[self.begin(pack) : end] for pack, end in enumerate(self._ends.tolist())]

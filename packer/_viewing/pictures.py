@@ -317,7 +317,7 @@ class _Objects(NamedTuple):
 
 
 def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, _Objects]:
-    """Return the classes of objects, by how many objects there are: the first list of ids of that length."""
+    """Return the classes of objects, by the number of objects: the first list of ids of that length."""
     found: dict[int, _Objects] = {}
     for field in fields.values():
         ids = values[field.name]

@@ -76,7 +76,7 @@ class Postings:
 def findings_of(catalog: Catalog, index: int) -> tuple[str, ...]:
     """Return the findings that the stored image of a sample shows; none of an image that cannot be read.
 
-    An image that was encoded anew no longer shows most findings of its file, such as an EXIF orientation.
+    An image that was re-encoded no longer shows most findings of its file, such as an EXIF orientation.
     """
     pack, row = catalog.locate(index)
     reader = catalog.readers[pack]

@@ -526,7 +526,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.BAD_REQUEST, _message(error)
         except (PackerError, OSError) as error:
             return HTTPStatus.UNPROCESSABLE_ENTITY, _message(error)
-        except Exception as error:  # such as no memory: the page says so, and the others go on
+        except Exception as error:  # such as no memory: the page says so, and the others continue
             return HTTPStatus.INTERNAL_SERVER_ERROR, _message(f"{type(error).__name__}: {error}")
 
     def _send(self, status: HTTPStatus, answer: Payload) -> None:
