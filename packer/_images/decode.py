@@ -119,13 +119,13 @@ def decode(
     data : bytes-like
         The encoded image.
     exif : {"ignore", "apply"}
-        Whether to turn the image as its EXIF orientation asks; ImageFolder ignores it.
+        Whether to turn the image by its EXIF orientation; ImageFolder ignores it.
     decoder : str
         ``"auto"`` or one of `DECODERS`; decides the speed, not the pixels. ``"pillow"`` decodes all types of images.
     max_pixels : int
         Larger images are refused, from their header.
     header : JPEGHeader, optional
-        The header of a JPEG, where the caller has read it; otherwise it is read here.
+        The header of a JPEG, if the caller has read it; otherwise it is read here.
 
     Returns
     -------

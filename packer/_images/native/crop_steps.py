@@ -112,7 +112,7 @@ def choose(
     heights, widths : (N,) int64 arrays
         Sizes of the images.
     numbers : (N, randoms) or (N, chosen) float64 array
-        Uniform in [0, 1), or with `chosen` the choices made with them; the rows may lie apart.
+        Uniform in [0, 1), or with `chosen` the choices made with them; rows may be strided.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def choose(
 
 
 class _OneImage(threading.local):
-    """The memory through which C chooses the crop of one image; a thread uses it again and again."""
+    """The reusable memory of a thread for choosing the crop of one image in C."""
 
     def __init__(self) -> None:
         self.size, self.crop = np.empty(2, np.int64), np.empty(CROP.itemsize // 8, np.int64)
@@ -161,7 +161,7 @@ def choose_one(
 def choose_drawn(  # noqa: PLR0917
     steps: npt.NDArray[Any], heights: Ints, widths: Ints, numbers: npt.NDArray[np.float64], crops: Crops, done: int
 ) -> tuple[int, int] | None:
-    """Choose the crops of images as their numbers are drawn, each image after the one before it.
+    """Choose the crops of images in sequence, drawing their numbers from a generator.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def choose_drawn(  # noqa: PLR0917
     crops : (N,) array of CROP
         The output for the crops.
     done : int
-        Number of images that have their crop already.
+        Number of images with a crop already.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def choose_drawn(  # noqa: PLR0917
 
 
 def decide(rules: npt.NDArray[Any], height: int, width: int, numbers: npt.NDArray[np.float64]) -> Operations:
-    """Decide on the operations on N images of a size.
+    """Draw the operations for N images of one size.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def decide(rules: npt.NDArray[Any], height: int, width: int, numbers: npt.NDArra
 
 
 def _rows(numbers: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], int]:
-    """Return rows of numbers that lie together in each row, and how many numbers lie from one row to the next."""
+    """Return rows of numbers, contiguous within each row, and the stride between rows in numbers."""
     if numbers.dtype != np.float64 or (numbers.shape[1] and numbers.strides[1] != 8) or numbers.strides[0] % 8:
         numbers = np.ascontiguousarray(numbers, np.float64)
     return numbers, numbers.strides[0] // 8
