@@ -223,11 +223,11 @@ class NumberColumn:
         return replace(self, values=self.values[rows], null=self.null[rows])
 
     def get(self, index: int) -> Stored:
-        """Return a value as a pack holds it."""
+        """Return a value as stored in a pack."""
         return None if self.null[index] else self.values[index].item()
 
     def content(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yield the values of rows `start` to `stop` - 1 as bytes, which tell any other values."""
+        """Yield the values of rows `start` to `stop` - 1 as bytes, for comparison."""
         yield self.values[start:stop].astype(DTYPES.get(self.field.dtype, "<i8"), copy=False).tobytes()
         yield self.null[start:stop].tobytes()
 
@@ -272,12 +272,12 @@ class BlobColumn:
         return replace(self, starts=self.starts[rows], sizes=self.sizes[rows])
 
     def get(self, index: int) -> bytes | None:
-        """Return a value as a pack holds it."""
+        """Return a value as stored in a pack."""
         start, size = int(self.starts[index]), int(self.sizes[index])
         return None if size < 0 else self.blob[start : start + size].tobytes()
 
     def content(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yield the values of rows `start` to `stop` - 1 as bytes, which tell any other values."""
+        """Yield the values of rows `start` to `stop` - 1 as bytes, for comparison."""
         yield self.sizes[start:stop].astype("<i8", copy=False).tobytes()
         yield b"".join(self.get(index) or b"" for index in range(start, stop))
 

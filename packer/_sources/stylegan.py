@@ -26,9 +26,9 @@ _MOST = 1 << 28  # bytes of labels
 
 
 def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: ImageRule | None = None) -> Source | None:
-    """List the images of a directory with the labels of its ``dataset.json``; None if that is another tool's.
+    """List the images of a directory with the labels of its ``dataset.json``; None if another tool wrote it.
 
-    It may say that there are no labels.
+    It may declare that there are no labels.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
     Raises
     ------
     SourceError
-        If the file has a label that is none, or of no class in `classes`; or the directory cannot be listed.
+        If the file has an invalid label, or one outside of `classes`; or the directory cannot be listed.
     """
     path = root / DATASET_JSON
     labels = _labels(path)
@@ -78,7 +78,7 @@ def stylegan_source(root: Path, classes: Sequence[str] | None = None, rule: Imag
 
 
 def _labels(path: Path) -> dict[str, Any] | None:
-    """Return the labels that a file has; None if there is no file, or one of another tool."""
+    """Return the labels in a file; None if there is no file, or another tool wrote it."""
     try:
         if os.path.getsize(path) > _MOST:
             return None
