@@ -37,9 +37,9 @@ from packer.errors import DestinationError, option, printable
 
 
 class Locations(NamedTuple):
-    """The locations of some rows' bytes, as in `LOCATION`: each one's file and its position there.
+    """The locations of some rows' bytes, as in `LOCATION`: the file and the position of each.
 
-    Keep `held` until the bytes were read: `held` keeps files open, and memory where it is.
+    Keep `held` until the bytes were read: it keeps files open and memory alive.
     """
 
     file: Ints
@@ -48,7 +48,7 @@ class Locations(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The offsets of an appended sample, as the table's columns of offsets count.
+    """The offsets of an appended sample, for the offset columns of the table.
 
     Attributes
     ----------
@@ -65,7 +65,8 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """Properties of all samples of a pack, for layouts that repeat them with each sample; and how files are written.
+    """Properties of all samples of a pack, for layouts that repeat them with each sample; and how its files are
+    written.
 
     Attributes
     ----------
@@ -98,16 +99,17 @@ class Writer(abc.ABC):
     options : mapping
         The format's own settings, as in the manifest's `layout`; see the format.
     written : Table
-        Rows whose data are in `path` already. Whatever lies there beyond them is dropped, and the next
-        `append` is index ``len(written)``. Placement depends on the sizes alone, so that an interrupted
-        and continued conversion gives the same bytes as one that ran through.
+        Rows whose data are in `path` already. Data beyond them are dropped, and the next `append` has the index
+        ``len(written)``. Placement depends on the sizes alone, so that an interrupted and continued conversion gives
+        the same bytes as one that ran through.
     contents : Contents
         The properties of all samples.
 
     Attributes
     ----------
     apart : bool
-        Whether blobs lie apart from their image, so that `append` says where, and the table has columns for that.
+        Whether blobs are separate from their image, so that `append` returns their offsets, and the table has columns
+        for them.
     """
 
     apart: ClassVar[bool] = False
@@ -123,7 +125,7 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
-        """Raise DestinationError if a table has no room in a pack.
+        """Raise DestinationError if a table is too large for a pack.
 
         Parameters
         ----------
@@ -136,20 +138,19 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_names(cls, names: Names) -> None:
-        """Raise DestinationError if samples of these names cannot lie in one pack, before anything is written."""
+        """Raise DestinationError, before anything is written, if samples with these names cannot be in one pack."""
 
     @abc.abstractmethod
     def append(self, sample: Sample) -> Placed:
-        """Place the next sample; return where it lies, which goes into the table.
+        """Append the next sample; return its offsets, for the table.
 
-        Its `parts` lie one after the other, unless blobs lie `apart`.
-
-        The data may be used until the next `flush`, and must not change before.
+        Its `parts` are stored one after the other, unless blobs are `apart`. The data are used until the next `flush`,
+        and must not change until then.
         """
 
     @abc.abstractmethod
     def flush(self) -> None:
-        """Hand everything appended so far to the operating system. Called on the thread that appends."""
+        """Write everything appended so far to the operating system. Called on the appending thread."""
 
     @abc.abstractmethod
     def sync(self) -> None:
@@ -162,7 +163,7 @@ class Writer(abc.ABC):
     def commit(self, manifest: Manifest, table: Table) -> None:
         """Write the table and then the manifest, and return once the whole pack is on the disk.
 
-        Columns are written in `packer._table`: however long they are, that takes no more memory.
+        Columns are written by `packer._table`, in bounded memory.
         """
 
     @abc.abstractmethod
@@ -170,7 +171,7 @@ class Writer(abc.ABC):
         """Close the files, committed or not."""
 
     def layout(self) -> dict[str, Any]:
-        """Return the manifest's members by which a reader finds the data; called just before `commit`."""
+        """Return the manifest's members that lead a reader to the data; called just before `commit`."""
         return {}
 
 
@@ -178,7 +179,7 @@ AGAIN = f"Start again with {option('fresh', True)}."
 
 
 def not_of_journal(path: str | Path) -> DestinationError:
-    """Return the error for an unfinished file whose bytes are not those that the journal records."""
+    """Return the error for an unfinished file that does not match the journal."""
     return DestinationError(f"{printable(path)}: does not fit its journal. {AGAIN}")
 
 
@@ -203,14 +204,14 @@ class PackAccess(abc.ABC):
 
     @abc.abstractmethod
     def _open(self) -> tuple[Manifest, Table]:
-        """Open the pack at `self.place`, in constant time, and read its structure alone."""
+        """Open the pack at `self.place`, in constant time, and read only its structure."""
 
     @abc.abstractmethod
     def _fetch(self, offset: int, size: int) -> Buffer:
         """Return the `size` bytes at a row's `offset`; CorruptPackError if there are none."""
 
     def stored(self) -> Table:
-        """Return the table with the sizes that samples have in the files, which may be grey pixels."""
+        """Return the table with the stored sizes of samples, which differ for grey pixels."""
         return self.table
 
     def _locate(self, offset: Ints, size: Ints) -> Locations:
@@ -219,19 +220,19 @@ class PackAccess(abc.ABC):
         Parameters
         ----------
         offset, size : (N,) int64 array
-            As in the table, which may say anything.
+            As in the table, which may be damaged.
         """
         return Locations(np.full(len(offset), NOWHERE), offset, None)
 
     def _one_file(self) -> tuple[Descriptor, int, int] | None:
-        """Return the file in which all samples lie, for C; from which byte offsets count, and how many bytes follow.
+        """Return, for C, the file with all samples, the base of offsets in it, and the number of bytes from there on.
 
-        None if samples lie in several files, or C cannot read the file: see `_locate`.
+        None if samples are in several files, or C cannot read the file: see `_locate`.
         """
         return None
 
     def _ahead(self, offset: Ints, size: Ints, *, urgent: bool) -> None:
-        """Order the bytes of rows, without waiting, in a format that can.
+        """Prefetch the bytes of rows, without waiting, if the format supports it.
 
         Parameters
         ----------
@@ -246,20 +247,20 @@ class PackAccess(abc.ABC):
         """Close the files; arrays of the table stay valid."""
 
     def data_files(self) -> list[tuple[str, int, int]]:
-        """Return the files through which offsets count: path in the pack, where the data begin, their bytes.
+        """Return the files that offsets refer to: path in the pack, offset and size of the data.
 
-        The path is empty if the pack is one file. A format needs this for its packs to be parts of a larger one.
+        The path is empty if the pack is one file. A format needs this to support packs with parts.
         """
         raise NotImplementedError(f"packs such as {self.path} cannot be parts of another")
 
     def file_names(self) -> list[str]:
         """Return the files of the pack by their paths in it, as its format and its manifest name them.
 
-        One empty name where the pack is one file. Whatever else lies in its directory is no part of it.
+        One empty name if the pack is one file. Other files in its directory do not belong to it.
         """
         return [""]
 
-    @functools.cached_property  # a reader never moves, and a batch needs this many times
+    @functools.cached_property  # the place of a reader never changes, and a batch needs it many times
     def remote(self) -> bool:
         """Whether the bytes of samples come from another machine."""
         return self.place.remote
@@ -275,21 +276,21 @@ class PackAccess(abc.ABC):
         return True
 
     def place_of(self, name: str) -> Place | None:
-        """Return the location of a file that `file_names` lists; None if it lies in the pack."""
+        """Return the place of a file that `file_names` lists; None if it is in the pack."""
         return None
 
     def changed_files(self) -> Iterable[str]:
-        """Yield the defects of other tools' files: each that is gone, or has changed."""
+        """Yield the defects of other tools' files: each that is missing, or has changed."""
         return ()
 
     def require_distinct_files(self) -> None:
-        """Raise CorruptPackError if several of the `data_files` are one, and so samples share their bytes."""
+        """Raise CorruptPackError if several of the `data_files` are the same file, so that samples share bytes."""
 
     def require_table(self) -> None:
-        """Raise CorruptPackError if the file of the table was cut short since it was opened.
+        """Raise CorruptPackError if the file of the table was truncated since it was opened.
 
-        Called before a batch is read: a training fails at once where a pack was cut, and not at the first sample
-        that is gone.
+        Called before a batch is read, so that training fails immediately on a truncated pack, and not at the first
+        missing sample.
         """
 
     def check_structure(self) -> Iterable[str]:
@@ -298,14 +299,14 @@ class PackAccess(abc.ABC):
 
 
 class GrowingFiles:
-    """The files of directories, of which some grow and the others are complete.
+    """Growing and complete files in directories.
 
     `sync` may run on another thread while `grow`, `finish` and `flush` continue.
 
     Parameters
     ----------
     *directories : Path
-        Their directories, and those of these directories' names.
+        Their directories, and the parents of these.
     """
 
     def __init__(self, *directories: Path) -> None:
@@ -316,19 +317,19 @@ class GrowingFiles:
         self._growing: list[AppendFile] = []  # open at the last `flush`
 
     def grow(self, file: AppendFile) -> None:
-        """Note that a file grows from now on."""
+        """Register a file that grows from now on."""
         self._directories[file.path.parent] = None
         self._open.append(file)
 
     def finish(self, file: AppendFile) -> None:
-        """Note that a file is complete, whether it grew or not."""
+        """Register a complete file, whether it grew or not."""
         self._directories[file.path.parent] = None
         self._finished.append(file)
         if file in self._open:
             self._open.remove(file)
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Write everything to the operating system."""
         for file in [*self._finished, *self._open]:
             file.flush()
         self._flushed += self._finished
@@ -363,9 +364,9 @@ IMAGE = -1
 
 
 class Frame:
-    """The bytes that a layout makes of one sample, and where in them the image and the blobs of the fields begin.
+    """The framed bytes of one sample in a layout, with the offsets of the image and the blobs in them.
 
-    An image or a blob that is not there in one piece is copied into packer's index.
+    An image or a blob that is not contiguous is copied into packer's index.
 
     Parameters
     ----------
@@ -378,7 +379,7 @@ class Frame:
         One after the other.
     size : int
     image : int
-        Negative where it is copied: -1 if it is the first byte that is copied.
+        Negative if it is copied: -1 if it begins at the first copied byte.
     blobs : list of int, or None
         As `image`; None if there is no value.
     framing : list of bytes
@@ -409,7 +410,7 @@ class Frame:
         return self.image
 
     def add_blob(self, number: int, data: Buffer) -> int:
-        """Add the blob of the field that is so many among those that have blobs; return its offset."""
+        """Add the blob of a field, by the field's number among those with blobs; return its offset."""
         self.blobs[number] = begin = self._add(data)
         return begin
 

@@ -49,7 +49,7 @@ class ShardEntry(NamedTuple):
     name : str
     size : int
     framing : int
-        The checksum of the bytes of no sample in it.
+        The checksum of the bytes in it that belong to no sample.
     samples : int
         Number of samples that begin in it.
     """
@@ -61,7 +61,7 @@ class ShardEntry(NamedTuple):
 
 
 class ForeignWriter(Writer):
-    """Writes the index of files that a layout completes, and the copies in it.
+    """Writes the index for the files of a layout, and the copies in it.
 
     `shard_size` is the most bytes of a file with samples.
     """
@@ -85,17 +85,17 @@ class ForeignWriter(Writer):
         """Complete the files with samples, and their indexes, and return them in this order."""
 
     def sidecar_files(self) -> Iterator[tuple[str, bytes]]:
-        """Yield name and bytes of the layout's other files: ``classes.txt``, where each class's name is a line."""
+        """Yield name and bytes of the layout's other files, such as ``classes.txt`` with a class name in each line."""
         classes = self._contents.classes
         if classes and not any("\n" in name or "\r" in name for name in classes):
             yield "classes.txt", b"".join(encode_name(name) + b"\n" for name in classes)
 
     def new_frame(self) -> Frame:
-        """Return the frame of a sample, empty yet."""
+        """Return a new, empty frame."""
         return Frame(len(self._blob_fields))
 
     def copy_blobs(self, frame: Frame, sample: Sample) -> None:
-        """Have the blobs of a sample's fields copied into the index, where a layout does not store them."""
+        """Copy the blobs of a sample's fields into the index, for layouts that do not store them."""
         for one, stored in zip(self._contents.fields, sample.fields, strict=True):
             if stored is not None and not isinstance(stored, (int, float)):
                 frame.copy_blob(self._blob_fields[one.name], stored)
@@ -148,7 +148,7 @@ class ForeignWriter(Writer):
         return AppendFile(path, keep=keep, cached=self._contents.cached)
 
     def _write(self, name: str, pieces: Iterable[bytes]) -> ShardEntry:
-        """Write a whole file that has nothing of a sample in it."""
+        """Write a whole file that contains no sample."""
         file, checksum = self._open(name), 0
         for piece in pieces:
             file.append(piece)
@@ -175,7 +175,7 @@ class ForeignWriter(Writer):
 
 
 def one_file(suffix: str, options: Mapping[str, Any]) -> None:
-    """Raise DestinationError if options choose the size of the one file that a pack of this suffix has."""
+    """Raise DestinationError for a shard size if packs with this suffix have a single file."""
     if options.keys() - {"shard_size"} or options.get("shard_size", MAX_SHARD_SIZE) != MAX_SHARD_SIZE:
         raise DestinationError(f"a {suffix} pack is one file, whose size cannot be chosen")
 
@@ -203,7 +203,7 @@ def framing_checksum(file: PackFile, ranges: Iterable[tuple[int, int]]) -> int:
 
 
 def joined_checksum(first: int, second: int, size: int) -> int:
-    """Return the CRC-32C of bytes that have the checksum `first`, and after them `size` bytes that have `second`."""
+    """Return the CRC-32C of a concatenation: bytes with checksum `first`, then `size` bytes with checksum `second`."""
     if not first:  # of no bytes
         return second
     zeros = 0
@@ -214,7 +214,7 @@ def joined_checksum(first: int, second: int, size: int) -> int:
 
 
 def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
-    """Return where the images and the blobs lie whose offsets are `start` or more and below `stop`, from `start` on."""
+    """Return the ranges, relative to `start`, of images and blobs with offsets from `start` to before `stop`."""
     begins, ends = list[Ints](), list[Ints]()
     for offset, size in _places(table):
         inside = (offset >= start) & (offset < stop) & (size > 0)
@@ -226,7 +226,7 @@ def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
 
 
 def end_of(table: Table, rows: int, start: int) -> int:
-    """Return where the images and blobs of the first rows end that lie at `start` or behind; without any `start`."""
+    """Return the end of the images and blobs of the first rows at or after `start`; `start` if there are none."""
     ends = [start]
     for offset, size in _places(table):
         inside = (offset[:rows] >= start) & (size[:rows] > 0)
@@ -235,7 +235,7 @@ def end_of(table: Table, rows: int, start: int) -> int:
 
 
 def _places(table: Table) -> Iterator[tuple[Ints, Ints]]:
-    """Yield where the images begin and their bytes, and then those of the blobs of each field."""
+    """Yield offsets and sizes of the images, then those of the blobs of each field."""
     yield table.offset, table.size
     for name, offset in table.more.items():
         if name.endswith(".offset"):
@@ -254,7 +254,7 @@ def stored_value(written: Table, one: Field, index: int, read: Callable[[int, in
 
 
 class FramedReader(IndexReader):
-    """Reads a pack in the layout of another tool through the index in it."""
+    """Reads a pack in the layout of another tool through its index."""
 
     def check_structure(self) -> Iterable[str]:
         """Compare the files with the list of them, and the bytes around the samples with their checksums."""
@@ -312,8 +312,8 @@ class ShardWriter(ForeignWriter):
 
     Options: ``shard_size``, the most bytes of a shard; a larger sample has a shard of its own.
 
-    An interrupted pack continues after the last of its rows. The shards before that row's are complete, and as they
-    are on the disk. The samples of its own shard are read back and framed again, which gives their entries.
+    An interrupted pack continues after the last of its rows. The shards before that row's are complete and stay
+    unchanged. The samples of its own shard are read back and framed again, to recompute their entries.
     """
 
     shard_name: ClassVar[str]
@@ -352,29 +352,29 @@ class ShardWriter(ForeignWriter):
 
     @abc.abstractmethod
     def frame(self, sample: Sample) -> Frame:
-        """Return the frame of a sample, by the sample and the properties of all samples alone."""
+        """Return the frame of a sample, which depends only on the sample and the properties of all samples."""
 
     def gap(self) -> bytes:
-        """Return the bytes before the next frame of a shard that has some already."""
+        """Return the bytes before the next frame in a nonempty shard."""
         return b""
 
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return the entry in the shard's index, or its head, of the last `frame`, which begins at byte `at`.
+        """Return the index or head entry of the last `frame`, which begins at byte `at` of the shard.
 
         Called once for each.
         """
         return b""
 
     def index_head(self, count: int) -> bytes:
-        """Return the beginning of the index of a shard with so many samples."""
+        """Return the beginning of the index of a shard with this number of samples."""
         return b""
 
     def head(self, lines: bytes, size: int) -> bytes:
-        """Return the `head_size` bytes before the first frame, by all lines of the index, and the shard's size."""
+        """Return the `head_size` bytes before the first frame, from all index lines and the shard's size."""
         return b""
 
     def trailer(self, size: int, *, last: bool) -> bytes:
-        """Return the bytes after the last frame of a shard that has so many bytes; `last` is the last shard."""
+        """Return the bytes after the last frame of a shard of this size; `last` marks the last shard."""
         return b""
 
     def append(self, sample: Sample) -> Placed:
@@ -393,7 +393,7 @@ class ShardWriter(ForeignWriter):
 
     def complete(self) -> list[ShardEntry]:
         if self._shard is None and not self._shards:
-            self._open_shard(self._new_shard())  # an empty one, so that there is a set of theirs
+            self._open_shard(self._new_shard())  # an empty shard, so that there is a valid set
         self._finish_shard(last=True)
         return [*self._shards, *self._indexes]
 
@@ -413,7 +413,7 @@ class ShardWriter(ForeignWriter):
         return self.gap() if shard is not None and shard.count else b""
 
     def _place(self, frame: Frame, gap: bytes, shard: _Shard) -> Placed:
-        """Count a frame into a shard; return where its image and its blobs lie in the data of all shards."""
+        """Assign a frame to a shard; return the offsets of its image and blobs in the data of all shards."""
         at = shard.size + len(gap)
         begin, copied = self._start + at, COPIED_FROM + self._copied
         shard.take(frame, gap, self.index_line(frame, at))
@@ -425,7 +425,7 @@ class ShardWriter(ForeignWriter):
         return Placed(offset(frame.image), tuple(map(offset, frame.blobs)))
 
     def _open_shard(self, shard: _Shard) -> None:
-        """Open the file of a shard, which lies there already where the shard has frames."""
+        """Open the file of a shard, which exists already if the shard has frames."""
         file = self._open(self.shard_name.format(len(self._shards)), shard.size if shard.count else 0)
         if not shard.count:
             file.append(bytes(self.head_size))  # until it is known
@@ -490,7 +490,7 @@ class ShardWriter(ForeignWriter):
                 self._indexes.append(listed)
 
     def _read_back(self, written: Table, rows: Iterable[int]) -> Iterator[Sample]:
-        """Yield the samples of rows, which lie in the last shard and among the copies."""
+        """Yield the samples of rows from the last shard and the copies."""
         names, start = written.sample_names(), self._start
         shard = PackFile(self._path, self.shard_name.format(len(self._shards)))
         with shard, PackFile(self._index, DATA_FILE) as copies:

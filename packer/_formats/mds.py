@@ -147,13 +147,13 @@ def _missing(encoding: str) -> bytes:
 
 
 def _number(one: Field, encoding: str, stored: Stored) -> bytes:
-    """Return a scalar or a class as its column has it."""
+    """Encode a scalar or a class for its column."""
     packed = _NUMBERS.get(encoding)
     return json.dumps(one.decode(stored)).encode("ascii") if packed is None else packed.pack(stored)
 
 
 def _axes(*shape: int) -> bytes:
-    """Return the axes of an array, as streaming has them before the elements: how many, their type, and their sizes."""
+    """Return the header of an array in streaming: the number of axes, their integer type, and their sizes."""
     kind = 0 if max(shape) < 1 << 8 else 1 if max(shape) < 1 << 16 else 2
     return struct.pack(f"<B{len(shape)}{'BHI'[kind]}", len(shape) << 2 | kind, *shape)
 
