@@ -328,7 +328,7 @@ def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer
     Returns
     -------
     (bytes-like, int) or None
-        The whole image where nothing can be left out. None if it is no ordinary JPEG of that size in one scan, that the
+        The whole image if nothing can be left out. None if it is no ordinary JPEG of that size in one scan, that the
         decoder reads in a single pass.
     """
     if _native is None:
@@ -369,8 +369,8 @@ def cut_out(data: Buffer, size: tuple[int, int], rectangle: Rectangle) -> CutOut
     Returns
     -------
     CutOut or None
-        The whole image where nothing can be left out. None if the image is no tiled JPEG of that size, its markers do
-        not match its table, or cutting is not worthwhile.
+        The whole image if nothing can be left out. None if the image is no tiled JPEG of that size, its markers do not
+        match its table, or cutting is not worthwhile.
     """
     if _native is None:
         return cut_out_in_python(data, size, rectangle) if len(data) >= _WORTH_PYTHON else None
