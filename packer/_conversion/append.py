@@ -40,8 +40,9 @@ def append(
 ) -> Summary:
     """Convert images to one more part of a pack with parts, as `packer append` does.
 
-    Readers that have the pack open continue, and whoever opens the pack finds it without the part or with all of it.
-    The same call continues after an interruption; where one of the parts is what the call would make, it does nothing.
+    Readers that have the pack open continue, and a process that opens the pack finds it without the part or with all of
+    it. The same call continues after an interruption; if one of the parts is the one that the call would make, it does
+    nothing.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ def append(
         )
     pack, src = Path(os.path.abspath(os.path.expanduser(pack))), user_path(src)
     _require_parts(pack)
-    with Workspace(pack):  # whose lock is that of all who write here
+    with Workspace(pack):  # its lock excludes all writers of this pack
         whole = _require_parts(pack)
         part_path = _next_part(pack, whole)
         request = ConversionRequest(src=src, dst=part_path, **values)
@@ -98,7 +99,7 @@ def append(
 
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as a request takes them; TypeError for one that there is not, or that the pack decides."""
+    """Return options in the form of a request; TypeError for one that does not exist, or that the pack decides."""
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known or name in OF_THE_PACK:
@@ -128,7 +129,7 @@ def _require_parts(pack: Path) -> Manifest:
 
 
 def _next_part(pack: Path, whole: Manifest) -> Path:
-    """Return where the next part goes: its number is the first after those that there are."""
+    """Return the path of the next part, with the first unused number."""
     present = {str(name) for name, *_ in whole.parts}
     number = len(present)
     while part_name(number, whole.format) in present:
@@ -175,7 +176,7 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
 
 
 def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Sequence[Field]) -> None:
-    """Raise SourceError if images have other fields than the pack; the message names the first that differs."""
+    """Raise SourceError if images have other fields than the pack; the message names the first difference."""
     there, here = [field.name for field in whole], [field.name for field in own]
     if there != here:
         raise _other_fields(f"{printable(pack)} has the fields {_joined(there)}, and {printable(src)} {_joined(here)}")
@@ -225,7 +226,7 @@ def _require_new_names(pack: Path, source: Source) -> None:
 
 
 def _part(request: ConversionRequest, source: Source, progress: Callable[[ConversionProgress], None] | None) -> Summary:
-    """Make the part, unless an earlier run made it and died before the manifest said so."""
+    """Make the part, unless an earlier run made it and died before it was in the manifest."""
     path = request.dst
     if request.fresh:
         remove(path)

@@ -58,7 +58,7 @@ class IndexRequest(IndexOptions, SourceRequest):
         if self.on_error == "fail":
             require_whole(source)
         with Workspace(destination) as workspace:
-            remove(workspace.pack)  # of a process that died: an index is rebuilt
+            remove(workspace.pack)  # left by a process that died: an index is rebuilt
             workspace.pack.mkdir()
             try:
                 manifest = self._build(source, workspace.pack, destination, progress)
@@ -91,8 +91,8 @@ def index(
 ) -> Summary:
     """Make an index of images that stay where they are, as `packer index` does.
 
-    An index is a pack without the images: the reader of it reads the files that it lists. A file that has changed since
-    is named, and never read.
+    An index is a pack without the images: reading it reads the listed files. A file that has changed since is reported,
+    and never read.
 
     Parameters
     ----------

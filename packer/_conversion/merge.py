@@ -89,7 +89,7 @@ def merge(
 
 
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
-    """Raise an error if there is not one prefix for each pack, or one is not a directory's name."""
+    """Raise an error unless there is one prefix for each pack, each the name of a directory."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
         raise OptionTypeError(f"prefixes is a sequence of texts, not {prefixes!r}")
     for prefix in prefixes:

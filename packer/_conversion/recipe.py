@@ -39,7 +39,7 @@ _ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and na
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides how a file's bytes become those of a sample.
+    """All settings that decide how a file's bytes become those of a sample.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Recipe:
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as the manifest records them; the younger ones only where they decide something."""
+        """Return the fields for the manifest; newer settings only if they have an effect."""
         values = asdict(self).items()
         return {_WORDS[name]: value for name, value in values if value or not _OPTIONS[name].younger}
 
@@ -121,7 +121,7 @@ class Recipe:
             raise ValueError(f"these are not the settings of a conversion: {error}") from error
 
     def load(self) -> None:
-        """Import the libraries that are needed, so that the first image takes no longer than the others."""
+        """Import the required libraries, so that the first image takes no longer than the others."""
         if self.codec != "keep" or self.audit == "decode":
             fast_decoder()
         if self.resize is not None:
@@ -130,7 +130,7 @@ class Recipe:
             require_transcoder()
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of the libraries that have a say in the bytes."""
+        """Return the versions of the libraries that affect the bytes."""
         if self.codec == "keep":
             return {}
         used = {"pillow", fast_decoder()[0]}
@@ -143,7 +143,7 @@ class Recipe:
 
 
 def _version_of(module: str) -> str:
-    """Return the version of a library; torch is not imported for that, which takes seconds."""
+    """Return the version of a library, without importing torch, which takes seconds."""
     found = importlib.util.find_spec(module)
     if module == "torch" and module not in sys.modules and found is not None and found.origin is not None:
         with contextlib.suppress(OSError, KeyError):  # of a torch that keeps it elsewhere
@@ -152,7 +152,7 @@ def _version_of(module: str) -> str:
 
 
 class Change(NamedTuple):
-    """The change of an image, by which all that belongs to its pixels is changed too.
+    """The geometric change of an image, which all values that belong to its pixels follow.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class Change(NamedTuple):
     orientation : int
         EXIF orientation by which the image is turned upright, 1 to 8.
     resize : ResizeSpec, optional
-        How the upright image is resized; None if it is not.
+        The resizing of the upright image; None without resizing.
     exif : {"ignore", "apply"}
         The policy for the EXIF orientations of further images.
     """

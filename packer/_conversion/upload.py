@@ -37,7 +37,7 @@ from packer.errors import DestinationError, PackLockedError, option, printable
 
 
 class UploadedConversion:
-    """A conversion to a URL. It is a context: within, the conversion's room is this process's alone.
+    """A conversion to a URL, as a context manager: within it, this process has exclusive use of the room.
 
     Parameters
     ----------
@@ -49,12 +49,12 @@ class UploadedConversion:
     Attributes
     ----------
     request : ConversionRequest
-        The conversion that is made here, to a pack in the room.
+        The local conversion, to a pack in the room.
     room : Path
     notes : list of str
         Remarks on the leftovers of earlier runs.
     made : Summary or None
-        The summary of an earlier run whose pack is complete.
+        The summary of an earlier run with a complete pack.
 
     Raises
     ------
@@ -73,7 +73,7 @@ class UploadedConversion:
         url = parse(request.dst)
         self._url, self._overwrite, self._fresh = str(url), request.overwrite, request.fresh
         self._scratch = default_scratch() if scratch is None else Path(os.path.abspath(scratch))
-        # The name alone would not do: packs of several buckets may have the same.
+        # The name alone is not unique: several buckets may have a pack of this name.
         self.room = self._scratch / f"{request.dst.stem}-{identity(self._url)[:16]}"
         self._done = self.room.with_name(f"{self.room.name}.done")
         self.request = replace(request, dst=self.room / request.dst.name, overwrite=False)
@@ -125,7 +125,7 @@ class UploadedConversion:
         self.notes += self._upload.run(uploads, progress)
         self._log.close()
         with writing_to(self.room):
-            os.rename(self.room, self._done)  # in one step: the rest of a room is none to continue with
+            os.rename(self.room, self._done)  # in one step: a partly removed room could not be continued
         shutil.rmtree(self._done, ignore_errors=True)
         seconds = summary.seconds + time.monotonic() - started
         return replace(summary, destination=self._url, seconds=seconds)
@@ -141,7 +141,7 @@ class UploadedConversion:
         remove(self.room)
 
     def _tidy(self) -> None:
-        """Remove the room where nothing was done in it."""
+        """Remove the room if nothing was done in it."""
         if not self._holds_work:
             shutil.rmtree(self.room, ignore_errors=True)
 
@@ -151,7 +151,7 @@ class UploadedConversion:
         return os.path.exists(self.request.dst) or os.path.exists(f"{self.request.dst}.partial")
 
     def _require_same(self) -> None:
-        """Refuse a room of another conversion; describe this one in a room where none was begun."""
+        """Refuse a room of another conversion; record this one in a new room."""
         path, format = self.room / "request.json", self.request.format_row.name
         described = {
             **conversion_settings(format, self.request.format_options, self.request.recipe),

@@ -93,7 +93,7 @@ class WorkspacePaths:
     def require_no_links(self) -> None:
         """Refuse a directory that is a link, or has links in it, for files would be written elsewhere through them.
 
-        The pack that `replaced` names was taken away as it stood there, and may be a link.
+        The old pack at `replaced` was moved unchanged, and may be a link.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class Workspace(WorkspacePaths):
         super().__init__(destination)
         with contextlib.ExitStack() as held:  # an error below closes everything that was opened above it
             lock = held.enter_context(self._take_lock(time.monotonic() + wait))
-            held.callback(self._remove_if_empty, lock)  # once, and before the lock goes
+            held.callback(self._remove_if_empty, lock)  # once, and before the lock is released
             self.require_no_links()
             self._put_back()
             self._held = held.pop_all()
@@ -153,8 +153,8 @@ class Workspace(WorkspacePaths):
             )
 
     def commit(self, *, overwrite: bool) -> None:
-        """Give the complete and synced pack its name, in place of another pack where `overwrite` is true."""
-        # A part of a pack may be renamed away, with the directory that it lies in, as soon as it has its name.
+        """Rename the complete and synced pack to its final name, replacing another pack if `overwrite` is true."""
+        # As soon as a part has its name, it may be moved away with its directory.
         with writing_to(self.destination), synced_directory(self.destination.parent):
             if os.path.lexists(self.destination):
                 check_destination(self.destination, overwrite=overwrite)
@@ -168,14 +168,14 @@ class Workspace(WorkspacePaths):
         self.drop()
 
     def drop(self) -> None:
-        """Remove the directory with all that is in it, and let go of the lock."""
+        """Remove the directory with its contents, and release the lock."""
         shutil.rmtree(self.directory, ignore_errors=True)  # still locked: nobody may begin in it meanwhile
         self.close()
         if os.name == "nt":  # open files cannot be removed there
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Let go of the lock; the record stays for the next run. A directory without anything goes as well."""
+        """Release the lock; the record stays for the next run. An empty directory is removed."""
         self._held.close()
 
     def __enter__(self) -> Workspace:
@@ -185,13 +185,13 @@ class Workspace(WorkspacePaths):
         self.close()
 
     def _remove_if_empty(self, lock: IO[str]) -> None:
-        """Remove the directory where nothing was done in it, unless it is already another process's."""
+        """Remove the directory if nothing was done in it, unless another process owns it already."""
         with contextlib.suppress(OSError):
             if os.listdir(self.directory) == [self.lock.name] and is_at(lock, self.lock):
                 shutil.rmtree(self.directory, ignore_errors=True)  # still locked, as in `drop`
 
     def _put_back(self) -> None:
-        """Put back the old pack of a process that died between taking it away and renaming the new one."""
+        """Restore the old pack of a process that died between moving it and renaming the new one."""
         if os.path.lexists(self.replaced):
             if os.path.lexists(self.destination):
                 remove(self.replaced)
@@ -211,7 +211,7 @@ class Workspace(WorkspacePaths):
                 self._require_directory()
                 try:
                     lock = self._opened_lock()
-                except FileNotFoundError:  # its holder finished, and removed the directory, in this moment
+                except FileNotFoundError:  # its holder finished, and removed the directory, at this moment
                     continue
             if not try_lock(lock):
                 lock.seek(0)
@@ -237,8 +237,8 @@ class ConversionRecord:
     """The record of a conversion's progress: an entry for each image of the source that is done, in the source's order.
 
     Entries are counted, and added to the table, when their samples are written. They enter the journal when the bytes
-    of the samples are on the disk, and an interrupted conversion continues after the last of those. The data that grow
-    with the number of images lie in unnamed files.
+    of the samples are on the disk, and an interrupted conversion continues after the last of those. Data that grow with
+    the number of images are in unnamed files.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ class ConversionRecord:
     Attributes
     ----------
     source : Source
-        The images, which are read only where they are as they were when the conversion began.
+        The images; they are read only if unchanged since the conversion began.
     rows : TableBuilder
         The rows of the images that became samples.
     count : int
@@ -304,7 +304,7 @@ class ConversionRecord:
             else:  # nothing is lost by starting over
                 self.source = self._begin(settings, source)
             with contextlib.suppress(OSError):
-                workspace.reserve.write_bytes(os.urandom(_RESERVE))  # which no file system makes less of
+                workspace.reserve.write_bytes(os.urandom(_RESERVE))  # which no file system stores in fewer bytes
             self.rows = opened.enter_context(contextlib.closing(TableBuilder(workspace.directory, types)))
             self._report = opened.enter_context(contextlib.closing(Spool(workspace.directory))) if reporting else None
             for entry in self.entries():
@@ -376,7 +376,7 @@ class ConversionRecord:
         return stamped
 
     def _require_same(self, settings: Mapping[str, Any], source: Source) -> Source:
-        """Return the source with its files' first stamps; ResumeError if anything is not as it was then."""
+        """Return the source with the stamps of its files from the first run; ResumeError if anything has changed."""
         before = self._journal.header
         differences = setting_differences(before["settings"], settings)
         if not source.is_listed and not differences:
@@ -405,11 +405,11 @@ class RecordEntry:
     findings : tuple of str
         The audit's findings.
     kept : bool
-        Whether the sample is the very bytes of the file.
+        Whether the sample has the unchanged bytes of the file.
     more : tuple of int and float
         The columns of the fields.
     reason : str
-        Why the image was left out; empty if it was not.
+        The reason why the image was left out; empty if it was not.
     """
 
     name: str
@@ -605,7 +605,7 @@ def check_destination(destination: Path, *, overwrite: bool) -> None:
 
 
 def check_place(destination: Path) -> None:
-    """Raise DestinationError if no pack can be written next to a path."""
+    """Raise DestinationError if no pack can be created at a path."""
     if urls.is_url(destination):
         raise DestinationError(
             f"{urls.shown(destination)}: is written by `packer convert` alone, without {option('split')}, "
@@ -618,7 +618,7 @@ def check_place(destination: Path) -> None:
 
 
 def check_outside(destination: Path, source: Path | None) -> None:
-    """Raise DestinationError if a pack would lie in the directory `source`, of which it would become a part."""
+    """Raise DestinationError if a pack would be inside the directory `source`."""
     if source is not None and Path(os.path.realpath(destination.parent)).is_relative_to(os.path.realpath(source)):
         raise DestinationError(
             f"{printable(destination)}: lies inside of {printable(source)}, and would become a part of it. "
