@@ -258,7 +258,7 @@ def _longest_key(children: Iterable[_Child]) -> int:
 
 _PREFIX = b"packer/"
 _MANIFEST_KEY = _PREFIX + b"manifest"
-_LARGEST_END = 1 << 22  # bytes at the end of a remote file that are fetched together, with the pages that lead to the table
+_LARGEST_END = 1 << 22  # bytes fetched together at the end of a remote file
 
 
 def sample_key(index: int) -> bytes:
