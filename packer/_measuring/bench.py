@@ -96,13 +96,13 @@ class Benchmark:
     skipped : dict of str to str
         Sides that were not measured, with the reason.
     images : dict of str to int
-        Number of samples of each path that were read, again and again.
+        Number of samples of each path that were read repeatedly.
     mean_bytes : dict of str to float
-        Mean bytes of a sample of each path, the files' or the stored ones.
+        Mean bytes of a sample of each path, in files or as stored.
     batch : int
     rounds : int
     seconds : float
-        Duration of everything.
+        Total duration.
     machine : dict of str to str
         Properties of the machine that the figures depend on.
     """
@@ -148,7 +148,7 @@ class Benchmark:
 
 @dataclass
 class _Cell:
-    """A way of reading with a number of threads, while it is measured."""
+    """The measurements of a way of reading with a number of threads."""
 
     way: Way
     threads: int
@@ -172,7 +172,7 @@ def bench(
     recipe: str | os.PathLike[str] | None = None,
     progress: BenchmarkProgress | bool | None = None,
 ) -> Benchmark:
-    """Measure how fast packs and trees of images are read, in the ways in which training code does, side by side.
+    """Compare the reading rates of packs and trees of images, in the ways of training code.
 
     A pack is read through torch's DataLoader, and through `Loader` with threads and with processes; next to them stands
     the limit, which is packer's decoding alone of images in memory. A tree is read by torchvision's ImageFolder through
@@ -261,19 +261,19 @@ def bench(
 
 
 def _reasons(skipped: dict[str, str]) -> Iterator[str]:
-    """Yield why nothing was measured, each reason once, with the first side that has it."""
+    """Yield the reasons why nothing was measured, each once, with the first side that has it."""
     for reason in dict.fromkeys(skipped.values()):
         yield f"{next(name for name, other in skipped.items() if other == reason)}: {reason}"
 
 
 def _public_path(path: str) -> str:
-    """Return a path as a user knows it: a URL without its secrets."""
+    """Return a path for display: a URL without its secrets."""
     return shown(path) if is_url(path) else path
 
 
 @contextlib.contextmanager
 def _cache_directory(paths: Iterable[str]) -> Iterator[str]:
-    """Make a directory for samples fetched from URLs, on the disk on which a training would keep them."""
+    """Create a directory for samples fetched from URLs, in the cache directory of a URL."""
     base = next((chosen(path).cache_dir for path in paths if is_url(path)), None)
     if base is not None:
         os.makedirs(base, exist_ok=True)
@@ -322,7 +322,7 @@ def _machine() -> dict[str, str]:
 
 
 class Way(NamedTuple):
-    """A way of reading what lies at a path.
+    """A way of reading the pack or tree at a path.
 
     Attributes
     ----------
@@ -334,7 +334,7 @@ class Way(NamedTuple):
     process : str
         The name of the child process that measures it.
     step : tuple of int
-        The last step that is applied, if the way is a recipe.
+        The last applied step, if the way is a recipe.
     """
 
     name: str
@@ -367,7 +367,7 @@ def named(paths: list[str]) -> dict[str, str]:
 
 
 def ways(by_name: dict[str, str], recipe: str | None) -> Iterator[Way]:
-    """Yield the ways of reading some packs and trees, whose paths `by_name` has."""
+    """Yield the ways of reading the packs and trees in `by_name`."""
     if recipe is not None and (url := next(filter(is_url, by_name.values()), None)):
         raise OptionError(f"{shown(url)}: a recipe is measured on a disk: `packer stage` brings the pack there")
     kinds = {path: _kind(path) for path in by_name.values()}  # raises errors before torch is imported
@@ -427,7 +427,7 @@ def _kind(path: str) -> str | None:
 
 
 def _require_images(tree: Path) -> None:
-    """Raise SourceError if a tree has no images; a large one is listed as far as the first class that has some."""
+    """Raise SourceError if a tree has no images; a large tree is listed only up to the first class with images."""
     walk = Walk(tree, ImageRule())
     if not any(walk.images_below(folder) for folder in class_directories(tree)):
         imagefolder_source(tree)  # its error says what there is instead

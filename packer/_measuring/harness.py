@@ -82,7 +82,7 @@ class TimeLimit:
 
 
 def rounds(count: int, most: int, limit: TimeLimit | None = None, step: int = 1) -> Iterator[list[int]]:
-    """Yield the order of each round: the positions of `count` contenders, of which each is measured once.
+    """Yield the order of each round: the positions of `count` contenders, each measured once.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def rounds(count: int, most: int, limit: TimeLimit | None = None, step: int = 1)
     most : int
         Number of rounds at most. There is at least one.
     limit : TimeLimit, optional
-        No round begins that would not be over by then, as long as the last one took.
+        No round begins that would exceed this limit if it took as long as the last one.
     step : int
         By how many positions the order of a round is shifted against the one before.
     """
@@ -116,7 +116,8 @@ def relative_spread(rates: Sequence[float]) -> float:
 
 
 def timed_calls(work: Callable[[], int], seconds: float, least: int = 1) -> tuple[int, float]:
-    """Call `work` for so long and at least so often; return the sum of its results, and the seconds of all calls."""
+    """Call `work` for a minimum time and number of calls; return the sum of its results, and the seconds of all
+    calls."""
     total, calls, begin = 0, 0, time.perf_counter()
     while calls < least or time.perf_counter() - begin < seconds:
         total += work()
@@ -125,7 +126,7 @@ def timed_calls(work: Callable[[], int], seconds: float, least: int = 1) -> tupl
 
 
 def run_together(work: Callable[[int], None], threads: int) -> None:
-    """Run `work` on so many threads, each with its number, until all are done; raise the first error of one."""
+    """Run `work` on several threads, each with its number, until all are done; raise the first error."""
     errors: list[BaseException] = []
 
     def run(number: int) -> None:
@@ -179,7 +180,7 @@ class Cost:
         return Cost(self.cpu + other.cpu, self.blocked + other.blocked)
 
     def __sub__(self, other: Cost) -> Cost:
-        """Return the rest beside `other`: nothing below 0."""
+        """Return the difference, at least 0."""
         return Cost(max(self.cpu - other.cpu, 0.0), max(self.blocked - other.blocked, 0.0))
 
     def __truediv__(self, count: float) -> Cost:
@@ -203,7 +204,7 @@ def moment() -> Moment:
 def since(begin: Moment, *, alone: bool = True) -> Cost:
     """Return the cost of this thread's work since `begin`.
 
-    Without `alone`, other threads of the process do work of their own, which is not this thread's.
+    Without `alone`, other threads of the process do unrelated work, which does not count.
     """
     end = moment()
     own = end.thread - begin.thread
@@ -223,7 +224,7 @@ def best_cost(work: Callable[[], object], times: int, enough: float = float("inf
 
 
 def _delay() -> float:
-    """Return for how many seconds this thread was ready and not running; 0 if the system does not count them."""
+    """Return the seconds that this thread was ready but not running; 0 if the system does not count them."""
     if getattr(_opened, "process", None) != os.getpid():  # a fork has threads of its own
         _opened.process, _opened.file = os.getpid(), _open_schedstat()
     if _opened.file is None:
@@ -257,9 +258,9 @@ def _own_seconds() -> float:
 
 
 class Load:
-    """Measures, from `with` to its end, which share of the CPUs was busy for other programs.
+    """Measures the share of the CPUs that other programs took during a `with` block.
 
-    It is a share of the CPUs of the affinity, whatever a quota leaves of them.
+    It is a share of the CPUs in the affinity mask, regardless of quotas.
 
     Parameters
     ----------
@@ -320,7 +321,7 @@ class Measurement(NamedTuple):
 
 
 class ChildProcess:
-    """An object in a process of its own, whose methods are called from here.
+    """An object in a separate process, with methods that are called from here.
 
     It shares no memory, threads or imports with another contender. The child is the leader of a process group, whose
     CPU time is the contender's own.
@@ -328,8 +329,7 @@ class ChildProcess:
     Parameters
     ----------
     make : callable
-        Makes the object there; a function or class of a module that can be imported. ImportError means that something
-        is not installed.
+        Creates the object there; an importable function or class. ImportError means that a dependency is not installed.
     *arguments
         Arguments of `make`.
     traces : bool
@@ -502,10 +502,10 @@ def scratch_directory(purpose: str, inside: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def keeping_random_states() -> Iterator[None]:
-    """Let the program draw the random numbers after this block that it would have drawn without the block.
+    """Preserve the state of the program's random number generators across this block.
 
-    How much is measured depends on the time that it takes: if the program's generators moved on meanwhile, no two of
-    its runs would be the same, whatever seeds they set.
+    The amount of measuring depends on its speed: if it advanced the program's generators, no two runs would be equal,
+    despite their seeds.
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     states = random.getstate(), numpy and numpy.random.get_state(), torch and torch.get_rng_state()

@@ -23,8 +23,8 @@ _FEWEST = 5
 class Timings:
     """Seconds that each step of one pass waited and worked.
 
-    Several workers make a batch each at the same time, so that batches come in bursts. The first burst comes with the
-    first batch, whoever waits longer later: its batches say nothing of the pass.
+    Several workers make a batch each at the same time, so that batches come in bursts. The first burst arrives with the
+    first batch, so its batches tell nothing about the rest of the pass.
 
     Attributes
     ----------
@@ -47,13 +47,13 @@ class Timings:
         self._began: float | None = None
 
     def waited(self, seconds: float) -> None:
-        """Note how long a step waited for its batch, which is there now."""
+        """Record how long a step waited for its batch, which has arrived now."""
         if self._began is None:
             self._began = time.process_time()
         self.waits.append(seconds)
 
     def end(self) -> None:
-        """Note that the loop has worked on its last batch."""
+        """Record that the loop has finished its last batch."""
         if self._began is not None:
             self.cpu = time.process_time() - self._began
 
@@ -141,12 +141,12 @@ class GPUIdle:
         self._steps = 0
 
     def requested(self) -> bool:
-        """Note that the loop asks for a batch; return whether CUDA is in use."""
+        """Record that the loop requests a batch; return whether CUDA is in use."""
         self._open = self._event()
         return self._open is not None
 
     def received(self) -> None:
-        """Note that the loop has it."""
+        """Record that the loop has received it."""
         if self._open is None:
             return
         begin, end, self._open = self._open, self._event(), None

@@ -136,7 +136,7 @@ def export_and_say(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The layout of an export, and the pack that it is of."""
+    """The layout of an export, and its pack."""
 
     reader: Reader
     root: Path
@@ -144,7 +144,7 @@ class _Plan:
 
     @property
     def classes(self) -> list[str]:
-        """The directories of classes; none if a file says the labels."""
+        """The directories of classes; none if the labels are in a file."""
         layout = self.layout
         return [] if layout.labels else [layout.files.folder + name for name in self.reader.manifest.classes]
 
@@ -155,7 +155,7 @@ class _Plan:
 
 
 def _plan(reader: Reader, root: Path, *, labels: bool) -> _Plan:
-    """Plan the export; CorruptPackError if a name must not become a file, or two samples have one name."""
+    """Plan the export; CorruptPackError if a name must not become a file, or two samples have the same name."""
     for index, name in enumerate(reader.names):
         problem = name_problem(name)
         if problem is not None:
@@ -316,7 +316,7 @@ def _contents(reader: Reader, files: Files, workers: int | None) -> Iterator[Buf
 
 
 def _fetched(reader: Reader, batches: Iterable[range]) -> Iterator[range]:
-    """Yield batches; of a remote pack they are fetched from now on, with the fields, which lie next to the images."""
+    """Yield batches; for a remote pack, prefetch them with the fields, which are next to the images."""
     for batch in batches:
         reader.ahead_whole(batch)
         yield batch

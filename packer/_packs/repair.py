@@ -128,7 +128,7 @@ class Repaired:
     Attributes
     ----------
     samples : list of str
-        Names of the samples that are whole again, or of which a field is.
+        Names of the samples that were restored, in whole or in a field.
     left : list of Damage
         The remaining damage, with the reason why it could not be repaired.
     """
@@ -151,7 +151,7 @@ class Repaired:
 
 
 class _Origin:
-    """The origin from which samples of a pack are made again.
+    """The origin for restoring samples of a pack.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class _Origin:
             self._recipe = f"how the pack's samples were made is not known: {printable(error)}"
 
     def made_again(self, damage: Damage) -> Buffer | Damage:
-        """Return the original bytes of a sample or a value; or the damage, with the reason why there are none."""
+        """Return the original bytes of a sample or a value; or the damage, with the reason why they are unavailable."""
         assert damage.index is not None
         problem = name_problem(damage.name)
         number = self._numbers.get(damage.index)
@@ -255,7 +255,7 @@ class _Origin:
 
 
 def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[int, int]]:
-    """Open the origin; return it, and the number in it of each sample that is wanted."""
+    """Open the origin; return it, and the index in it of each required sample."""
     try:
         copy = pack_source(root)
     except (NotAPackError, PackNotFoundError):
@@ -292,7 +292,7 @@ class _Patches:
         if number not in self._open:
             self._open[number] = PatchFile(Path(self._reader.path), name)
         file, position = self._open[number], begin + offset - int(self._starts[number])
-        if file.read(position, len(data)) != _stored(self._reader, damage):  # the file may be another one by now
+        if file.read(position, len(data)) != _stored(self._reader, damage):  # the file may have been replaced
             raise CorruptPackError("the pack was replaced while it was repaired", self._reader.path, damage.index)
         file.write(position, data)
 
@@ -306,7 +306,7 @@ class _Patches:
 
 
 def _fits(reader: Reader, damage: Damage) -> bool:
-    """Tell whether the bytes in the pack have the checksum in the table: then something else is wrong."""
+    """Tell whether the bytes in the pack match the checksum in the table; then something else is wrong."""
     if damage.field and not reader.fields[damage.field].is_blob:
         return True
     try:

@@ -172,7 +172,7 @@ class Verification(list[Damage]):
         return html(self._blocks())
 
     def _blocks(self) -> Iterator[Block]:
-        """Yield what is damaged: whole columns and files, and then samples, which are few next to a cause."""
+        """Yield the damage: first whole columns and files, then samples, which are fewer if there is a common cause."""
         if not self:
             unread, *lost = self.notes
             yield f"{self.path}: intact{unread}"
@@ -230,7 +230,7 @@ def _check_table(reader: Reader) -> Iterator[Damage]:
 
 
 def _first(found: Iterator[Damage]) -> Iterator[Damage]:
-    """Yield the first rows that are wrong in one way, and say the number of more."""
+    """Yield the first rows with one kind of error, and report the number of others."""
     shown = sorted(itertools.islice(found, _LISTED), key=lambda item: item.index or 0)
     yield from shown
     if more := sum(1 for _ in found):
@@ -279,13 +279,13 @@ def _repeated_names(reader: Reader) -> Iterator[Damage]:
 
 
 def _where(count: int, wrong: Callable[[slice], npt.NDArray[np.bool_]]) -> Iterator[int]:
-    """Yield the rows for which `wrong` is true, which gets a stretch of the table at a time."""
+    """Yield the rows for which `wrong` is true; it is called with one block of the table at a time."""
     for part in spans(count):
         yield from (part.start + np.flatnonzero(wrong(part))).tolist()
 
 
 def _wrong_rows(reader: Reader, field: Field) -> Iterator[Damage]:
-    """Yield the rows of a field's columns that no sample may have."""
+    """Yield the rows of a field's columns with impossible values."""
     columns = [reader.table.stored(column) for column in field.columns()]
     is_wrong, reason = _ROWS.get(field.kind, _ROWS["blob"])(field)
     for part in spans(len(reader)):
@@ -348,7 +348,7 @@ def _check_samples(
 
 
 def _damage(reader: Reader, error: PackError, index: int, field: str = "") -> Damage | str:
-    """Return the damage that an error tells of a sample, or the defect of a whole file of the pack."""
+    """Convert an error to the damage of a sample, or of a whole file of the pack."""
     whole_file = _file_problem(reader, error)
     return whole_file or Damage(getattr(error, "reason", str(error)), index, reader._name_in_error(index), field)
 
@@ -362,7 +362,7 @@ def _file_problem(reader: Reader, error: PackError) -> str | None:
 
 
 def _within(reader: Reader, path: str) -> str:
-    """Return where in a pack a file lies."""
+    """Return the relative path of a file in a pack."""
     return path.removeprefix(f"{reader.path}/") if reader.place.remote else os.path.relpath(path, reader.path)
 
 
@@ -383,7 +383,8 @@ def _wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, P
 
 
 def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str) -> str | None:
-    """Return why some bytes are no value of a field, of a sample whose image has this size; None if they are one.
+    """Return why some bytes are not a valid value of a field in a sample with an image of this size; None if they are
+    valid.
 
     A further image and a mask are looked at as a conversion looks at an image. Both have the size of the image, and so
     has the mask of run lengths; a further image, after it is turned where `exif` is ``"apply"``. Boxes and the visible
