@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def resumable() -> Iterator[None]:
-    """Say of work that a signal ends that the same command continues the work."""
+    """Add to an interruption that the same command continues the work."""
     try:
         yield
     except (KeyboardInterrupt, Terminated) as error:
@@ -92,7 +92,7 @@ def convert_listed(
 
 @contextlib.contextmanager
 def explaining(src: Path) -> Iterator[None]:
-    """Add to what ends a conversion of `src` what its person can do."""
+    """Add advice for the user to errors that end a conversion of `src`."""
     from packer._sources.scan_list import is_listing
 
     try:

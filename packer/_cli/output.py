@@ -124,7 +124,7 @@ class _Progress:
 
     @property
     def silent(self) -> float:
-        """Seconds since something was heard."""
+        """Seconds since the last update."""
         return time.monotonic() - max(self.updated, self.began)
 
     @property
@@ -141,7 +141,7 @@ class _Progress:
         return None if not rate or self.total is None or self.done is None else (self.total - self.done) / rate
 
     def extra(self) -> dict[str, str]:
-        """What stands beside counts and rate: values by what they are values of."""
+        """Notes in addition to counts and rate, by subject."""
         extra = {}
         if self.bytes > self.first_bytes:
             extra["MB/s"] = f"{(self.bytes - self.first_bytes) / 1e6 / self._elapsed:.0f}"
@@ -329,7 +329,7 @@ class ProgressDisplay:
         self._safely(lambda face: face.end(self._progress, last=True, failed=kind is not None))
 
     def _beat(self) -> None:
-        """Show that the command lives, while listing, compiling or waiting for the disk."""
+        """Show that the command is alive, while listing, compiling or waiting for the disk."""
         while not self._ended.wait(_BEAT):
             with self._lock:
                 self._safely(lambda face: face.show(self._progress))

@@ -37,7 +37,7 @@ _QUALITY = 92
 
 @dataclass(frozen=True)
 class Cut:
-    """A crop of a sample: the rectangle, in pixels of the image, and what a network would see."""
+    """A crop of a sample: the rectangle, in pixels of the image, and the network's input as a picture."""
 
     epoch: int
     top: int
@@ -57,7 +57,7 @@ class Pictures:
     Attributes
     ----------
     turn : threading.BoundedSemaphore
-        Held by whoever decodes, or else takes much memory.
+        Held during decoding and other memory-intensive work.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -263,7 +263,7 @@ _FARTHEST = 1e7  # pixels: no shape is drawn farther away
 
 
 def annotations_of(catalog: Catalog, index: int) -> list[dict[str, Any]]:
-    """Return what a sample has in each field.
+    """Return the values of a sample's fields for display.
 
     Returns
     -------
@@ -375,7 +375,7 @@ def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
 
 
 def _words(field: Field, value: Any) -> str:
-    """Return a value that is drawn nowhere in words."""
+    """Return a value in words if it is not drawn."""
     if field.kind == "class" or (field.kind, field.dtype) == ("scalar", "bool"):
         return class_names(field, [value])[0]
     if field.dtype == "float32" and field.kind == "scalar":
