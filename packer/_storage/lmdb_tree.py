@@ -135,14 +135,6 @@ _PAGES_HELD = 512
 _BESIDE = 1 << 17  # bytes before the branches: leaves and a manifest
 
 
-def data_version(head: bytes) -> int | None:
-    """Return the version of a file's layout, by its first bytes; None where it is no LMDB file."""
-    if len(head) < PAGE_HEADER.size + META.size:
-        return None
-    magic, version, _, _ = META.unpack_from(head, PAGE_HEADER.size)
-    return int(version) if magic == MAGIC else None
-
-
 class LMDBTree:
     """The main database of an LMDB file, as the newer of its two meta pages says.
 
