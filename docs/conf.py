@@ -84,7 +84,14 @@ class Lines(HtmlFormatter):
         for is_code, line in source:
             text = re.sub(r"<[^>]*>", "", line)
             indent = len(text) - len(text.lstrip(" "))
-            yield is_code, f'<span class="line" style="--indent: {indent}ch">{line}</span>' if is_code else line
+            # A browser breaks at spaces alone, and long calls have none.
+            broken = re.sub(r"(<[^>]*>|(?<![0-9])\.|[([/])", _after, line)
+            yield is_code, f'<span class="line" style="--indent: {indent}ch">{broken}</span>' if is_code else line
+
+
+def _after(found: re.Match[str]) -> str:
+    """Let a line break after punctuation, but not in a tag."""
+    return found[0] if found[0].startswith("<") else f"{found[0]}<wbr>"
 
 
 PygmentsBridge.html_formatter = Lines

@@ -142,12 +142,12 @@ class Finder:
         ----------
         query : Query
         seconds : float
-            How long samples are read that were not read before, where findings or labels of objects need it.
+            How long further samples are read, if the query needs findings or labels of objects.
 
         Raises
         ------
         OptionError
-            If the condition is none, or a field is no category.
+            If the condition cannot be parsed, or a field is no category.
         """
         indexes = self._indexes(query)
         for index in indexes:
@@ -155,7 +155,7 @@ class Finder:
         unread = max((index.unread for index in indexes), default=0)
         with self._lock:
             found = self._kept.get(query)
-            if found is None or found.unread or query.finding == DAMAGED:  # of which more may be known by now
+            if found is None or found.unread or query.finding == DAMAGED:  # more may be known by now
                 found = self._kept[query] = self._find(query, unread)
             self._kept.move_to_end(query)
             if len(self._kept) > _KEPT:
@@ -178,7 +178,7 @@ class Finder:
         return known[name]
 
     def _indexes(self, query: Query) -> list[Postings]:
-        """Return the inverted indexes that a query asks."""
+        """Return the inverted indexes that a query needs."""
         found = [self.findings] if query.finding not in ("", DAMAGED) else []
         return found + [self._labels[name] for name, _ in query.categories if self._field(name).kind == "labels"]
 
@@ -227,7 +227,7 @@ def _ranked(counts: dict[str, int]) -> list[tuple[str, int]]:
 
 
 def _columns(catalog: Catalog, name: str) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Field | None]]:
-    """Yield of each pack the values of a field with one number a sample, which of them are there, and the field."""
+    """Yield for each pack the values of a field with one number per sample, a mask of those present, and the field."""
     for reader in catalog.readers:
         field = reader.fields.get(name)
         if field is None or field.kind not in ("class", "scalar"):

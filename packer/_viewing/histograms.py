@@ -39,7 +39,7 @@ class Histogram:
         One of `packer._viewing.catalog.MEASURES`.
     title : str
     unit : str
-        The unit of the values, in words, as the axis says it.
+        The unit of the values in words, for the axis.
     edges : list of float
         The begin of each bar, and the end of the last: B + 1 numbers.
     counts : list of int
@@ -247,7 +247,7 @@ def _elements(histogram: Histogram) -> Iterator[str]:
 
 
 def _caption(histogram: Histogram) -> str:
-    """Return what the axis of values says of itself: the unit, and whether it is logarithmic."""
+    """Return the caption of the horizontal axis: the unit, and whether the axis is logarithmic."""
     return ", ".join(filter(None, [histogram.unit, "logarithmic axis" if histogram.logarithmic else ""]))
 
 
@@ -256,15 +256,15 @@ def _safe(text: str) -> str:
 
 
 def _share(histogram: Histogram, value: float) -> float:
-    """Return where a value lies between the first edge, 0, and the last one, 1."""
+    """Return the position of a value on the axis: 0 at the first edge, 1 at the last one."""
     first, last = histogram.edges[0], histogram.edges[-1]
     if histogram.logarithmic:
         return (math.log(value) - math.log(first)) / (math.log(last) - math.log(first))
-    return (value / 2 - first / 2) / (last / 2 - first / 2)  # of halves, as the difference may exceed all floats
+    return (value / 2 - first / 2) / (last / 2 - first / 2)  # halves, as the difference may exceed all floats
 
 
 def _ticks(histogram: Histogram) -> list[tuple[float, str]]:
-    """Return places on the axis of values, 0 to 1, and the texts below them, with space between them."""
+    """Return positions on the horizontal axis, 0 to 1, and the texts below them, which do not touch."""
     bars = len(histogram.counts)
     room = (_WIDTH - _RIGHT - _LEFT) / max(bars, 1)
     if histogram.names and room >= 2 * _APART:

@@ -103,9 +103,9 @@ def _is_smaller(reader: Reader, height: int, width: int) -> bool:
 
 
 def labels_of(catalog: Catalog, name: str) -> Callable[[int], Iterable[str]]:
-    """Return what tells the classes of a sample's objects by their names; of a sample without any, `NO_CLASS`."""
+    """Return a function that gives the names of the classes of a sample's objects, `NO_CLASS` if it has none."""
     fields = [reader.fields.get(name) for reader in catalog.readers]
-    known: list[dict[int, str]] = [{} for _ in fields]  # the names of the classes of each pack that were met
+    known: list[dict[int, str]] = [{} for _ in fields]  # names by id, of the classes of each pack that were seen
 
     def terms(index: int) -> list[str]:
         pack, row = catalog.locate(index)

@@ -15,7 +15,7 @@ from packer import augment
 from packer._images.operations import KINDS
 from packer.samplers._random import uniforms
 
-pytest.importorskip("packer.testing.samples").torchvision()
+pytest.importorskip("packer.testing.reference").torchvision()
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2.functional._geometry import _get_inverse_affine_matrix  # noqa: E402
 

@@ -15,7 +15,7 @@ from packer.augment._mixup import mixed_labels
 from packer.samplers._random import uniforms
 from tests.augment.test_chance import same_distribution
 
-pytest.importorskip("packer.testing.samples").torchvision()
+pytest.importorskip("packer.testing.reference").torchvision()
 from torchvision.transforms import v2  # noqa: E402
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

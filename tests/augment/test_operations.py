@@ -14,7 +14,7 @@ from packer._images.extension import _native
 from packer._images.operations import FILTERS, LONGEST_MOVED, NO_FILL
 from tests.augment.operation import Pixels, differing, operated, operation, pixels_of, tensor
 
-pytest.importorskip("packer.testing.samples").torchvision()
+pytest.importorskip("packer.testing.reference").torchvision()
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 from torchvision.transforms.v2.functional._geometry import _get_inverse_affine_matrix  # noqa: E402
 

@@ -56,7 +56,7 @@ def test_a_rule_is_its_settings(rule: augment.Augmentation) -> None:
 
 
 def test_settings_of_torchvision_are_taken() -> None:
-    pytest.importorskip("packer.testing.samples").torchvision()
+    pytest.importorskip("packer.testing.reference").torchvision()
     from torchvision.transforms import v2
 
     made = augment.AutoAugment(v2.AutoAugmentPolicy.SVHN, v2.InterpolationMode.BILINEAR)

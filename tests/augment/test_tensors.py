@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from packer._images.operations import FILTERS, KINDS, NO_FILL, Operations, nothing
 from packer._images.torch_ops import operate
 
-pytest.importorskip("packer.testing.samples").torchvision()
+pytest.importorskip("packer.testing.reference").torchvision()
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 from torchvision.transforms.v2.functional._geometry import _get_inverse_affine_matrix  # noqa: E402
 

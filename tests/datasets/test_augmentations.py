@@ -123,6 +123,7 @@ np.save(sys.argv[2], np.stack([dataset[index][0].numpy() for index in range(len(
 """
 
 
+@pytest.mark.parametrize("pack", ["lmdb"], indirect=True)
 def test_without_the_compiled_part_torch_makes_the_same_pixels_or_levels_beside_them(
     pack: Path, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def test_grey_is_refused_by_itself(opened_from: Path) -> None:
     assert "16 bits" not in str(warning.message)
 
 
+@pytest.mark.parametrize("opened_from", ["kept", "in place"], indirect=True)
 def test_workers_and_loaders_do_not_say_it_again(opened_from: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.warns(UserWarning, match=SAID) as caught:
         dataset = packer.open_dataset(opened_from, transform=np.asarray)

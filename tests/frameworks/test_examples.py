@@ -139,7 +139,7 @@ def workplace(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_example_sees_every_image_once_an_epoch_and_no_crop_twice(
     framework: str, block: str, seen: Batches, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("packer.testing.samples").torchvision()  # which timm imports
+    pytest.importorskip("packer.testing.reference").torchvision()  # which timm imports
     pytest.importorskip(framework, reason=f"needs {framework}: pip install {FRAMEWORKS[framework]}")
     for pattern, smaller in SMALLER.items():
         block = re.sub(pattern, smaller, block)

@@ -10,7 +10,7 @@ from packer._images.extension import _native
 from packer._images.numbers import TYPES, Mixture, NumberFormat, write
 from packer.augment._mixup import mixed_images
 
-pytest.importorskip("packer.testing.samples").torchvision()
+pytest.importorskip("packer.testing.reference").torchvision()
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
 pytestmark = pytest.mark.skipif(_native is None, reason="needs a C compiler at the installation")

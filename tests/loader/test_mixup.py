@@ -17,7 +17,7 @@ from packer._loader.prefetch import DeviceBatch, Normalizer
 from packer.augment._mixup import mixed_images, mixed_labels
 from tests.conftest import Packs, Trees
 
-pytest.importorskip("packer.testing.samples").torchvision()
+pytest.importorskip("packer.testing.reference").torchvision()
 from torchvision.transforms import v2  # noqa: E402
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -152,7 +152,7 @@ def test_the_fastest_way_is_one_that_training_can_take() -> None:
 
 
 def test_why_nothing_could_be_measured_is_said_once(root: Path, tmp_path: Path) -> None:
-    pytest.importorskip("packer.testing.samples").torchvision()
+    pytest.importorskip("packer.testing.reference").torchvision()
     content = bytearray((root / "pack.lmdb").read_bytes())
     start = content.index(b"\xff\xd8\xff")
     content[start + 100 : start + 110] = bytes(10)
@@ -225,7 +225,7 @@ def test_a_recipe_that_ends_python_is_refused_and_named(tmp_path: Path) -> None:
 
 
 def test_a_recipe_that_has_a_name_is_measured_step_by_step(root: Path) -> None:
-    pytest.importorskip("packer.testing.samples").torchvision()
+    pytest.importorskip("packer.testing.reference").torchvision()
     steps = ["crop and flip", "+ RandAugment", "+ normalise", "+ MixUp or CutMix"]
     measured = bench(root / "pack.lmdb", recipe="rand", batch=4, seconds=0.1, threads=[1])
     assert [side.rpartition(": ")[2] for side in measured.sides if "packer:" in side] == steps
@@ -238,7 +238,7 @@ def test_a_recipe_that_has_a_name_is_measured_step_by_step(root: Path) -> None:
 @pytest.mark.usefixtures("_as_it_was")
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_step_of_a_recipe_reads_by_both_sides(root: Path, recipe: str) -> None:
-    pytest.importorskip("packer.testing.samples").torchvision()
+    pytest.importorskip("packer.testing.reference").torchvision()
     for side in SIDES:
         steps = RecipeSteps(side, str(root / "pack.lmdb"), 4, 12, recipe)
         assert steps.describe()[0] == 12

@@ -83,7 +83,7 @@ def test_rows_cover_threads_processes_numbers_images_and_recipes(module: Any) ->
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_rows_are_measured_one_after_the_other(photos: Path, tmp_path: Path, device: str) -> None:
-    only = ["packer.Loader, 256 px, tiled, float16", "RandAugment, MixUp or CutMix on the device, 256 px"]
+    only = ["packer.Loader, 256 px, tiled, float16, 1 thread", "RandAugment, MixUp or CutMix on the device, 256 px"]
     report = measure(
         photos,
         tmp_path,

@@ -188,6 +188,21 @@ def test_a_category_filters_the_images(browser: Any, server: Server, samples: Sa
         visit.until_counted(f"{len(in_weather(samples, None))} of {COUNT} images")
 
 
+@pytest.mark.parametrize("order", ["", "narrowest"])
+def test_images_that_are_found_later_are_added(
+    browser: Any, pack: Path, samples: Samples, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """Each request reads one sample; the grid asks again for what it asked too early."""
+    monkeypatch.setattr("packer._viewing.server._SECONDS_OF_READING", 1e-9)
+    dogs = with_object(samples, 1)
+    for server in serving(pack):
+        address = f"{server.address}#{urlencode({'in.object': 'dog', 'order': order})}"
+        with Visit(browser, address, viewport={"width": 1400, "height": 3000}) as visit:
+            visit.until_counted(f"{len(dogs)} of {COUNT} images")
+            visit.until(f"document.querySelectorAll('.cell[data-filled]').length === {len(dogs)}")
+            assert visit.texts(".cell .name") == [f"{number:02d}.jpg" for number in dogs]
+
+
 def test_rows_are_walked_and_chosen_by_keys(browser: Any, server: Server, samples: Samples) -> None:
     with Visit(browser, server.address) as visit:
         page = visit.page

@@ -28,7 +28,7 @@ function walk(event) {
 }
 
 export class Facets {
-  /** `choose(changes)` is called with what is wanted, `draw(hidden)` with the names of fields that are not drawn. */
+  /** `choose(changes)` is called with the changes of the query, `draw(hidden)` with the names of hidden fields. */
   constructor({ choose, draw }) {
     Object.assign(this, { choose, draw, hidden: new Set(), state: {}, lists: new Map() });
     $("facets").addEventListener("keydown", walk);
@@ -74,7 +74,7 @@ export class Facets {
     this.mark(this.state);
   }
 
-  /** Return the classes of a field, which are counted when the part is open. */
+  /** Return the section of a field; its classes are counted when the section is open. */
   category({ name, kind }) {
     const list = element("div", { className: "values" });
     list.setAttribute("role", "listbox");

@@ -90,7 +90,7 @@ export class Grid {
     this.cells.delete(place);
   }
 
-  /** Say whether pictures have a label or a caption below their names. */
+  /** Reserve a line for labels and captions below the names, or none. */
   describe(labelled) {
     this.caption = labelled ? CAPTION : NAME;
     this.measure();

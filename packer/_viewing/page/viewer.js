@@ -90,7 +90,7 @@ async function find() {
   return true;
 }
 
-/** Ask until all samples are read that the query needs, and show what is found meanwhile. */
+/** Ask until the server has read all samples, and show the images that are found meanwhile. */
 async function readOn(wanted, found) {
   try {
     while (found.unread && wanted === shownQuery) {
@@ -106,10 +106,11 @@ async function readOn(wanted, found) {
   }
 }
 
-/** Say how many samples were found, and why there are fewer than a conversion counted. */
+/** Show how many images were found, and why there are fewer than the conversion counted. */
 function tell({ count, complete, unread }) {
   const some = count === packs.count ? "" : ` of ${counted(packs.count)}`;
-  $("count").textContent = `${complete ? "" : "the first "}${counted(count)}${some} ${packs.count === 1 ? "image" : "images"}`;
+  const all = `${complete ? "" : "the first "}${counted(count)}${some} ${packs.count === 1 ? "image" : "images"}`;
+  $("count").textContent = unread ? `${counted(count)} found so far` : all;
   $("reading").hidden = !unread;
   $("reading").max = packs.count;
   $("reading").value = packs.count - unread;
