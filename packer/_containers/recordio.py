@@ -1,4 +1,4 @@
-"""RecordIO, which MXNet reads (https://mxnet.apache.org/versions/1.9.1/api/faq/recordio): ``.rec``, beside it ``.idx``.
+"""RecordIO, which MXNet reads (https://mxnet.apache.org/versions/1.9.1/api/faq/recordio): ``.rec``, with ``.idx``.
 
 A record is a magic number; a number whose uppermost three bits say what the record is, and whose others are its size;
 the data; and zeros up to a multiple of 4 bytes. Data that have the magic number at a multiple of 4 are cut there, in
