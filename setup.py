@@ -2,6 +2,7 @@
 
 import os
 import sysconfig
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -40,9 +41,18 @@ NATIVE = Extension(
 
 
 class BuildExtension(build_ext):
-    """Leave no binary of an earlier build where the sources do not compile now, and say what that means."""
+    """Compile files at the same time. Where one fails, leave no binary of an earlier build, and say what that means."""
 
     def build_extension(self, ext):
+        if os.name == "posix":
+            compile_in_turn = self.compiler.compile
+
+            def compile_at_once(sources, **options):
+                with ThreadPool() as threads:  # each waits for a process of the compiler
+                    found = threads.map(lambda source: compile_in_turn([source], **options), sources)
+                return [compiled for each in found for compiled in each]
+
+            self.compiler.compile = compile_at_once
         try:
             super().build_extension(ext)
         except Exception:

@@ -102,6 +102,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", _dashed, priority=600)  # after napoleon
     for part in ("description", "options", "arguments"):
         app.connect(f"sphinx-click-process-{part}", _plain)
+    app.connect("sphinx-click-process-options", _in_panels)
     app.connect("build-finished", _llms)
 
 
@@ -124,3 +125,17 @@ def _plain(app: Sphinx, context: click.Context, lines: list[str]) -> None:
         plain += ["", "::", ""] if example and not inside else [""] if inside and not example else []
         plain.append(f"    {line[2:]}" if example else re.sub(r"(?<!\*)\*(?!\*)", r"\*", line))
     lines[:] = plain
+
+
+def _in_panels(app: Sphinx, context: click.Context, lines: list[str]) -> None:
+    """Put the title of its panel before the first option of each panel, as in the help of the command."""
+    from packer._cli.panels import OPTIONS, panels_of
+
+    panels = panels_of(context.command, context)
+    titles = {options[0].opts[0]: title for title, options in panels.items() if title != OPTIONS}
+    grouped: list[str] = []
+    for line in lines:
+        if (found := re.match(r"\.\. option:: (--[\w-]+)", line)) and found[1] in titles:
+            grouped += [f".. rubric:: {titles[found[1]]}", ""]
+        grouped.append(line)
+    lines[:] = grouped

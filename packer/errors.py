@@ -61,6 +61,7 @@ __all__ = [
     "option",
     "pip_install",
     "printable",
+    "reason_of",
     "recorded",
     "speak_as_command_line",
     "spelled",
@@ -89,6 +90,12 @@ _MENTION = re.compile("⟨([^⟨¦⟩]*)¦([^⟨¦⟩]*)⟩")
 _AS_ARGUMENT, _AS_FLAG = 1, 2  # groups of the expression
 
 _face = _AS_ARGUMENT  # of this process: who runs in it, all its threads speak to
+
+
+def reason_of(error: OSError) -> str:
+    """Return the system's reason for an error as a part of a sentence: ``no such file or directory``."""
+    reason = error.strerror or str(error)
+    return reason[:1].lower() + reason[1:]
 
 
 def flag(name: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import shlex
 import shutil
 import statistics
@@ -17,6 +18,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from PIL import Image
 
 from packer._storage.system import available_cpus
 from packer.testing.photos import draw_imagefolder
@@ -61,19 +65,22 @@ def main() -> None:
 def draw(root: Path) -> Path:
     """Draw photos for training and validation below `root`, unless an earlier run did; return the training tree."""
     if not root.exists():
-        print(f"Drawing {sum(SPLITS.values()) * CLASSES} photos of 500 x 375 ...", flush=True)
+        print(f"Drawing {sum(SPLITS.values()) * CLASSES} photos of 500 x 375 ", end="", flush=True)
         root.parent.mkdir(exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix="photos-", dir=root.parent))
         classes = [(unfinished, split, label) for label in range(CLASSES) for split in SPLITS]
         with multiprocessing.get_context("spawn").Pool(available_cpus()) as pool:
-            pool.starmap(draw_class, classes, chunksize=1)
+            for _ in pool.imap_unordered(draw_class, classes):
+                print(".", end="", flush=True)
+        print()
         unfinished.chmod(0o755)
         unfinished.rename(root)
     return root / "train"
 
 
-def draw_class(root: Path, split: str, label: int) -> None:
+def draw_class(drawn: tuple[Path, str, int]) -> None:
     """Draw one class of a split in a tree of its own, and move it to the others."""
+    root, split, label = drawn
     part = root / f"{split}-{label}"
     draw_imagefolder(part, classes=1, per_class=SPLITS[split], seed=2 * label + (split == "val"))
     (root / split).mkdir(exist_ok=True)
@@ -90,7 +97,7 @@ def demonstrate(tree: Path, work: Path) -> list[Row]:
         packer("convert", tree, packs[suffix])
         packer("convert", tree, resized[suffix], "--resize", SIZE)
     packer("export", resized[".lmdb"], exported)
-    print("\nMeasuring ...", flush=True)
+    print("\nMeasuring ", end="", flush=True)
     rates = converting_rates(tree, work)
     return [
         *read(tree, packs, "", rates),
@@ -121,6 +128,8 @@ def converting_rates(tree: Path, work: Path) -> dict[str, float]:
                 part = source if number else source.limited(16)  # the first round loads the modules
                 rate = len(part) / convert(part, work / f"timed{suffix}", recipe=recipe, overwrite=True).seconds
                 rates[suffix + option] += [rate] if number else []
+            print(".", end="", flush=True)
+    print()
     return {what: statistics.median(values) for what, values in rates.items()}
 
 
@@ -128,11 +137,8 @@ def read(tree: Path, packs: dict[str, Path], option: str, converting: dict[str, 
     """Compare packs with ImageFolder over `tree`, and read all of them."""
     from packer import open_dataset
     from packer._storage.files import disk_size
-    from packer.testing.reference import torchvision
 
-    tv = torchvision()
-    to_tensor = tv.transforms.functional.pil_to_tensor
-    folder = tv.datasets.ImageFolder(str(tree), transform=to_tensor, allow_empty=True)
+    folder = ImageFolder(tree)
     datasets = {suffix: open_dataset(pack) for suffix, pack in packs.items()}
     for dataset in datasets.values():
         compare(folder, dataset)
@@ -144,7 +150,34 @@ def read(tree: Path, packs: dict[str, Path], option: str, converting: dict[str, 
     return rows
 
 
-def compare(folder: Any, dataset: Any) -> None:
+class ImageFolder:
+    """The samples of torchvision's ImageFolder over `root`, decoded by Pillow to uint8 tensors, as there."""
+
+    def __init__(self, root: Path) -> None:
+        suffixes = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+        self.classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        self.samples = [
+            (os.path.join(folder, name), label)
+            for label, folder_name in enumerate(self.classes)
+            for folder, _, names in sorted(os.walk(root / folder_name, followlinks=True))
+            for name in sorted(names)
+            if name.lower().endswith(suffixes)
+        ]
+        self.targets = [label for _, label in self.samples]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        import torch
+
+        path, label = self.samples[index]
+        with open(path, "rb") as file:
+            pixels = np.array(Image.open(file).convert("RGB"))
+        return torch.from_numpy(pixels).permute(2, 0, 1), label
+
+
+def compare(folder: ImageFolder, dataset: Any) -> None:
     """Require the same labels and the same pixels of some samples."""
     if dataset.classes != folder.classes or dataset.targets.tolist() != folder.targets:
         sys.exit(f"{dataset}: not the labels of ImageFolder")
@@ -163,12 +196,15 @@ def reading_rates(datasets: Sequence[Any]) -> list[float]:
     """Read each dataset in a plain loop on this thread, in turn; return img/s of each, a median."""
     indices = evenly(len(datasets[0]), MOST_READ)
     rates: list[list[float]] = [[] for _ in datasets]
+    print("Reading ", end="", flush=True)
     for _ in range(ROUNDS):
         for dataset, results in zip(datasets, rates, strict=True):
             started = time.perf_counter()
             for index in indices:
                 dataset[index]
             results.append(len(indices) / (time.perf_counter() - started))
+        print(".", end="", flush=True)
+    print()
     return [statistics.median(results) for results in rates]
 
 
@@ -186,7 +222,8 @@ def print_table(rows: Sequence[Row]) -> None:
     print(
         f"\nConversion: on {available_cpus()} threads, to the synced pack, in a process that has its modules loaded;"
         "\nthe commands above loaded them first, torch among them for .pth."
-        "\nReading: decoded to a uint8 tensor, a plain loop on one thread, files in the system's cache."
+        "\nReading: decoded to a uint8 tensor, a plain loop on one thread, files in the system's cache; ImageFolder"
+        "\nas torchvision's, with Pillow."
         f"\nMedians of {ROUNDS} rounds."
     )
 

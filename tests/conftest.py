@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -80,6 +81,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let a test that measures run while no other test does, in whichever process."""
     with turn(alone=item.get_closest_marker("measures") is not None):
         return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List why tests were skipped, the most frequent reason first; a module that was skipped as a whole counts once."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
+    reasons = Counter(found[2].removeprefix("Skipped: ") for found in skipped if isinstance(found, tuple))
+    if reasons:
+        terminalreporter.section(f"{len(skipped)} tests or modules skipped")
+    for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
+        terminalreporter.line(f"{count:6}  {reason}")
 
 
 def pytest_collection_finish() -> None:

@@ -57,7 +57,9 @@ def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
             drawn[match[2]] = above.get(depth - 1, "Exception")
     assert drawn == {value.__name__: value.__bases__[0].__name__ for value in classes}
     mentions = {"flag", "message_of", "option", "recorded", "speak_as_command_line", "spelled"}
-    assert set(drawn) | mentions | {"DISTRIBUTION", "pip_install", "printable", "warn"} == set(errors.__all__)
+    assert set(drawn) | mentions | {"DISTRIBUTION", "pip_install", "printable", "reason_of", "warn"} == set(
+        errors.__all__
+    )
 
 
 MISTAKES: dict[str, Callable[[str], Any]] = {

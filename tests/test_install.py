@@ -23,7 +23,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import packer
-from packer._images import native
+from packer._images import decode, native
+from packer._measuring import machine
 from packer.errors import DISTRIBUTION
 
 ROOT = Path(packer.__file__).parents[1]
@@ -255,7 +256,7 @@ def test_a_build_without_c_says_what_that_costs_and_where_c_is_wanted_it_fails(
 
 
 def test_the_version_says_that_c_is_missing_and_what_to_do(without_c: Path) -> None:
-    what, others = run(VERSION, without_c).stdout.splitlines()
+    what, others, *_ = run(VERSION, without_c).stdout.splitlines()
     assert what.startswith(f"packer {packer.__version__}, without its own decoder: not compiled, ")
     assert what.endswith(f"Install both (on Debian: gcc, python3-dev), then packer anew; or {A_WHEEL}")
     assert others.startswith("the same pixels, on x86-64 at about half the speed, come from ")
@@ -298,12 +299,26 @@ def test_the_version_says_that_all_is_well() -> None:
     if not native.WHOLE_JPEGS:
         pytest.skip("needs a C compiler at the installation, and AVX2 or NEON")
     kinds = {"aarch64": ["NEON"], "arm64": ["NEON"]}.get(platform.machine(), ["AVX2", "AVX-512"])
-    what, others = run(VERSION, ROOT).stdout.splitlines()
+    what, others, *_ = run(VERSION, ROOT).stdout.splitlines()
     assert what in [f"packer {packer.__version__}, own decoder: {kind}" for kind in kinds]
     assert others.startswith("what it leaves goes to ")
     assert others.endswith(f"Pillow {version('pillow')}")
     if importlib.util.find_spec("simplejpeg") is not None:
         assert f": simplejpeg {version('simplejpeg')}, " in others
+
+
+def test_the_version_names_the_libraries_that_are_used_on_request() -> None:
+    """They are installed with packer; the system's libjpeg-turbo, over PyTurboJPEG, is not chosen by itself."""
+    pytest.importorskip("lmdb")
+    pytest.importorskip("turbojpeg")
+    _, others, on_request = run(VERSION, ROOT).stdout.splitlines()
+    assert "TurboJPEG" not in others
+    assert on_request.startswith(f"on request: PyTurboJPEG {version('PyTurboJPEG')} ")
+    assert on_request.endswith(f", lmdb {version('lmdb')}")
+    nowhere = "import ctypes.util; ctypes.util.find_library = lambda name: None\n"
+    assert decode.AUTOMATIC == machine._AUTOMATIC
+    (*_, on_request) = run(nowhere + VERSION, ROOT).stdout.splitlines()
+    assert ", which needs the system's libturbojpeg (on Debian libturbojpeg0), lmdb " in on_request
 
 
 READING = """

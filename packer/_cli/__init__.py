@@ -13,12 +13,15 @@ from typing import TextIO
 
 import click
 
+import packer
 from packer._cli.cache import cache_commands, stage_command, unstage_command, warm_command
+from packer._cli.completion import completion_command
 from packer._cli.convert import convert_command, scan_command
 from packer._cli.inspect import info_command, verify_command, view_command
 from packer._cli.manage import append_command, export_command, index_command, merge_command
 from packer._cli.measure import bench_command, doctor_command, estimate_command, tune_command
 from packer._cli.output import DISK_IS_FULL, EXIT_STATUS, NOBODY_READS, Interrupted, Terminated
+from packer._cli.panels import PanelGroup, did_you_mean
 from packer._images.extension import VECTORS, _native, shortcoming
 from packer._version import __version__
 from packer.errors import (
@@ -29,6 +32,7 @@ from packer.errors import (
     PackerError,
     PackLockedError,
     printable,
+    reason_of,
     speak_as_command_line,
 )
 
@@ -49,7 +53,7 @@ _STATUSES = [
 def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
     """Print packer's version, and what decodes on this machine: its own decoder, or why not, and the libraries."""
     if asked:
-        from packer._measuring.machine import libraries_that_decode
+        from packer._measuring.machine import libraries_on_request, libraries_that_decode
 
         why, others = ". ".join(filter(None, shortcoming() or ())), ", ".join(libraries_that_decode())
         if _native is None:
@@ -60,46 +64,38 @@ def _print_version(context: click.Context, parameter: click.Parameter, asked: bo
         else:
             click.echo(f"packer {__version__}, own decoder: {VECTORS or 'plain C'}{why and ', as '}{why}")
             click.echo(f"what it leaves goes to the first that takes it: {others}")
+        if on_request := libraries_on_request():
+            click.echo(f"on request: {', '.join(on_request)}")
         context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=PanelGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "--version",
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=_print_version,
-    help="Show the version, whether packer's own decoder works here, and what else decodes.",
+    help="Show the version of packer and of the decoders that it can use.",
 )
 def cli() -> None:
-    """Turn images, from a tree or from the files of another tool, into one pack that training code reads at the
-    decoder's speed; or index them, and read them where they lie.
+    """Convert image folders to single files that PyTorch reads several times faster, with the same pixels.
 
     \b
-      packer convert imagenet/train train.lmdb --resize 256
-      packer index 'shards/*.tar' train.index
-      packer info train.lmdb
+      packer convert photos train.lmdb --resize 256
+      packer view train.lmdb
+      packer bench photos train.lmdb
     """
 
 
-cli.add_command(estimate_command)
-cli.add_command(convert_command)
-cli.add_command(index_command)
-cli.add_command(doctor_command)
-cli.add_command(info_command)
-cli.add_command(verify_command)
-cli.add_command(view_command)
-cli.add_command(export_command)
-cli.add_command(stage_command)
-cli.add_command(unstage_command)
-cli.add_command(warm_command)
-cli.add_command(cache_commands)
-cli.add_command(merge_command)
-cli.add_command(append_command)
-cli.add_command(scan_command)
-cli.add_command(bench_command)
-cli.add_command(tune_command)
+cli.add_panel(
+    "Pack images",
+    [convert_command, index_command, scan_command, append_command, merge_command, export_command],
+)
+cli.add_panel("Look at packs", [info_command, verify_command, view_command])
+cli.add_panel("Read from a fast disk", [stage_command, unstage_command, warm_command, cache_commands])
+cli.add_panel("Measure", [estimate_command, bench_command, tune_command, doctor_command])
+cli.add_panel("Shell", [completion_command])
 
 
 def main() -> None:
@@ -122,16 +118,16 @@ def main() -> None:
     except Terminated as error:
         _end(f"terminated{error}", "sigterm")
     except (click.ClickException, OptionError) as error:
-        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
         if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2 and later: the message is the help
-            click.echo(message, err=True)
+            click.echo(str(error), err=True)
             sys.exit(EXIT_STATUS["usage"])
+        message = _mistake(error) if isinstance(error, click.ClickException) else str(error)
         _end(f"{message}\nTry `{_command_of(error)} --help`.", "usage")
     except PackerError as error:
         _end(str(error), next(status for kind, status in _STATUSES if isinstance(error, kind)))
     except OSError as error:
         if error.filename is not None:
-            _end(f"{printable(error.filename)}: {error.strerror}", "error")
+            _end(f"{printable(error.filename)}: {reason_of(error)}", "error")
         if error.errno not in (*NOBODY_READS, *DISK_IS_FULL):
             raise
         _discard(sys.stdout)
@@ -175,6 +171,25 @@ def _spelled_out(error: UnicodeError) -> tuple[str, int]:
     return "".join(spelled), error.end
 
 
+def _mistake(error: click.ClickException) -> str:
+    """Return the message for a word of the command line that click refuses, in the form of packer's own messages."""
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        return f"{_name_of(error.param)} is missing"
+    if isinstance(error, click.NoSuchOption):
+        return f"{error.option_name}: no such option{did_you_mean(error.option_name, error.possibilities)}"
+    message = error.message.removesuffix(".")
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        return f"{_name_of(error.param)}: {message[:1].lower()}{message[1:]}"
+    if isinstance(error, click.BadOptionUsage):
+        return f"{error.option_name}: {message.removeprefix(f'Option {error.option_name!r} ')}"
+    return message
+
+
+def _name_of(parameter: click.Parameter) -> str:
+    """Return the word for a parameter in messages: ``--limit``, ``SRC``."""
+    return parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name.strip("[].")
+
+
 def _command_of(error: Exception) -> str:
     """Return the command whose help explains what an error is about."""
     context = error.ctx if isinstance(error, click.UsageError) else None
@@ -197,13 +212,17 @@ def _show_warning(  # noqa: PLR0917 - as Python calls it
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a notice of packer's own as a line; what else warns, as Python does."""
-    if category.__module__.partition(".")[0] == "packer":
+    """Print a warning of packer as a line, and any other as Python does.
+
+    `packer.errors.warn` blames the nearest caller outside of packer, which is click unless other code called packer.
+    """
+    if category.__module__.partition(".")[0] == "packer" or filename.startswith(_OWN_CODE):
         click.echo(f"packer: {_printable_lines(str(message))}", err=True)
     else:
         _warn_as_python(message, category, filename, lineno, file, line)
 
 
+_OWN_CODE = tuple(os.path.join(os.path.dirname(module.__file__ or ""), "") for module in (packer, click))
 _warn_as_python = warnings.showwarning
 
 

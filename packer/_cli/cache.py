@@ -14,7 +14,8 @@ import click
 
 from packer._cli import output
 from packer._cli.options import ObjectUrl, PackPath, UserPath, reading_options
-from packer._cli.output import progress_options
+from packer._cli.output import json_option, progress_options
+from packer._cli.panels import PanelCommand, PanelGroup, panel_option
 from packer._storage.system import in_units
 from packer.errors import OptionError, printable
 
@@ -22,21 +23,20 @@ if TYPE_CHECKING:
     from packer._storage.remote.cache import CachedObject
 
 
-@click.group("cache")
+@click.group("cache", cls=PanelGroup)
 def cache_commands() -> None:
-    """Say or remove what is kept on this node of packs at URLs."""
+    """Show or clear the cache of packs at URLs."""
 
 
 @cache_commands.command("info")
 @click.argument("directory", type=UserPath(), metavar="[DIR]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@json_option
 @progress_options(quiet=None)
 def info_command(directory: Path | None, as_json: bool) -> None:
-    """Say what the cache DIR keeps: each object, the version, how much of it, when it was used last.
+    """List the objects in the cache: version, cached share, last use.
 
-    Without DIR it is the cache that PACKER_CACHE_DIR names, or ~/.cache/packer. What may be kept at most is what
-    PACKER_CACHE_SIZE says, or half of what would be free without the cache. A program that says cache_size= is
-    bounded by that.
+    The default DIR is $PACKER_CACHE_DIR, or ~/.cache/packer. $PACKER_CACHE_SIZE limits the size of the cache; without it
+    the limit is half of the space that would be free without the cache. cache_size= sets another limit for one program.
     """
     from packer._storage.remote.cache import default_limit
     from packer._storage.remote.urls import RemoteSettings
@@ -52,21 +52,19 @@ def info_command(directory: Path | None, as_json: bool) -> None:
         total = sum(one.size for one in found)
         click.echo(json.dumps({"directory": place, "size": total, "limit": limit, "objects": objects}, indent=2))
     else:
-        bound = "half of what would be free without them" if chosen is None else "PACKER_CACHE_SIZE"
+        bound = "half of the space that would be free without the cache" if chosen is None else "PACKER_CACHE_SIZE"
         click.echo("\n".join(_described(place, found, f"at most {in_units(limit)} ({bound})")))
 
 
 @cache_commands.command("clear")
 @click.argument("directory", type=UserPath(), metavar="[DIR]", required=False)
-@click.option(
-    "--url", type=ObjectUrl(), metavar="URL", help="Remove the object there and those below it, and no other."
-)
+@panel_option("--url", type=ObjectUrl(), metavar="URL", help="Remove only the objects at or below URL.")
 @progress_options()
 def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
-    """Remove what the cache DIR keeps, and no other file; DIR as of `packer cache info`.
+    """Remove cached objects, and no other files.
 
-    Processes may read meanwhile: what they lack afterwards they fetch again. What they have open takes its place on the
-    disk until they end.
+    The default DIR is that of `packer cache info`. Processes may go on reading: they download again what they need.
+    Files that they have open take up space until they end.
     """
     from packer._storage.remote.cache import clear
     from packer._storage.remote.urls import shown
@@ -81,7 +79,7 @@ def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
         what = output.counted(len(removed), "object")
         click.echo(f"{printable(place)}: {in_units(sum(one.size for one in removed))} removed, {what}")
     else:
-        click.echo(f"{printable(place)}: nothing {'' if url is None else f'of {shown(url)} '}is kept there")
+        click.echo(f"{printable(place)}: nothing {'' if url is None else f'of {shown(url)} '}is cached")
 
 
 def _directory(given: Path | None) -> str:
@@ -91,7 +89,7 @@ def _directory(given: Path | None) -> str:
     found = RemoteSettings.of(given).cache_dir
     if found is None:
         raise OptionError(
-            "PACKER_CACHE_DIR is empty: memory keeps what is fetched, and no directory. Say which is meant"
+            "PACKER_CACHE_DIR is empty, so that downloads are cached in memory only. Pass the DIR of a cache"
         )
     return found
 
@@ -106,7 +104,7 @@ def _kept(place: str, given: Path | None) -> list[CachedObject]:
 def _described(place: str, found: Sequence[CachedObject], bound: str) -> list[str]:
     """Return what a person should know of a cache, as lines: those that were used last first."""
     if not found:
-        return [f"{printable(place)}: nothing is kept there, {bound}"]
+        return [f"{printable(place)}: nothing is cached, {bound}"]
     total = in_units(sum(one.size for one in found))
     rows = [_row(one) for one in found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -132,16 +130,20 @@ def _moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
-@click.command("stage")
+@click.command("stage", cls=PanelCommand)
 @click.argument("pack", type=PackPath())
 @click.argument("directory", type=UserPath())
 @reading_options
 @progress_options()
 def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
-    """Copy PACK to DIRECTORY on this node, where stage=DIRECTORY finds it; print where the copy is.
+    """Copy a pack to the disk of this machine.
 
-    DIRECTORY is made where it is missing; what it lies in must be there. Where others may write into DIRECTORY, as into
-    /dev/shm, the copy lies in a directory of your own in it, packer-UID. `packer unstage` gives the space back.
+    A dataset with stage=DIRECTORY finds the copy, whose path is printed. DIRECTORY is created if its parent exists. If
+    other users can write to DIRECTORY, as to /dev/shm, the copy goes to a subdirectory of your own, packer-UID.
+    `packer unstage` deletes the copy.
+
+    \b
+      packer stage /nfs/train.lmdb /scratch
     """
     from packer._datasets.staging import stage
 
@@ -151,17 +153,20 @@ def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
         click.echo(printable(staged))
 
 
-@click.command("unstage")
+@click.command("unstage", cls=PanelCommand)
 @click.argument("pack", type=PackPath())
 @click.argument("directory", type=UserPath())
-@click.option(
+@panel_option(
     "--all-versions",
     is_flag=True,
-    help="Remove the copies of every pack of PACK's name: of earlier versions, and of packs in other directories. PACK itself may be gone.",
+    help="Delete the copies of all packs that are named as PACK: earlier versions, and packs of other directories. PACK itself need not exist.",
 )
 @progress_options()
 def unstage_command(pack: Path, directory: Path, *, all_versions: bool, quiet: bool) -> None:
-    """Remove the copy of PACK from DIRECTORY, which `packer stage PACK DIRECTORY` or stage=DIRECTORY put there."""
+    """Delete a copy that `packer stage` made.
+
+    Also deletes a copy that a dataset with stage=DIRECTORY made.
+    """
     from packer._datasets.staging import unstage
 
     with output.ProgressDisplay(pack.name, quiet=quiet) as display:
@@ -172,16 +177,19 @@ def unstage_command(pack: Path, directory: Path, *, all_versions: bool, quiet: b
     if removed:
         click.echo(f"{printable(directory)}: {in_units(removed)} removed")
     else:
-        others = "" if all_versions else "; --all-versions looks for copies of earlier versions too"
-        click.echo(f"{printable(directory)}: no copy of {printable(pack)} is there{others}")
+        others = "" if all_versions else "; --all-versions also deletes copies of earlier versions"
+        click.echo(f"{printable(directory)}: no copy of {printable(pack)}{others}")
 
 
-@click.command("warm")
+@click.command("warm", cls=PanelCommand)
 @click.argument("pack", type=PackPath())
 @reading_options
 @progress_options()
 def warm_command(pack: Path, quiet: bool) -> None:
-    """Read PACK once from beginning to end, so that training finds it in memory (if it fits)."""
+    """Read a pack once, so that training finds it in memory.
+
+    This helps if the pack fits into the free memory of this machine.
+    """
     from packer._datasets.staging import warm
 
     with output.ProgressDisplay(pack.name, quiet=quiet, unit="bytes") as display:

@@ -31,6 +31,7 @@ from packer._cli.options import (
     targets,
 )
 from packer._cli.output import EXIT_STATUS, Interrupted, Terminated, progress_options
+from packer._cli.panels import MOST_USED, panel_option
 from packer._conversion.options import AUDITS, RunOptions, SourceOptions
 from packer._storage.remote.urls import is_url
 from packer._storage.system import in_units
@@ -56,7 +57,7 @@ def resumable() -> Iterator[None]:
 
 
 def say(text: str, *, quiet: bool) -> None:
-    """Print a line or more, unless ``--quiet`` was said."""
+    """Print a line or more, unless ``--quiet`` was passed."""
     if not quiet:
         click.echo(text)
 
@@ -143,8 +144,8 @@ def _require_new_pack(request: ConversionRequest) -> None:
     require_writable(request.dst)
     if request.overwrite:
         raise click.UsageError(
-            "--overwrite replaces no pack at a URL with --part or --cluster, whose parts would replace those that "
-            "others are reading: delete that pack first, or choose another name"
+            "--overwrite cannot replace a pack at a URL part by part, as others may be reading it: delete the pack first, "
+            "or choose another name"
         )
 
 
@@ -153,7 +154,7 @@ def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
     from packer._conversion.request import is_table
 
     if not request.parts:
-        raise click.UsageError("say with --parts how many parts there are")
+        raise click.UsageError("--part, --cluster, --jobs and --scratch are for --parts: pass the number of parts")
     if how.part is not None and how.part >= request.parts:
         raise click.UsageError(f"--part counts from 0: the last of {request.parts} is {request.parts - 1}")
     if how.part is not None and request.fresh:
@@ -162,11 +163,13 @@ def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
     if how.splits:
         raise click.UsageError("--parts is for one split: convert SRC/SPLIT, with --classes-from the first one's pack")
     if how.part is not None and how.cluster is not None:
-        raise click.UsageError("--part is for tasks of a job array, --cluster makes all parts: say one of them")
+        raise click.UsageError("--part makes one part in a job array, --cluster makes all parts: say one of them")
     if how.cluster is not None and (is_url(request.src) or is_table(request.src)):
-        raise click.UsageError("--cluster is for files that all nodes see: of objects at URLs, make parts with --part")
+        raise click.UsageError(
+            "--cluster is for files that all nodes can read: for images at URLs, use --part in a job array"
+        )
     if how.scratch and how.part is None and how.cluster is None:
-        raise click.UsageError("--scratch is for --part and --cluster: here, parts are made where they stay")
+        raise click.UsageError("--scratch is for --part and --cluster: without them, parts are made in DST.partial")
     if how.jobs and how.cluster is None:
         raise click.UsageError("--jobs is for --cluster")
     if how.cluster is not None:
@@ -274,7 +277,7 @@ def convert_to_url(request: ConversionRequest, how: RunOptions, source: Source |
 
     with resumable(), UploadedConversion(request, how.scratch) as conversion:
         if not how.quiet:
-            click.echo(f"packer: made in {printable(conversion.room)}, and then uploaded", err=True)
+            click.echo(f"packer: building the pack in {printable(conversion.room)} before the upload", err=True)
         said = _say_new(conversion, 0)
         summary = conversion.made or _convert(request, conversion, source, quiet=how.quiet)
         with output.ProgressDisplay(request.dst.name, quiet=how.quiet) as display:
@@ -314,25 +317,23 @@ def _say_new(conversion: UploadedConversion, said: int) -> int:
 @click.argument("src", type=PackPath())
 @click.argument("dst", type=PackPath())
 @conversion_options()
-@click.option("--check", type=click.Choice(AUDITS), hidden=True)  # the earlier name of --audit
+@panel_option("--check", type=click.Choice(AUDITS), hidden=True)  # the earlier name of --audit
 @reading_options
 @progress_options()
 def convert_command(src: Path, dst: Path, **values: Any) -> int:
-    """Convert the images below SRC into the pack DST.
+    """Convert images to a pack.
 
-        SRC is a directory with one subdirectory a class, as for torchvision's ImageFolder; a pack, whose samples keep
-    their bytes unless options say otherwise; or what another tool made: WebDataset tars, TFRecord, RecordIO, Parquet,
-    MDS, LMDB, zip and others, as a file, a directory or a pattern in quotes (docs/containers.md). DST is FILE.lmdb,
-    FILE.h5 or DIRECTORY.pth, or for other tools to read as well DIRECTORY.wds (WebDataset), .tfrecord, .rec (MXNet),
-    .mds (MosaicML Streaming), .caffe, .n5 or .parquet (Hugging Face); or the URL of one, such as s3://bucket/train.lmdb
-    (docs/uploading.md). It appears when it is complete; the same command continues an interrupted conversion.
+    SRC is an image folder (a directory per class, as for torchvision), a pack, or files of another tool: WebDataset,
+    TFRecord, Parquet, LMDB, zip and others (docs/containers.md). DST ends in .lmdb, .h5 or .pth, or for other tools to
+    read in .wds, .tfrecord, .rec, .mds, .caffe, .n5 or .parquet. Both may be URLs. Run the same command again to continue
+    after an interruption.
 
-        \b
-          packer convert imagenet/train train.lmdb                       the files' own bytes
-          packer convert imagenet/train train-256.h5 --resize 256        the shorter side at 256, JPEG
-          packer convert imagenet/val val.lmdb --classes-from train.lmdb
-          packer convert train.lmdb train.h5                             the samples' own bytes
-          packer convert 'shards/*.tar' train.lmdb                       the samples of another tool
+    \b
+      packer convert photos train.lmdb
+      packer convert photos train.lmdb --resize 256
+      packer convert imagenet imagenet.lmdb --split all
+      packer convert photos/val val.lmdb --classes-from train.lmdb
+      packer convert 'shards/*.tar' train.lmdb
     """
     from packer._conversion.request import ConversionRequest
 
@@ -344,7 +345,9 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     warnings.filterwarnings("ignore", module="PIL")
     request = requested(ConversionRequest, src=src, dst=dst, **values)
     if how.splits and is_url(src):
-        raise click.UsageError("--split is for a directory: convert SRC/SPLIT, the others with --classes-from")
+        raise click.UsageError(
+            "--split is for a directory: convert SRC/SPLIT, and the other splits with --classes-from"
+        )
     if (request.labels is not None or request.coco) and how.splits:
         option = "--coco" if request.coco else "--labels"
         raise click.UsageError(f"{option} is for one split: convert SRC/SPLIT with it")
@@ -368,7 +371,7 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
 def _one_split(how: RunOptions) -> tuple[str, RunOptions]:
     """Return the split that a list of annotations has, and the other options; UsageError where there are several."""
     if len(how.splits) > 1 or how.splits == ("all",):
-        raise click.UsageError("--voc and --yolo convert one split at a time: say each with a pack of its own")
+        raise click.UsageError("--voc and --yolo convert one split at a time: run the command once for each split")
     return how.splits[0], replace(how, splits=())
 
 
@@ -417,12 +420,13 @@ def _report(report: Path | None, root: Path) -> Path | None:
 @click.argument("src", type=UserPath())
 @click.argument("listing", metavar="FILE", type=UserPath())
 @options(SourceOptions, without=("split", "where"))
-@click.option("--overwrite", is_flag=True, help="Replace FILE.")
+@panel_option("--overwrite", is_flag=True, panel=MOST_USED, help="Replace FILE.")
 @progress_options()
 def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **values: Any) -> None:
-    """List the images below SRC once, in FILE, which `packer convert` then takes in the place of SRC.
+    """List the images of a directory once, for many conversions.
 
-    Listing millions of files on a network disk takes minutes; the tasks of a job array need it once.
+    `packer convert` takes FILE in place of SRC. Listing millions of files on a network disk takes minutes; with FILE, the
+    tasks of a job array need it only once.
 
     \b
       packer scan imagenet/train train.scan
@@ -435,7 +439,7 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
 
     request = requested(SourceRequest, src=src, **values)
     if is_pack(src):
-        raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it as it is")
+        raise click.UsageError(f"{printable(src)} is a pack. A pack needs no list: convert it directly")
     check_destination(listing, overwrite=overwrite)
     check_outside(listing, src)
     with output.ProgressDisplay(listing.name, quiet=quiet) as display:
@@ -443,7 +447,7 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
         source = request.open(listing, request.classes())
         refuse_derived(source)
         if not source.is_local:
-            raise click.UsageError(f"{printable(src)}: is or names objects at URLs, which need no list: convert them")
+            raise click.UsageError(f"{printable(src)}: images at URLs need no list: convert them directly")
         display.phase(None)
         write_listing(source, listing)
     if not quiet:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer._cli import output
-from packer._cli.options import PackPath, UserPath, reading_options
-from packer._cli.output import EXIT_STATUS, progress_options, settings_in_words
+from packer._cli.options import Count, PackPath, UserPath, reading_options
+from packer._cli.output import EXIT_STATUS, json_option, progress_options, settings_in_words
+from packer._cli.panels import PanelCommand, panel_option
 from packer._storage.system import in_units
 from packer.errors import CorruptPackError, NotAPackError, OptionError, printable
 
@@ -27,20 +28,25 @@ _BAR = 30
 _NAMED = 5  # classes of a field
 
 
-@click.command("info")
+@click.command("info", cls=PanelCommand)
 @click.argument("pack", type=PackPath())
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
-@click.option("--classes", "all_classes", is_flag=True, help="List every class, not only the first and the last ones.")
-@click.option(
+@json_option
+@panel_option("--classes", "all_classes", is_flag=True, help="List all classes, not only the first and last ones.")
+@panel_option(
     "--plot",
     type=UserPath(),
     metavar="FILE",
-    help="Draw histograms of sizes and labels too: .svg, or .png by matplotlib.",
+    help="Also draw histograms of sizes and labels to FILE.svg, or with matplotlib to FILE.png.",
 )
 @reading_options
 @progress_options(quiet=None)
 def info_command(pack: Path, as_json: bool, all_classes: bool, plot: Path | None) -> None:
-    """Say what PACK holds: settings, sizes, classes with their counts, image sizes."""
+    """Show what a pack contains: settings, classes, sizes, fields.
+
+    \b
+      packer info train.lmdb
+      packer info train.lmdb --plot histograms.svg
+    """
     from packer._packs.info import info
 
     if plot is not None:
@@ -53,7 +59,7 @@ def info_command(pack: Path, as_json: bool, all_classes: bool, plot: Path | None
     click.echo(json.dumps(_as_json(held), indent=2) if as_json else _describe(held, all_classes))
     if plot is not None:
         _plot(pack, plot)
-        click.echo(f"written to {printable(plot)}", err=True)
+        click.echo(f"packer: written to {printable(plot)}", err=True)
 
 
 def _plot(pack: Path, target: Path) -> None:
@@ -170,31 +176,31 @@ _LISTED = 20
 _LISTED_BESIDE_A_CAUSE = 3
 
 
-@click.command("verify")
+@click.command("verify", cls=PanelCommand)
 @click.argument("pack", type=PackPath())
-@click.option("--quick", is_flag=True, help="Check structure and table only; do not read the samples.")
-@click.option(
+@panel_option("--quick", is_flag=True, help="Check structure and table only, without reading the samples.")
+@panel_option(
     "--digest",
     "with_digest",
     is_flag=True,
-    help="Print one hash over classes, names, labels and data: the same for packs that give the same samples in the same order, whatever their format.",
+    help="Print a hash over classes, names, labels and data. Packs of any format with the same samples in the same order have the same hash.",
 )
-@click.option(
+@panel_option(
     "--with",
     "library",
     type=click.Choice(["liblmdb"]),
-    help="Let the format's own library read the pack too: it must find the same samples.",
+    help="Also read the pack with the library of its format, and compare the samples.",
 )
-@click.option(
+@panel_option(
     "--repair",
     "source",
     type=UserPath(),
     metavar="SRC",
-    help="Make damaged samples again from SRC: the directory that was converted, or a pack with the same samples.",
+    help="Restore damaged samples from SRC: the directory that was converted, or a pack with the same samples.",
 )
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.  [default: the CPUs granted]")
+@panel_option("--workers", type=Count(), metavar="N", help="Number of threads.  [default: the granted CPUs]")
 @reading_options
-@progress_options("Print nothing, or with --digest the hash alone; the exit status tells about damage.")
+@progress_options("Print nothing, or only the hash of --digest; the exit status tells whether the pack is damaged.")
 def verify_command(
     pack: Path,
     *,
@@ -205,11 +211,18 @@ def verify_command(
     workers: int | None,
     quiet: bool,
 ) -> int:
-    """Check that everything in PACK is what was written. Exit status 4 where it is not."""
+    """Check that a pack contains what was written to it.
+
+    The exit status is 4 if the pack is damaged.
+
+    \b
+      packer verify train.lmdb
+      packer verify train.lmdb --repair imagenet/train
+    """
     if quick and (with_digest or source is not None):
-        raise click.UsageError("--digest and --repair read every sample, which --quick leaves out")
+        raise click.UsageError("--digest and --repair read every sample, and --quick reads none")
     if library is not None and source is not None:
-        raise click.UsageError("--with compares a pack that is intact: repair it first")
+        raise click.UsageError("--with compares an intact pack: repair it first")
     try:
         with _telling_damage(pack):
             damage = _damage(pack, source, library, quick=quick or with_digest, workers=workers, quiet=quiet)
@@ -243,7 +256,7 @@ def _damage(
         repaired = repair(pack, source, workers=workers, progress=display.update)
     if not quiet:
         made = output.counted(len(repaired.samples), "sample")
-        click.echo(f"{printable(pack)}: {made} made again from {printable(source)}")
+        click.echo(f"{printable(pack)}: {made} restored from {printable(source)}")
         _list(repaired.samples)
     return repaired.left
 
@@ -307,11 +320,11 @@ def _report(pack: Path, damage: Sequence[Damage], *, repairing: bool) -> None:
     """Print what is damaged: whole columns and files, and then samples, which are few beside a cause."""
     causes = [item for item in damage if item.index is None]
     samples = [item for item in damage if item.index is not None]
-    click.echo(f"{printable(pack)}: damaged in {output.counted(len(damage), 'place')}", err=True)
+    click.echo(f"packer: {printable(pack)}: damaged in {output.counted(len(damage), 'place')}", err=True)
     _list(causes, err=True)
     _list(samples, err=True, most=_LISTED_BESIDE_A_CAUSE if causes else _LISTED)
     if repairing and causes:
-        click.echo("Damage outside of the samples is not repaired: convert the images again.", err=True)
+        click.echo("packer: damage outside of the samples cannot be repaired: convert the images again", err=True)
 
 
 def _list(items: Sequence[object], *, err: bool = False, most: int = _LISTED) -> None:
@@ -321,25 +334,26 @@ def _list(items: Sequence[object], *, err: bool = False, most: int = _LISTED) ->
         click.echo(f"  … and {output.count(len(items) - most)} more", err=err)
 
 
-@click.command("view")
+@click.command("view", cls=PanelCommand)
 @click.argument("packs", metavar="PACK...", nargs=-1, required=True, type=PackPath())
-@click.option("--port", type=click.IntRange(1, 65535), help="The port of the page; by default any that is free.")
-@click.option("--no-browser", is_flag=True, help="Only print the address of the page.")
-@click.option("--html", type=UserPath(), metavar="FILE", help="Write one page that needs no server, and end.")
+@panel_option("--port", type=Count(1, 65535), metavar="PORT", help="Port of the page.  [default: any free port]")
+@panel_option("--no-browser", is_flag=True, help="Print the address of the page; open no browser.")
+@panel_option("--html", type=UserPath(), metavar="FILE", help="Write a page that needs no server to FILE, and exit.")
 @reading_options
-@progress_options("Print nothing but the address of the page, and errors.")
+@progress_options("Print only errors and the address of the page.")
 def view_command(packs: tuple[Path, ...], port: int | None, no_browser: bool, html: Path | None, quiet: bool) -> None:
-    """Look at PACK in a browser: pictures, classes, fields, crops, histograms, duplicates.
+    """Show the images of a pack in the browser.
 
-    PACK is a pack, an index, a tree of images or a container of another tool; several are shown as one. The page is for
-    this machine alone: nobody has its address but who started it. Ctrl-C ends it.
+    The page has pictures, classes, fields, crops, histograms and duplicates. PACK is a pack, an index, an image folder or
+    a file of another tool; several are shown as one. Only programs of this machine that know the page's address can open
+    it. Ctrl-C stops the server.
 
     \b
       packer view train.lmdb
       packer view train.lmdb --html report.html
     """
     if html is not None and (port is not None or no_browser):
-        raise OptionError("--html writes a file, for which there is no --port and no --no-browser")
+        raise OptionError("--html writes a file: --port and --no-browser are for the server")
     from packer._viewing.catalog import open_catalog
 
     if html is not None:
@@ -373,7 +387,7 @@ def _serve(catalog: Catalog, port: int, *, browser: bool, quiet: bool) -> None:
     with Server(catalog, port) as server:
         click.echo(server.address)
         if not quiet:
-            click.echo("Ctrl-C ends it.", err=True)
+            click.echo("packer: press Ctrl-C to stop the server", err=True)
         if browser:
             import webbrowser
 

@@ -21,28 +21,32 @@ from packer._cli.options import (
     requested,
 )
 from packer._cli.output import progress_options
-from packer._conversion.options import OF_THE_PACK, IndexOptions, MergeOptions, SourceOptions
+from packer._cli.panels import PanelCommand, panel_option
+from packer._conversion.options import GROUPS, OF_THE_PACK, IndexOptions, MergeOptions, SourceOptions
 from packer.errors import ImageError, printable
 
 
-@click.command("merge")
+@click.command("merge", cls=PanelCommand)
 @click.argument("packs", nargs=-1, type=PackPath())
 @click.argument("dst", type=PackPath())
 @options(MergeOptions, "classes prefixes")
-@click.option(
-    "--finish", "finishing", is_flag=True, help="Make one pack of the complete parts of DST (`packer convert --parts`)."
+@panel_option(
+    "--finish",
+    "finishing",
+    is_flag=True,
+    help="Complete DST from the parts that `packer convert --parts` made, without other packs.",
 )
 @options(MergeOptions, "workers shard_size overwrite fresh")
 @reading_options
 @progress_options()
 def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet: bool, **values: Any) -> int:
-    """Join PACKS, one after the other, into the pack DST.
+    """Join several packs into one.
 
-    The samples keep their bytes. PACKS may be of different formats; the suffix of DST decides its own.
+    PACKS may have different formats; the suffix of DST sets its own. The samples keep their order and their bytes.
 
     \b
       packer merge a.lmdb b.lmdb both.lmdb
-      packer merge a.lmdb b.lmdb both.lmdb --prefix a --prefix b    where names coincide
+      packer merge a.lmdb b.lmdb both.lmdb --prefix a --prefix b
       packer merge --finish out.lmdb
     """
     from packer._conversion.merge import merge
@@ -51,7 +55,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
     if finishing:
         source = click.get_current_context().get_parameter_source
         if packs or any(source(name) is ParameterSource.COMMANDLINE for name in values):
-            raise click.UsageError("--finish takes DST alone: how to make it was said to `packer convert --parts`")
+            raise click.UsageError("--finish takes DST alone: `packer convert --parts` has set its options")
         with output.ProgressDisplay(dst.name, quiet=quiet) as display:
             display.phase("joining parts")
             manifest = finish(dst)
@@ -59,7 +63,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
         say("\n".join([head, *output.outcome(dst, manifest)]), quiet=quiet)
         return status_of(manifest)
     if not packs:
-        raise click.UsageError("say which packs to join, and after them DST")
+        raise click.UsageError("PACKS are missing: packer merge PACK... DST")
     with resumable(), output.ProgressDisplay(dst.name, quiet=quiet) as display:
         summary = merge(
             packs,
@@ -77,10 +81,11 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
 @progress_options()
 @conversion_options(tasks=False, without=OF_THE_PACK)
 def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
-    """Convert the images below SRC to one more part of PACK, a pack with parts.
+    """Convert more images, as another part of a pack.
 
-    SRC is what `packer convert` takes. Its class ids are those of PACK. Readers that have PACK open go on with what they
-    opened. The same command continues an interrupted one; where PACK has that part already, it does nothing.
+    PACK is a pack with parts. SRC is as for `packer convert`; its classes get the ids that they have in PACK. Readers
+    that have opened PACK before do not see the new part. The same command continues an interrupted run, and does nothing
+    if PACK has this part already.
 
     \b
       packer convert imagenet/train train.lmdb --parts 4
@@ -113,31 +118,37 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
 @click.argument("dst", metavar="[OUT.index]", required=False, type=UserPath())
 @options(SourceOptions, without=("split", "where"))
 @options(IndexOptions, "checksums exif on_error")
-@click.option("--base", type=PackPath(), metavar="DIR|URL", help="Make the index SRC look for its files below DIR.")
+@panel_option(
+    "--base",
+    type=PackPath(),
+    metavar="DIR|URL",
+    panel=GROUPS["source"],
+    help="Change where the index SRC looks for its files, after these were moved.",
+)
 @options(IndexOptions, "overwrite")
 @progress_options()
 def index_command(src: Path, dst: Path | None, *, base: Path | None, quiet: bool, **values: Any) -> int | None:
-    """List where the images of SRC lie, in OUT.index, which is read as a pack. No image is copied.
+    """Index images where they are, and read the index as a pack.
 
-    SRC is what `packer convert` takes: a directory of images, or what another tool made, as a file, a directory or a
-    pattern in quotes (docs/containers.md). What is compressed can be converted, and has no index.
+    OUT.index records where each image is; no image is copied. SRC is as for `packer convert`: an image folder, or files
+    of another tool (docs/containers.md). Compressed files cannot be indexed; convert them.
 
     \b
       packer index imagenet/train train.index
       packer index 'shards/*.tar' train.index
-      packer index train.index --base /scratch/shards      when the files were moved
+      packer index train.index --base /scratch/shards    # the files were moved
     """
     from packer._conversion.index import IndexRequest, moved
 
     warnings.filterwarnings("ignore", module="PIL")
     if base is not None:
         if dst is not None:
-            raise click.UsageError("--base moves the index SRC: leave OUT.index out")
+            raise click.UsageError("--base changes the index SRC: leave OUT.index out")
         manifest = moved(src, base)
         say(f"{printable(src)}: {output.counted(manifest.count, 'sample')} below {printable(base)}", quiet=quiet)
         return None
     if dst is None:
-        raise click.UsageError("say where the index will be: OUT.index")
+        raise click.UsageError("OUT.index is missing")
     request = requested(IndexRequest, src=src, dst=dst, **values)
     try:
         with output.ProgressDisplay(dst.name, quiet=quiet) as display:
@@ -153,18 +164,22 @@ def index_command(src: Path, dst: Path | None, *, base: Path | None, quiet: bool
     return status_of(manifest)
 
 
-@click.command("export")
+@click.command("export", cls=PanelCommand)
 @click.argument("pack", type=PackPath())
 @click.argument("directory", type=UserPath())
 @reading_options
 @progress_options()
 def export_command(pack: Path, directory: Path, quiet: bool) -> None:
-    """Write the images of PACK as files below DIRECTORY: the tree it came from, byte for byte where bytes were kept.
+    """Write the images of a pack as files.
 
-    DIRECTORY is a new or an empty one. The same command continues an interrupted export.
+    The files have the names of the original image folder, and its bytes if the pack kept them. DIRECTORY must be new or
+    empty. The same command continues an interrupted export.
 
-    labels.csv has names and classes exactly as the pack has them. A spreadsheet may run those that begin with =, +, -
-    or @: import the columns of a stranger's pack as text.
+    \b
+      packer export train.lmdb photos
+
+    labels.csv has names and classes exactly as stored. Spreadsheets may execute cells that begin with =, +, - or @: import
+    the columns of a pack from an untrusted source as text.
     """
     from packer._formats import open_pack
     from packer._manifest import TILED
@@ -181,4 +196,4 @@ def export_command(pack: Path, directory: Path, quiet: bool) -> None:
             note = ", which have the originals' pixels and not their bytes" if kept else ""
             click.echo(f"  {output.count(tiled)} of them are tiled JPEGs{note}")
         if again is not None:
-            click.echo(f"\n  to make a pack of them again:\n  {again}")
+            click.echo(f"\n  to convert them to a pack again:\n  {again}")

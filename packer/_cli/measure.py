@@ -17,6 +17,7 @@ import click
 from packer._cli import output
 from packer._cli.options import (
     CommandOfSource,
+    Count,
     Duration,
     PackPath,
     UserPath,
@@ -24,7 +25,8 @@ from packer._cli.options import (
     options,
     requested,
 )
-from packer._cli.output import EXIT_STATUS, ProgressDisplay, progress_options
+from packer._cli.output import EXIT_STATUS, ProgressDisplay, json_option, progress_options
+from packer._cli.panels import PanelCommand, panel_option
 from packer._conversion.options import SourceOptions
 from packer._storage.remote.urls import is_url
 from packer._storage.system import in_units
@@ -49,55 +51,62 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
         words = str(value).split(",")
         if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-            self.fail(f"{value!r} are not numbers such as 1,2,8", param, ctx)
+            self.fail(f"{value!r} is not a list of numbers such as 1,2,8", param, ctx)
         return [int(word) for word in words]
 
 
-@click.command("bench")
+@click.command("bench", cls=PanelCommand)
 @click.argument("paths", metavar="PACK|SRC...", nargs=-1, required=True, type=PackPath())
-@click.option("--batch", type=click.IntRange(1), default=64, show_default=True, help="Samples of a batch.")
-@click.option(
+@panel_option("--batch", type=Count(), default=64, show_default=True, metavar="N", help="Batch size.")
+@panel_option(
     "--images",
-    type=click.IntRange(1),
+    type=Count(),
     default=1000,
     show_default=True,
-    help="How many samples of each are read, again and again from memory.",
+    metavar="N",
+    help="Number of samples of each path; they are read from memory again and again.",
 )
-@click.option(
+@panel_option(
     "--seconds",
     type=Duration(),
     default=60,
     show_default=True,
-    help="How long it may take; starting and one round come to their end in any case.",
+    metavar="SECONDS",
+    help="Time limit; at least one round is measured.",
 )
-@click.option(
-    "--threads", type=Counts(), help="Numbers of threads, such as 1,2,8. By default 1, 2, 4 and so on, and all CPUs."
+@panel_option(
+    "--threads",
+    type=Counts(),
+    help="Numbers of threads to compare, such as 1,2,8.  [default: 1, 2, 4 and so on up to all CPUs]",
 )
-@click.option(
+@panel_option(
     "--recipe",
     type=UserPath(),
     metavar="NAME|FILE.py",
-    help="trivial, rand, three or dino: step by step, beside torchvision. Or a Python file that defines"
-    " loader(path, threads), a side of one's own, or transform, or crop.",
+    help="trivial, rand, three or dino: compare each step of this recipe with torchvision. Or a Python file that defines"
+    " transform or crop, or loader(path, threads) to measure your own loader.",
 )
-@click.option(
-    "--plot", type=UserPath(), help="Draw rate over threads to FILE.png or FILE.svg; without a suffix to both."
+@panel_option(
+    "--plot",
+    type=UserPath(),
+    metavar="FILE",
+    help="Draw images per second over threads to FILE.png or FILE.svg; without a suffix to both.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as one JSON object.")
-@progress_options("Show no progress.")
+@json_option
+@progress_options("Do not show progress.")
 def bench_command(  # noqa: PLR0917
     paths: tuple[Path, ...], batch: int, images: int, seconds: float, threads: list[int] | None, recipe: Path | None, plot: Path | None, as_json: bool, quiet: bool
 ) -> None:  # fmt: skip
-    """Measure how fast packs, and trees as ImageFolder takes them, are read, side by side.
+    """Measure how fast packs and image folders are read.
 
-    A pack is read through DataLoader, by packer's Loader with threads and with processes, and as fast as the decoder
-    alone can (the limit). A tree is read by torchvision's ImageFolder, and by packer's Loader where it lies. A pack at a
-    URL is fetched as in a first epoch, in blocks and at random, and read from the cache.
+    A pack is read by torch's DataLoader, by packer's Loader with threads and with processes, and by the decoder alone
+    (the limit). An image folder is read by torchvision's ImageFolder and by packer's Loader. A pack at a URL is downloaded
+    as in a first epoch, in blocks and at random, and then read from the cache.
 
     \b
       packer bench imagenet/train train.lmdb
       packer bench train.lmdb small.lmdb --plot rates
-      packer bench train.lmdb --recipe trivial     # what each step of a recipe costs
+      packer bench train.lmdb --recipe trivial     # the cost of each step
     """
     from packer._measuring.bench import bench
 
@@ -111,7 +120,7 @@ def bench_command(  # noqa: PLR0917
         )
     click.echo(json.dumps(_as_json(measured), indent=2) if as_json else _table(measured))
     for file in draw(measured, plot) if plot is not None else ():
-        click.echo(f"written to {printable(file)}", err=True)
+        click.echo(f"packer: written to {printable(file)}", err=True)
 
 
 def _as_json(measured: Benchmark) -> dict[str, object]:
@@ -185,39 +194,45 @@ def _below(measured: Benchmark) -> list[str]:
     return lines
 
 
-@click.command("tune")
+@click.command("tune", cls=PanelCommand)
 @click.argument("pack", type=UserPath())
-@click.option("--batch", type=click.IntRange(1), default=256, show_default=True, help="Samples of a batch.")
-@click.option(
+@panel_option("--batch", type=Count(), default=256, show_default=True, metavar="N", help="Batch size.")
+@panel_option(
     "--step-ms",
     type=Duration(),
-    help="How long a step of the training takes without waiting: the fewest threads that keep up with it are found, instead of the fastest.",
+    metavar="MS",
+    help="Duration of a training step without waiting for data. Finds the fewest threads that keep up with it, not the fastest settings.",
 )
-@click.option(
+@panel_option(
     "--seconds",
     type=Duration(),
     default=90,
     show_default=True,
-    help="How long it may take, about.",
+    metavar="SECONDS",
+    help="Approximate duration of the search.",
 )
-@click.option(
+@panel_option(
     "--recipe",
     type=UserPath(),
-    help="Python file that defines the training's transform, or crop; by default RandomResizedCrop(224).",
+    metavar="FILE.py",
+    help="Python file that defines the transform or crop of your training.  [default: RandomResizedCrop(224)]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as one JSON object.")
-@progress_options("Show no progress.")
+@json_option
+@progress_options("Do not show progress.")
 def tune_command(  # noqa: PLR0917
     pack: Path, batch: int, step_ms: float | None, seconds: float, recipe: Path | None, as_json: bool, quiet: bool
 ) -> None:  # fmt: skip
-    """Find with how many threads, processes and batches ahead this machine reads PACK, and print the line to paste.
+    """Find the Loader settings that read a pack fastest here.
+
+    Compares numbers of threads, of processes and of prefetched batches, and prints a line to paste into your code.
 
     \b
       packer tune train.lmdb --batch 256 --step-ms 180
     """
+    from packer._measuring.loaders import errors_of_recipe
     from packer._measuring.tune import dataset_of, tune
 
-    with ProgressDisplay("tune", quiet=quiet, unit="seconds") as display:
+    with ProgressDisplay("tune", quiet=quiet, unit="seconds") as display, errors_of_recipe(recipe):
         found = tune(dataset_of(pack, recipe), batch, step_ms=step_ms, seconds=seconds, progress=display.spend)
     click.echo(json.dumps({**asdict(found), "line": found.line}, indent=2) if as_json else _said(found))
 
@@ -237,33 +252,38 @@ def _said(found: Tuning) -> str:
     return "\n".join([*map(printable, lines), "", found.line])
 
 
-@click.command("doctor")
+@click.command("doctor", cls=PanelCommand)
 @click.argument("path", type=UserPath(), required=False)
-@click.option("--train", metavar="COMMAND", help="Run a training command for a while, and say what its steps wait for.")
-@click.option("--steps", type=click.IntRange(1), help="End the command of --train after so many steps.  [default: 200]")
-@click.option(
+@panel_option(
+    "--train", metavar="COMMAND", help="Run a training command for a while, and report what its steps wait for."
+)
+@panel_option("--steps", type=Count(), metavar="N", help="Stop the command of --train after N steps.  [default: 200]")
+@panel_option(
     "--seconds",
     type=Duration(),
-    help="How long the disk is read (default 5), or the command of --train may run after its first batch (default 60).",
+    metavar="SECONDS",
+    help="How long to read the disk, or to run the command of --train after its first batch.  [default: 5, or 60]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@json_option
 @progress_options(quiet=None)
 def doctor_command(
     path: Path | None, train: str | None, steps: int | None, seconds: float | None, as_json: bool
 ) -> int:
-    """Say what this machine has for loading data, how fast the disk below PATH is, and what to do about it; or with
-    --train, whether a training waits for data, for what, and what packing would give.
+    """Find out what slows down data loading on this machine.
+
+    Reports the CPUs, the decoder and the speed of the disk with PATH, and what would make loading faster. With --train,
+    reports whether a training waits for data, for which step, and how much a pack would help.
 
     \b
       packer doctor imagenet/train
       packer doctor --train 'python train.py --batch 256'
 
-    The command of --train runs as it is, and is ended after some steps: what it saves at its end, it saves. No file of
-    it is changed; torch's DataLoader and packer's Loader are measured by a sitecustomize module that PYTHONPATH names.
+    The command of --train runs unchanged and is stopped after some steps. A sitecustomize module on its PYTHONPATH
+    measures torch's DataLoader and packer's Loader. If the command saves a checkpoint when it ends, it does so here too.
     """
     if train is not None:
         if path is not None:
-            raise OptionError("PATH and --train are two questions: ask one of them")
+            raise OptionError("PATH and --train exclude each other: say one of them")
         return _train(train, steps or 200, seconds or 60.0, as_json)
     if steps is not None:
         raise OptionError("--steps is for --train")
@@ -289,8 +309,8 @@ def _train(command: str, steps: int, seconds: float, as_json: bool) -> int:
     if result.report is None:
         ended = f"{printable(command)}: ended with status {result.status}"
         raise PackerError(
-            f"{ended} before a DataLoader or a packer.Loader gave a batch. Loaders of other kinds are not seen here, "
-            "nor is a Python that is started with -E or -I; packer.profile(loader), in the code, takes any"
+            f"{ended} before a DataLoader or packer.Loader returned a batch. --train does not see other loaders, "
+            "or Python started with -E or -I; packer.profile(loader) measures any loader"
         )
     if result.status:
         click.echo(f"packer: the command ended by itself, with status {result.status}", err=True)
@@ -306,29 +326,30 @@ _NAMED = 5  # files that cannot be converted
 @click.argument("src", type=UserPath())
 @click.argument("dst", metavar="[DST]", required=False, type=UserPath())
 @options(SourceOptions, "split")
-@click.option(
+@panel_option(
     "--jobs",
-    type=click.IntRange(min=1),
+    type=Count(),
     metavar="N",
-    help="Say too how long N machines such as this one take, each with parts of the pack.",
+    help="Also predict the time on N machines like this one, each making some parts of the pack.",
 )
-@click.option(
+@panel_option(
     "--seconds",
     type=Duration(),
     default=10.0,
     show_default=True,
-    help="How long it may take, about; a long listing comes in addition.",
+    metavar="SECONDS",
+    help="Approximate duration of the trial, without the time to list the files.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@json_option
 @progress_options(quiet=None)
 @conversion_options(tasks=False)
 def estimate_command(
     src: Path, dst: Path | None, *, jobs: int | None, seconds: float, as_json: bool, **values: Any
 ) -> None:
-    """Say how large a pack of SRC will be, how long its conversion takes, and what else it could be.
+    """Predict the size of a pack and the time of its conversion.
 
-    Some images of every size are converted into a directory beside DST, which goes again: the disk of DST is the one
-    that is measured. The options are those of `packer convert`; the last line is the command that makes the pack.
+    Converts some images of every size into a temporary directory next to DST, so that the disk of DST is measured. Takes
+    the options of `packer convert`, compares alternatives, and prints the command that makes the pack.
 
     \b
       packer estimate imagenet/train

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import fields
@@ -16,10 +17,19 @@ from typing import Any, TypeVar
 
 import click
 
-from packer._conversion.options import ImageOptions, Option, OutputOptions, RunOptions, SourceOptions, options_of
+from packer._cli.panels import MOST_USED, URLS, PanelCommand, panel_option
+from packer._conversion.options import (
+    GROUPS,
+    ImageOptions,
+    Option,
+    OutputOptions,
+    RunOptions,
+    SourceOptions,
+    options_of,
+)
 from packer._storage.remote.urls import is_url, shown, user_path
 from packer.errors import OptionError, SourceError, flag, printable
-from packer.plugins import plugin_help
+from packer.plugins import PluginDescriptor
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
@@ -35,10 +45,10 @@ class UserPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
-            self.fail("an empty path. Is a variable of the shell not set?", param, ctx)
+            self.fail("the path is empty. Is a shell variable not set?", param, ctx)
         if is_url(value):
             self.fail(
-                f"{shown(value)} is a URL, and this works with paths of this machine. `packer stage URL DIRECTORY` "
+                f"{shown(value)} is a URL, and this takes only paths on this machine. `packer stage URL DIRECTORY` "
                 "copies a pack here",
                 param,
                 ctx,
@@ -59,18 +69,46 @@ class ObjectUrl(click.ParamType):  # type: ignore[type-arg]  # no generic before
     name = "url"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return str(value) if is_url(value) else self.fail("that is no URL, such as s3://bucket/x", param, ctx)
+        return str(value) if is_url(value) else self.fail(f"{value!r} is not a URL such as s3://bucket/x", param, ctx)
 
 
-class Duration(click.FloatRange):
+class Count(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
+    """A whole number in a range.
+
+    Parameters
+    ----------
+    least, most : int, optional
+    hint : str
+        The end of the message that refuses another value.
+    """
+
+    name = "n"
+
+    def __init__(self, least: int = 1, most: int | None = None, hint: str = "") -> None:
+        self.least, self.most, self.hint = least, most, hint
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = self.least - 1
+        if number < self.least or (self.most is not None and number > self.most):
+            span = f"of {self.least} or more" if self.most is None else f"from {self.least} to {self.most}"
+            self.fail(". ".join(filter(None, [f"{value!r} is not a whole number {span}", self.hint])), param, ctx)
+        return number
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
     """A time that something may take: a finite number above 0, which ``inf`` and ``nan`` are not."""
 
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True)
+    name = "seconds"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds = float(super().convert(value, param, ctx))
-        return seconds if math.isfinite(seconds) else self.fail(f"{value!r} is no time", param, ctx)
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        return seconds if 0 < seconds < math.inf else self.fail(f"{value!r} is not a number above 0", param, ctx)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
@@ -107,8 +145,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 
 
-class CommandOfSource(click.Command):
-    """A command with one SRC: a shell that writes a pattern out gives it more paths, and the error says what to do."""
+class CommandOfSource(PanelCommand):
+    """A command with one SRC: if the shell expands a pattern to several paths, the error says how to prevent that."""
 
     allow_extra_args = True
 
@@ -118,20 +156,34 @@ class CommandOfSource(click.Command):
         if left and not ctx.resilient_parsing:
             more = "" if len(left) == 1 else f" and {len(left) - 1} more"
             raise click.UsageError(
-                f"{left[0]}{more}: too many paths. A pattern stands in quotes, such as 'shards/*.tar'", ctx
+                f"{left[0]}{more}: too many paths. Put a pattern in quotes, such as 'shards/*.tar'", ctx
             )
         return left
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Add what other packages read and write to the help."""
+        """Add the containers and formats of plug-ins to the help."""
         super().format_epilog(ctx, formatter)
-        if plugins := plugin_help():
+        if plugins := _plugins():
             with formatter.section("Plug-ins"):
                 formatter.write_dl(plugins)
 
 
+def _plugins() -> list[tuple[str, str]]:
+    """Return name and help of each container and format of other packages."""
+    from packer.plugins._registries import CONTAINERS, FORMATS
+
+    def described(row: PluginDescriptor, use: str) -> tuple[str, str]:
+        suffixes = f" ({', '.join(row.suffixes)})" if row.suffixes else ""
+        return f"{row.name}{suffixes}", f"{use} by {row.plugin}" + (f": {row.help}" if row.help else "")
+
+    return [
+        *(described(row, "read") for row in CONTAINERS.plugins.values()),
+        *(described(row, "written") for row in FORMATS.plugins.values()),
+    ]
+
+
 _TYPES: dict[str, Callable[[Option], Any]] = {
-    "count": lambda option: click.IntRange(option.least, option.most),
+    "count": lambda option: Count(option.least, option.most, option.hint),
     "choice": lambda option: click.Choice(option.choices),
     "char": lambda option: Delimiter(),
     "size": lambda option: Size(),
@@ -169,7 +221,7 @@ def options(kind: type, only: str = "", *, without: Collection[str] = ()) -> Cal
 
 def _click_option(name: str, option: Option, default: Any) -> Callable[[_F], _F]:
     word = flag(name)
-    settings: dict[str, Any] = {"help": option.help}
+    settings: dict[str, Any] = {"help": option.help, "panel": MOST_USED if option.common else GROUPS[option.group]}
     if option.kind == "flag":
         settings["is_flag"] = True
         if option.taken_away:
@@ -178,11 +230,12 @@ def _click_option(name: str, option: Option, default: Any) -> Callable[[_F], _F]
         word, settings["default"] = f"{word}/--no-{word[2:]}", None
     else:
         settings |= {"metavar": option.metavar, "multiple": option.repeated, "show_default": option.shows_default}
+        settings["help"] += "  [repeatable]" if option.repeated else ""
         if option.kind in _TYPES:
             settings["type"] = _TYPES[option.kind](option)
         if not option.repeated:
             settings["default"] = default
-    return click.option(word, name, **settings)
+    return panel_option(word, name, **settings)
 
 
 def conversion_options(*, tasks: bool = True, without: Collection[str] = ()) -> Callable[[_F], _F]:
@@ -221,10 +274,12 @@ def requested(kind: Callable[..., _T], **values: Any) -> _T:
     except OptionError:
         raise
     except (TypeError, ValueError) as error:
-        raise click.UsageError(str(error)) from error
+        name, *_ = re.split(r"\W", str(error), maxsplit=1)  # a function's message begins with its parameter
+        option = flag(name) if name in values else name
+        raise click.UsageError(option + str(error)[len(name) :]) from error
 
 
-_NO_SPLITS = "splits such as train and val with classes in them"
+_NO_SPLITS = "splits such as train and val with class directories"
 
 
 def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, Path]]:
@@ -236,19 +291,19 @@ def targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, P
         return [(src, dst)]
     if not os.path.isdir(src) and named_paths(src):
         raise click.UsageError(
-            f"--split is for a directory that holds splits, and {printable(src)} names files: convert those of each "
-            "split to a pack of their own, the second with --classes-from FIRST_PACK"
+            f"--split is for a directory of splits, and {printable(src)} names files: convert the files of each split to "
+            "their own pack, the second with --classes-from FIRST_PACK"
         )
     found = split_directories(src)
     flat = sorted(set(class_directories(src)) - set(found))
     if found and flat and "all" in splits:
         shown = ", ".join(map(printable, flat[:5])) + (f", … ({len(flat)})" if len(flat) > 5 else "")
-        click.echo(f"packer: left out, without class directories in it: {shown}", err=True)
+        click.echo(f"packer: left out, as they have no class directories: {shown}", err=True)
     wanted = found if "all" in splits else list(dict.fromkeys(splits))
     present = class_directories(src)
     missing = [name for name in splits if name != "all" and not (name in present and class_directories(src / name))]
     if missing or not wanted:
-        what = f"split {printable(', '.join(missing))} with classes in it" if missing else _NO_SPLITS
+        what = f"split {printable(', '.join(missing))} with class directories" if missing else _NO_SPLITS
         raise click.UsageError(f"{printable(src)} has no {what}{files_to_name(src)}")
     return [(src / name, dst.with_name(f"{dst.stem}-{name}{dst.suffix}")) for name in wanted]
 
@@ -263,10 +318,10 @@ def require_one_class_map(splits: list[Path]) -> None:
         if unknown := sorted(set(class_directories(split)) - known):
             one = len(unknown) == 1
             raise SourceError(
-                f"{printable(split)} has {len(unknown)} class{'' if one else 'es'} that {printable(first)} lacks, whose "
-                f"class ids all splits get: {some(unknown)}. Move {'it' if one else 'them'} away, or make "
-                f"{'a directory' if one else 'directories'} of the name in {printable(first)}, which may be empty with --allow-empty; "
-                "or convert each split alone, with ids of its own."
+                f"{printable(split)} has {len(unknown)} class{'' if one else 'es'} that {printable(first)} lacks: "
+                f"{some(unknown)}. All splits use the class ids of {printable(first)}. Move {'it' if one else 'them'} away; or "
+                f"make {'a directory' if one else 'directories'} of {'this name' if one else 'these names'} in "
+                f"{printable(first)}, empty ones with --allow-empty; or convert each split alone, with its own ids."
             )
 
 
@@ -274,22 +329,25 @@ READING = ("cache_dir", "cache_size", "timeout")
 """What the options are called in Python."""
 
 _OPTIONS = [
-    click.option(
+    panel_option(
         "--cache-dir",
         type=UserPath(file_okay=False),
         metavar="DIR",
-        help="Keep in DIR what is fetched of a pack at a URL.  [default: $PACKER_CACHE_DIR, or ~/.cache/packer]",
+        panel=URLS,
+        help="Cache downloaded data of a pack at a URL in DIR.  [default: $PACKER_CACHE_DIR, or ~/.cache/packer]",
     ),
-    click.option(
+    panel_option(
         "--cache-size",
         metavar="SIZE",
-        help="Most bytes that are kept there, such as 200GB.  [default: $PACKER_CACHE_SIZE, or a share of what is free]",
+        panel=URLS,
+        help="Largest size of the cache, such as 200GB.  [default: $PACKER_CACHE_SIZE, or a share of the free space]",
     ),
-    click.option(
+    panel_option(
         "--timeout",
         type=Duration(),
         metavar="SECONDS",
-        help="How long bytes of a URL are waited for.  [default: $PACKER_TIMEOUT, or 60]",
+        panel=URLS,
+        help="How long to wait for data from a URL.  [default: $PACKER_TIMEOUT, or 60]",
     ),
 ]
 

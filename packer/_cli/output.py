@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from packer._cli.panels import HELP, panel_option
 from packer._codecs import LOSSY
 from packer._storage.system import in_units
 from packer.errors import printable
@@ -67,18 +68,23 @@ _UNITS = {"images": "img", "bytes": "B", "files": "files", "seconds": "s"}
 _BAR_OF_SECONDS = "{desc}: {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s{postfix}"
 
 
-def progress_options(quiet: str | None = "Print nothing but errors.") -> Callable[[_F], _F]:
-    """Return what adds the options that say how progress is shown: ``--quiet``, with this help, and that of JSON."""
+json_option = panel_option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+"""Adds ``--json`` to a command that prints a result."""
+
+
+def progress_options(quiet: str | None = "Print errors only.") -> Callable[[_F], _F]:
+    """Return a decorator that adds ``--quiet``, with this help unless it is None, and ``--json-progress``."""
 
     def added(command: _F) -> _F:
-        command = click.option(
+        command = panel_option(
             "--json-progress",
             is_flag=True,
             expose_value=False,
             callback=_choose_json,
-            help="Show progress as one JSON object a line on stderr, for schedulers and other programs; see docs/clusters.md.",
+            panel=HELP,
+            help="Write progress to stderr as one JSON object per line, for other programs (docs/clusters.md).",
         )(command)
-        return command if quiet is None else click.option("--quiet", is_flag=True, help=quiet)(command)
+        return command if quiet is None else panel_option("--quiet", is_flag=True, panel=HELP, help=quiet)(command)
 
     return added
 

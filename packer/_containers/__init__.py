@@ -32,8 +32,9 @@ from packer._containers.discovery import (
     one_set,
 )
 from packer._containers.listing import ForeignFiles, Listing, list_samples
-from packer._containers.registry import CONTAINERS, container_of_file, containers_of_directory
+from packer._containers.registry import container_of_file, containers_of_directory
 from packer.errors import SourceError, printable
+from packer.plugins._registries import CONTAINERS
 
 __all__ = [
     "CONTAINERS",

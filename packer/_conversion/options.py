@@ -26,14 +26,15 @@ OF_THE_PACK = ("format", "classes_from", "parts", "overwrite")
 """The options that a pack decides to which a part is appended."""
 
 GROUPS = {
-    "source": "Which images are taken",
-    "labels": "Their labels",
-    "annotations": "Their annotations and other fields",
-    "image": "What is stored of an image",
-    "output": "The pack",
-    "run": "The run",
+    "command": "Options",
+    "source": "Input",
+    "image": "What is stored",
+    "labels": "Labels",
+    "fields": "Fields and annotations",
+    "errors": "Errors and resuming",
+    "run": "Where it runs",
 }
-"""The groups of options, in an order for readers."""
+"""The groups of options by the titles of their panels in the help, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +53,12 @@ class Option:
         What stands for the value in the help.
     choices : tuple of str
         The values of a choice.
-    most : int, optional
-        The highest count; the lowest one is `least`.
+    least, most : int, optional
+        The lowest and the highest count.
+    hint : str
+        The end of the message that refuses a value: what to pass instead.
+    common : bool
+        Whether most users need it: the help shows it before the other groups.
     taken_away : bool
         Whether the flag of the command line is ``--no-NAME``, which makes False of what is True without it.
     repeated : bool
@@ -73,6 +78,8 @@ class Option:
     choices: tuple[str, ...] = ()
     least: int = 1
     most: int | None = None
+    hint: str = ""
+    common: bool = False
     taken_away: bool = False
     repeated: bool = False
     shows_default: bool = False
@@ -89,9 +96,9 @@ def _flag(group: str, help: str, **more: Any) -> Any:
     return _option("flag", group, help, False, **more)
 
 
-def _several(group: str, metavar: str, help: str, kind: str = "text") -> Any:
+def _several(group: str, metavar: str, help: str, kind: str = "text", **more: Any) -> Any:
     """Declare texts or paths that the command line takes one by one."""
-    return _option(kind, group, help, (), metavar=metavar, repeated=True)
+    return _option(kind, group, help, (), metavar=metavar, repeated=True, **more)
 
 
 def options_of(*kinds: type) -> Iterator[tuple[str, Option]]:
@@ -108,10 +115,10 @@ def recorded_as(name: str, option: Option) -> str:
 
 
 def require_counts(options: Any) -> None:
-    """Raise TypeError or ValueError where a count among the options of a request is none, or too low."""
+    """Raise TypeError or ValueError if a count among the options of a request is no whole number in its range."""
     for name, option in options_of(type(options)):
         if option.kind in ("count", "size"):
-            require_count(name, getattr(options, name), option.least)
+            require_count(name, getattr(options, name), option.least, option.most)
 
 
 def require_choices(options: Any, kind: type) -> None:
@@ -156,126 +163,127 @@ class SourceOptions:
     labels: Path | None = _option(
         "path",
         "labels",
-        "Take paths (relative to SRC, or below it) and labels from a table instead of from directory names: .csv, .tsv, .jsonl or .parquet. Whole numbers are class ids as they stand, -1 is unlabeled; other texts are names of classes.",
+        "Read image paths and labels from a table (.csv, .tsv, .jsonl, .parquet), not from directory names.",
         metavar="FILE",
+        common=True,
     )
-    path_column: str | None = _option("text", "labels", "The column of --labels that holds the paths.  [default: path]")
+    path_column: str | None = _option(
+        "text",
+        "labels",
+        "Column of --labels with the image paths, relative to SRC or absolute.  [default: path]",
+        metavar="COLUMN",
+    )
     label_column: str | None = _option(
-        "text", "labels", "The column of --labels that holds the labels.  [default: label]"
+        "text", "labels", "Column of --labels with the labels.  [default: label]", metavar="COLUMN"
     )
     delimiter: str | None = _option(
         "char",
         "labels",
-        "What separates the columns of --labels: one character, or `tab`.  [default: tab for FILE.tsv, else a comma]",
+        "Column separator of --labels: one character, or `tab`.  [default: tab for FILE.tsv, otherwise a comma]",
+        metavar="CHAR",
     )
     label_type: str | None = _option(
         "choice",
         "labels",
-        "What the labels of --labels are: class, names whose ids follow their order as text; int or float, numbers that are kept, without classes.  [default: ids where all are whole numbers, else names]",
+        "Type of the labels in --labels. class: class names, whose ids follow their sorted order; int, float: numbers, stored as they are, without classes.  [default: class ids if all labels are whole numbers (-1: unlabeled), otherwise class]",
         choices=tuple(LABEL_TYPES),
     )
     suffix: str | None = _option(
         "text",
         "labels",
-        "What the paths in --labels lack at their end, such as .jpg.  [default: that of the one image which a path without a suffix fits]",
+        "Append this suffix to each path in --labels.  [default: the suffix of the only image file that fits]",
         metavar=".JPG",
     )
     no_header: bool = _flag(
         "labels",
-        "The first line of --labels is a row, and no header: columns are called 1, 2, ... .  [default columns: 1 for the paths, 2 for the labels]",
+        "--labels has no header line. Its columns are named 1, 2, 3, ...; by default 1 has the paths and 2 the labels.",
     )
     unlabeled: bool = _flag(
         "labels",
-        "Take images without labels, with the label -1: the rows of --labels, or the samples of a container, that have none; of a directory without --labels, all images below it.",
+        "Accept images without a label and store -1 for them. Of a directory without --labels, take all images in it.",
     )
     strict: bool = _flag(
-        "source",
-        "Refuse to begin where images, labels or fields are left out, images are unlabeled or classes are renumbered, unless an option asks for it.",
+        "errors",
+        "Stop before the first image if images, labels or fields would be left out, images have no label, or class ids would change, unless an option asks for it.",
         recorded="",
     )
     no_classes: bool = _flag(
-        "labels",
-        "Take all images below SRC, or all rows of --labels, with the label -1: there are no classes.",
+        "labels", "Ignore all labels: store -1 for every image in SRC or row of --labels, and no classes."
     )
     fields: Sequence[str] | Mapping[str, str] = _several(
-        "annotations",
+        "fields",
         "NAME[:KIND]=TEMPLATE",
-        "A file beside each image, such as mask=../masks/{stem}.png, relative to SRC. {path} {dir} {name} {stem} {class} are parts of the image's path. KIND is image, mask, text, json, array or bytes.  [default: by the name and the suffix]",
+        "Store a file next to each image as a field, such as mask=../masks/{stem}.png, relative to SRC. Placeholders: {path} {dir} {name} {stem} {class}. KIND: image, mask, text, json, array, bytes.  [default KIND: by name and suffix]",
     )
     columns: Sequence[str] | Mapping[str, str] = _several(
-        "annotations",
+        "fields",
         "NAME[=COLUMN]:KIND",
-        "A column of --labels as a field: caption:text, age:float32 (a dtype is a scalar), split:class, tags:labels, box:boxes, keypoints, json, array:float32, mask=mask_path:mask.",
+        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels, box:boxes, keypoints, json, array:float32 or mask=mask_path:mask.",
     )
     on_missing: str | None = _option(
         "choice",
-        "annotations",
-        "What becomes of an image without the file or the row of a field: an error, no value, or it is left out.  [default: error]",
+        "fields",
+        "If an image lacks the file or row of a field: stop with an error, store no value, or leave the image out.  [default: error]",
         choices=("error", "null", "skip"),
     )
     keys: Sequence[str] | Mapping[str, str] = _several(
-        "annotations",
+        "fields",
         "NAME[:KIND]=KEY",
-        "What in a container of another tool is the image, the label or the name, or becomes a field: image=image/encoded, label=cls, label=json:category (a member of the JSON in a tar), label=directory (of the images in a tar), caption:text=txt.  [default: by the container's own names]",
+        "For files of other tools: the key of the image, the label, the name or a field, such as image=image/encoded, label=cls, label=json:category (a member of the JSON in a tar), label=directory (of the image in a tar) or caption:text=txt.  [default: the usual keys of the format]",
     )
-    no_metadata: bool = _flag("annotations", "Leave metadata.csv, metadata.jsonl or metadata.parquet in SRC alone.")
+    no_metadata: bool = _flag("fields", "Ignore metadata.csv, metadata.jsonl and metadata.parquet in SRC.")
     coco: Sequence[Path] = _several(
-        "annotations",
+        "fields",
         "FILE.json",
-        "Take images and fields from annotations in COCO's format: boxes, categories, segmentations, keypoints, captions. SRC is the directory that file_name counts from. Several files of the same images are joined.",
+        "Read images and fields from COCO annotations: boxes, categories, segmentations, keypoints, captions. SRC is the directory to which file_name is relative. Several files about the same images are joined.",
         "path",
     )
     masks: bool = _flag(
-        "annotations",
-        "Draw the annotations of --coco into the field `mask`, as ids of categories: crowds below others, smaller ones on top.",
+        "fields",
+        "Draw the segmentations of --coco into the field `mask`, as category ids. Small objects are drawn over large ones, crowds below all.",
     )
     voc: Path | None = _option(
         "path",
-        "annotations",
-        "Take fields from Annotations/*.xml and SegmentationClass in DIR, such as VOCdevkit/VOC2012; SRC is DIR or its JPEGImages. --split names a list in ImageSets.",
+        "fields",
+        "Read fields from Annotations/*.xml and SegmentationClass in DIR, such as VOCdevkit/VOC2012. SRC is DIR or its JPEGImages; --split names a list in ImageSets.",
         metavar="DIR",
     )
     yolo: Path | None = _option(
         "path",
-        "annotations",
-        "Take fields from the files in labels beside images; SRC is the directory of images. --split names a split of DATA.yaml.",
+        "fields",
+        "Read fields from YOLO label files. SRC is the directory with the images; --split names a split of DATA.yaml.",
         metavar="DATA.yaml",
     )
-    split: str | None = _option("text", "annotations", "Which images of --voc or --yolo.", metavar="NAME")
+    split: str | None = _option("text", "fields", "The split of --voc or --yolo.", metavar="NAME")
     extensions: str | Sequence[str] | None = _option(
         "text",
         "source",
-        "The suffixes of images, in place of ImageFolder's (.jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp), as with its argument of that name.",
+        "Suffixes of image files.  [default, as for ImageFolder: .jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp]",
         metavar=".JPG,.GIF",
     )
-    any_image: bool = _flag(
-        "source", "Open the files of other suffixes too, and take those that begin as an image does."
-    )
+    any_image: bool = _flag("source", "Take files of every suffix whose content is an image.")
     skip_hidden: bool = _flag(
         "source",
-        "Leave out files and directories whose names begin with a dot. ImageFolder takes them, and makes a class of a hidden directory.",
+        "Skip files and directories whose names begin with a dot. ImageFolder takes them, and makes a hidden directory a class.",
     )
     allow_empty: bool = _flag(
-        "source",
-        "A class directory may have no image, and keeps its id, as with ImageFolder's argument of that name.",
+        "source", "Accept class directories without images; they keep their class ids, as in ImageFolder."
     )
     classes_from: Path | None = _option(
         "pack",
         "labels",
-        "Use the class ids of another pack (for val: train's), of labels and of --column NAME:class or NAME:labels. A class that is not in it is an error; --on-error skip leaves out its images.",
+        "Use the class ids of another pack, such as train's for val. --on-error applies to other classes.",
         metavar="PACK",
+        common=True,
     )
-    limit: int | None = _option("count", "source", "Take the first N images only.", metavar="N")
+    limit: int | None = _option("count", "source", "Take the first N images.", metavar="N")
     sample: int | None = _option(
-        "count",
-        "source",
-        "Take N images only, evenly spread over the list, and so over the classes; their order stays.",
-        metavar="N",
+        "count", "source", "Take N images at even intervals over the list, and so over the classes.", metavar="N"
     )
     where: str | None = _option(
         "text",
         "source",
-        "Take those samples of the pack SRC only that meet a condition, such as 'age > 30 and split == \"train\"'; see the guide. --limit and --sample count these.",
+        "Take the samples of the pack SRC that meet a condition, such as 'age > 30 and split == \"train\"' (docs/reading.md). --limit and --sample count these.",
         metavar="CONDITION",
     )
 
@@ -284,56 +292,65 @@ class SourceOptions:
 class ImageOptions:
     """What is stored of an image, and how it is checked."""
 
-    resize: int | None = _option("count", "image", "Resize to N pixels, anti-aliased; see --resize-mode.", metavar="N")
+    resize: int | None = _option(
+        "count",
+        "image",
+        "Resize the shorter side to N pixels and store JPEG; see --resize-mode and --codec.",
+        metavar="N",
+        hint="It is the length of the shorter side; for exactly 256 x 256 pixels pass --resize 256 --resize-mode exact",
+        common=True,
+    )
     resize_mode: str | None = _option(
         "choice",
         "image",
-        "What becomes N: short, the shorter side; long, the longer side; exact, both; crop, the shorter side, then the centre square; pad, the longer side, then black borders to a square.  [default: short]",
+        "What --resize N sets. short: the shorter side; long: the longer side; exact: both sides; crop: the shorter side, then cut the centre square; pad: the longer side, then add black borders to a square.  [default: short]",
         choices=RESIZE_MODES,
     )
-    upscale: bool = _flag("image", "Enlarge images that are smaller than --resize; without it they are never enlarged.")
+    upscale: bool = _flag("image", "Enlarge images that are smaller than --resize; by default they keep their size.")
     interpolation: str | None = _option(
         "choice",
         "image",
-        "Anti-aliased, as in Pillow and torchvision.  [default: bilinear]",
+        "Filter of --resize, anti-aliased as in Pillow and torchvision.  [default: bilinear]",
         choices=INTERPOLATIONS,
     )
     codec: str | None = _option(
         "choice",
         "image",
-        "What is stored: keep, the files' own bytes; raw, uint8 RGB pixels; or a re-encoding. Files that have the right type and need no resizing keep their bytes.  [default: keep; jpeg with --resize]",
+        "How images are stored. keep: the bytes of the files; raw: uint8 RGB pixels; others: encoded, except files that already have this type and need no resizing.  [default: keep; jpeg with --resize]",
         choices=tuple(CODECS),
     )
     recode: bool = _flag(
         "image",
-        "Encode files anew that are of the type of --codec already and need no resizing, as for a lower --quality.",
+        "Encode all files again, also those that already have the type of --codec: for a lower --quality.",
         younger=True,
     )
     to_8_bit: str | None = _option(
         "choice",
         "image",
-        "How an image that has more than 8 bits a channel, or bands that RGB does not show, becomes 8-bit RGB where pixels are encoded: clip, as Pillow reads it, grey cut off at 255; type, scaled by the range of its type, 65535 to 255, floats from 0 to 1; file, by its own lowest and highest value. Without this option such an image is refused.",
+        "How images with more than 8 bits per channel, or with bands other than RGB, become 8-bit RGB when they are encoded. clip: as Pillow does, grey values above 255 become 255; type: scaled by the range of the type (65535 becomes 255; floats from 0 to 1); file: scaled by the lowest and highest value of the file.  [default: refuse such images]",
         choices=TO_8_BIT,
         younger=True,
     )
-    quality: int | None = _option("count", "image", "Quality of jpeg and webp.  [default: 90]", most=100)
+    quality: int | None = _option(
+        "count", "image", "JPEG and WebP quality, 1 to 100.  [default: 90]", metavar="N", most=100
+    )
     tiles: bool | None = _option(
         "switch",
         "image",
-        "Store JPEGs tiled, so that a crop is decoded without the rest of its image. Kept JPEGs are transcoded losslessly: their pixels stay, their bytes do not.  --no-tiles encodes without tiles; images that have some and are kept, keep them.  [default: what is encoded is tiled, what is kept is not]",
+        "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. Kept JPEGs are rewritten without loss: other bytes, same pixels. --no-tiles encodes without tiles; kept JPEGs stay as they are.  [default: tiles for encoded images only]",
     )
     exif: str = _option(
         "choice",
         "image",
-        "Whether the EXIF orientation turns the image; ImageFolder ignores it.",
+        "Whether to turn images by their EXIF orientation. ImageFolder ignores it.",
         "ignore",
         choices=EXIF_POLICIES,
         shows_default=True,
     )
     audit: str = _option(
         "choice",
-        "image",
-        "How each image is checked: structure, its real type, header, size and end; decode, all its pixels.",
+        "errors",
+        "How to check each image. structure: type, header, size and end of the file; decode: all pixels.",
         "structure",
         choices=AUDITS,
         shows_default=True,
@@ -341,14 +358,14 @@ class ImageOptions:
     )
     max_pixels: int | None = _option(
         "count",
-        "image",
-        f"Report images with more pixels than this.  [default, and most: {MAX_PIXELS}, Pillow's limit]",
+        "errors",
+        f"Report images with more than N pixels.  [default and maximum: {MAX_PIXELS}, Pillow's limit]",
         metavar="N",
         most=MAX_PIXELS,
     )
 
 
-_SHARD_SIZE = "Most bytes of a file of a .pth, .wds, .tfrecord, .mds, .n5 or .parquet pack, such as 1GiB.  [default: 512MiB; 64MiB of .n5]"
+_SHARD_SIZE = "Largest size of a file in a .pth, .wds, .tfrecord, .mds, .n5 or .parquet pack, such as 1GiB.  [default: 512MiB; for .n5 64MiB]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,42 +374,41 @@ class OutputOptions:
 
     format: str | None = _option(
         "text",
-        "output",
-        "Format of the pack: lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5 or parquet.  [default: by DST's suffix]",
+        "image",
+        "Format of the pack: lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5 or parquet.  [default: by the suffix of DST]",
         metavar="FORMAT",
     )
     on_error: str = _option(
         "choice",
-        "run",
-        "What to do with a sample that cannot be used, such as a file that is no readable image or changed after it was listed, a bad row of a table or a bad annotation: stop, or leave it out, list it, and exit with status 3.",
+        "errors",
+        "If an image or its annotation cannot be used: stop, or skip it and exit with status 3.",
         "fail",
         choices=("fail", "skip"),
         shows_default=True,
+        common=True,
     )
     report: Path | None = _option(
         "file",
-        "run",
-        "Write a line for every file with a finding and every file left out.",
+        "errors",
+        "Write a line for each file that was left out or has a finding.",
         metavar="FILE.jsonl",
     )
     workers: int | None = _option(
         "count",
         "run",
-        "Threads.  [default: the CPUs that affinity, cgroup and SLURM grant, and one more to encode]",
+        "Number of threads.  [default: the CPUs that affinity, cgroup and SLURM grant, and one more for encoding]",
         metavar="N",
     )
-    shard_size: int | None = _option("size", "output", _SHARD_SIZE, metavar="SIZE")
+    shard_size: int | None = _option("size", "image", _SHARD_SIZE, metavar="SIZE")
     parts: int | None = _option(
         "count",
-        "output",
-        "Make DST a directory of N packs that is read as one; see docs/clusters.md.",
+        "run",
+        "Write DST as a directory of N packs that are read as one (docs/clusters.md).",
         metavar="N",
     )
-    overwrite: bool = _flag("output", "Replace DST, once the new pack is complete.")
-    fresh: bool = _flag("run", "Start over instead of continuing an interrupted conversion.")
-    ignore_free_space: bool = _flag(
-        "run", "Begin even where the disk has less room than the files take that keep their bytes."
-    )
+    overwrite: bool = _flag("errors", "Replace DST once the new pack is complete.", common=True)
+    fresh: bool = _flag("errors", "Start again instead of continuing an interrupted conversion.")
+    ignore_free_space: bool = _flag("errors", "Start even if the disk has less free space than the pack needs.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,26 +418,29 @@ class RunOptions:
     splits: tuple[str, ...] = _several(
         "source",
         "NAME",
-        "SRC holds splits: convert this one, or `all` of them, each to a pack of its own with one class map. May be given several times.",
+        "Convert this split of SRC, or `all`, each to its own pack with the same class ids.",
+        common=True,
     )
     part: int | None = _option(
         "count",
         "run",
-        "Make part K of --parts only, counted from 0, as a task of a job array; the last task to end finishes the pack.",
+        "Make only part K of --parts, counted from 0, as one task of a job array. The last task to end completes the pack.",
         metavar="K",
         least=0,
     )
     cluster: str | None = _option(
         "text",
         "run",
-        "With --parts: make them on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf, sge as dask-jobqueue is configured (such as by scripts/slurm/jobqueue.yaml).",
+        "Make --parts on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf, sge as configured for dask-jobqueue (such as by scripts/slurm/jobqueue.yaml).",
         metavar="WHERE",
     )
-    jobs: int | None = _option("count", "run", "How many jobs --cluster submits to a queue.  [default: 1]", metavar="N")
+    jobs: int | None = _option(
+        "count", "run", "Number of jobs that --cluster submits to the queue.  [default: 1]", metavar="N"
+    )
     scratch: Path | None = _option(
         "directory",
         "run",
-        "With --part or --cluster: make each part in this directory of the node's own disk, then copy it to its place, or upload it where DST is a URL. Without them, of a DST that is a URL: make the pack here, then upload it.  [default for a URL: packer-UID in the system's temporary directory]",
+        "Build in DIR, on the node's own disk, then copy or upload to DST. For --part, --cluster, and a DST that is a URL.  [default for a URL: packer-UID in the system's temporary directory]",
         metavar="DIR",
     )
     quiet: bool = False
@@ -434,25 +453,28 @@ class IndexOptions:
     checksums: bool = _option(
         "flag",
         "image",
-        "Read no more than the structure of the files and the headers of the images.",
+        "Store no checksums: read only the structure of the files and the headers of the images.",
         True,
         taken_away=True,
     )
     exif: str = _option(
         "choice",
         "image",
-        "Whether images are shown as their EXIF orientation says.  [default: ignore, as ImageFolder does]",
+        "Whether readers turn images by their EXIF orientation. ImageFolder ignores it.",
         "ignore",
         choices=EXIF_POLICIES,
+        shows_default=True,
     )
     on_error: str = _option(
         "choice",
-        "run",
-        "What to do with a sample that cannot be used, such as an image that cannot be read or a bad annotation: stop, or leave it out and list it.  [default: fail]",
+        "errors",
+        "If an image or its annotation cannot be used: stop, or skip it and exit with status 3.",
         "fail",
         choices=("fail", "skip"),
+        shows_default=True,
+        common=True,
     )
-    overwrite: bool = _flag("output", "Replace OUT.index.")
+    overwrite: bool = _flag("errors", "Replace OUT.index.", common=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -461,17 +483,18 @@ class MergeOptions:
 
     classes: str = _option(
         "choice",
-        "labels",
-        "same: the packs must have the same classes; union: the first pack's keep their ids, and those that others have beyond them follow.  [default: same]",
+        "command",
+        "same: all packs must have the same classes; union: add the classes that the first pack lacks after its own.",
         "same",
         choices=("same", "union"),
+        shows_default=True,
     )
     prefixes: Sequence[str] = _several(
-        "source",
+        "command",
         "NAME",
-        "Put NAME/ before the names of a pack's samples; once for each of PACKS, in their order. Labels stay.",
+        "Put NAME/ before the sample names of a pack; pass the option once for each pack, in order. Labels stay the same.",
     )
-    workers: int | None = _option("count", "run", "Threads.  [default: the CPUs granted]", metavar="N")
-    shard_size: int | None = _option("size", "output", _SHARD_SIZE, metavar="SIZE")
-    overwrite: bool = _flag("output", "Replace DST, once the new pack is complete.")
-    fresh: bool = _flag("run", "Start over instead of continuing an interrupted merge.")
+    workers: int | None = _option("count", "command", "Number of threads.  [default: the granted CPUs]", metavar="N")
+    shard_size: int | None = _option("size", "command", _SHARD_SIZE, metavar="SIZE")
+    overwrite: bool = _flag("command", "Replace DST once the new pack is complete.")
+    fresh: bool = _flag("command", "Start again instead of continuing an interrupted merge.")

@@ -538,8 +538,6 @@ class ConversionRequest(OutputOptions, ImageOptions, SourceRequest):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choices(self, OutputOptions)
-        if self.max_pixels is not None and self.max_pixels > MAX_PIXELS:
-            raise ValueError(f"max_pixels is {MAX_PIXELS} or less, not {self.max_pixels}")
         self.require_strict_policy(self.on_error)
         self._refuse_without_effect(self.recipe)
         format_options(self.format_row, self.shard_size)

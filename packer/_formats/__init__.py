@@ -1,4 +1,4 @@
-"""The formats of packs: a module each, and a row each in `FORMATS`; and opening a pack of any of them."""
+"""The formats of packs, a module each, and opening a pack of any of them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from packer.errors import (
     PackError,
     PackNotFoundError,
     printable,
+    reason_of,
 )
-from packer.plugins import FORMAT_GROUP, Format, Registry
+from packer.plugins import Format
+from packer.plugins._registries import FORMATS, OWN_INDEX
 
 __all__ = [
     "FORMATS",
@@ -37,67 +39,6 @@ __all__ = [
     "recognise",
 ]
 
-
-def _foreign(name: str, suffix: str, help: str, writer: str, *, shards: bool = True) -> Format:
-    """Return the row of packs in the layout of another tool, all of which are read through the index in them."""
-    return Format(
-        name,
-        (suffix,),
-        help,
-        writer=writer,
-        reader="packer._formats.foreign:FramedReader",
-        signs=(_OWN_INDEX,),
-        shards=shards,
-        parts=False,
-    )
-
-
-_OWN_INDEX = ".packer.index/files.bin"
-
-FORMATS: Registry[Format] = Registry(
-    FORMAT_GROUP,
-    Format,
-    [
-        Format(
-            "lmdb",
-            (".lmdb",),
-            "one LMDB file",
-            rb".{16}\xde\xc0\xef\xbe",
-            writer="packer._formats.lmdb:LMDBWriter",
-            reader="packer._formats.lmdb:LMDBReader",
-            dataset="LMDBImageDataset",
-        ),
-        Format(
-            "hdf5",
-            (".h5", ".hdf5"),
-            "one HDF5 file",
-            rb"\x89HDF\r\n\x1a\n",
-            needs="h5py (pip install h5py)",
-            writer="packer._formats.hdf5:HDF5Writer",
-            reader="packer._formats.hdf5:HDF5Reader",
-            dataset="HDF5ImageDataset",
-        ),
-        Format(
-            "pth",
-            (".pth",),
-            "a directory of shards of tensors",
-            writer="packer._formats.pth:PthWriter",
-            reader="packer._formats.pth:PthReader",
-            signs=("table.pth",),
-            files=("manifest.json", "table.pth"),
-            dataset="PthImageDataset",
-            shards=True,
-        ),
-        _foreign("wds", ".wds", "WebDataset", "packer._formats.wds:WebDatasetWriter"),
-        _foreign("tfrecord", ".tfrecord", "TensorFlow", "packer._formats.tfrecord:TFRecordWriter"),
-        _foreign("rec", ".rec", "MXNet", "packer._formats.recordio:RecordIOWriter", shards=False),
-        _foreign("mds", ".mds", "MosaicML Streaming", "packer._formats.mds:MDSWriter"),
-        _foreign("caffe", ".caffe", "Caffe", "packer.contrib.caffe:CaffeWriter", shards=False),
-        _foreign("n5", ".n5", "N5", "packer.contrib.n5:N5Writer"),
-        _foreign("parquet", ".parquet", "Hugging Face datasets", "packer._formats.parquet:ParquetWriter"),
-    ],
-)
-"""The formats by their names: packer's own, then those of other packages."""
 
 PARTS = Format(
     "parts",
@@ -114,7 +55,7 @@ INDEX = Format(
     (".index",),
     "samples that stay in files of others",
     reader="packer._formats.index:IndexReader",
-    signs=("files.bin", _OWN_INDEX),
+    signs=("files.bin", OWN_INDEX),
     files=("manifest.json", "table.bin", "files.bin"),
 )
 """Indexes of files that stay where they are, and packs in the layouts of other tools, which have an index in them."""
@@ -226,7 +167,7 @@ def _head(place: Place) -> bytes | None:
     try:
         return place.head(_HEAD)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise PackNotFoundError(f"{printable(place.given)}: {error.strerror}.{place.why_missing()}") from None
+        raise PackNotFoundError(f"{printable(place.given)}: {reason_of(error)}.{place.why_missing()}") from None
     except StrangeFileError as error:
         raise NotAPackError(str(error.strerror), place.given) from error
     except OSError as error:
@@ -258,7 +199,7 @@ def open_pack(
     reader = row.open_reader()(place, check=check)
     format = reader.manifest.format
     known = INDEX if format == INDEX.name else FORMATS.get(format)
-    if known is None and (row is PARTS or _OWN_INDEX in row.signs):
+    if known is None and (row is PARTS or OWN_INDEX in row.signs):
         reader.close()
         raise _missing(place, format)
     if known is None or (row is not PARTS and known.reader != row.reader and known.open_reader() is not type(reader)):

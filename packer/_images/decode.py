@@ -26,11 +26,18 @@ LIBJPEG_TURBO = ("turbojpeg", "pyturbojpeg")
 """libjpeg-turbo: simplejpeg's, and the system's. Both decode parts of JPEGs."""
 
 DECODERS = (*LIBJPEG_TURBO, "opencv", "pillow")
-"""The libraries that decode JPEGs, the fastest first; with ``"auto"``, packer's own decoder comes before them."""
+"""The libraries that decode JPEGs, the fastest first."""
+
+AUTOMATIC = ("turbojpeg", "opencv", "pillow")
+"""With ``"auto"`` the first of these that is installed decodes what packer's own decoder leaves.
+
+The system's libjpeg-turbo is used on request only: an upgrade of the system must not change which library decodes.
+"""
 
 _INSTALLING = {
     "turbojpeg": "pip install simplejpeg",
-    "pyturbojpeg": f"{pip_install('pyturbojpeg')}, and the system's libjpeg-turbo, on Debian libturbojpeg0",
+    "pyturbojpeg": "pip install 'PyTurboJPEG<2', and the system's libjpeg-turbo: on Debian libturbojpeg0, with Homebrew"
+    " jpeg-turbo",
     "opencv": pip_install("opencv"),
 }
 
@@ -40,7 +47,7 @@ Decoder = Callable[[Buffer], npt.NDArray[np.uint8]]
 
 @functools.cache
 def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
-    """Return a JPEG decoder and its name: the one of that name, or with ``"auto"`` the first that works here.
+    """Return a JPEG decoder and its name: the one of that name, or with ``"auto"`` the first of `AUTOMATIC` that works.
 
     Raises
     ------
@@ -50,12 +57,12 @@ def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
     if name not in ("auto", *DECODERS):
         raise ValueError(f"decoder is 'auto' or one of {DECODERS}, not {name!r}")
     if name == "auto":
-        for candidate in DECODERS[:-1]:
+        for candidate in AUTOMATIC[:-1]:
             try:
                 return fast_decoder(candidate)
             except MissingDependencyError:
                 continue
-        name = DECODERS[-1]
+        name = AUTOMATIC[-1]
     if name == "pillow":
         return name, pillow.decode
     try:
@@ -65,7 +72,7 @@ def fast_decoder(name: str = "auto") -> tuple[str, Decoder]:
 
 
 def installed_decoders() -> tuple[str, ...]:
-    """Return the JPEG decoders that work here, in the order in which ``"auto"`` asks for them."""
+    """Return the JPEG decoders that work here, in the order of `DECODERS`."""
     found = []
     for name in DECODERS:
         with contextlib.suppress(MissingDependencyError):

@@ -91,7 +91,9 @@ def _is_complete(data: Buffer, header: JPEGHeader) -> bool:
 def _load() -> _Library:
     try:
         return _Library()
-    except (RuntimeError, OSError, AttributeError, KeyError) as error:  # none there, or none that this binding knows
+    except RuntimeError as error:
+        raise ImportError(f"PyTurboJPEG {turbojpeg.__version__} finds no libturbojpeg on this system") from error
+    except (OSError, AttributeError, KeyError) as error:  # none that this binding knows
         (reason, *_) = str(error).splitlines() or [repr(error)]
         raise ImportError(f"PyTurboJPEG {turbojpeg.__version__}: {reason}") from error
 

@@ -349,8 +349,9 @@ def named(paths: list[str]) -> dict[str, str]:
         raise OptionError("say which pack or tree is to be measured")
     for path in paths:
         if not is_url(path) and not os.path.exists(path):
-            index = f". What other tools made is measured by an index: packer index {shlex.quote(path)} OUT.index"
-            raise PackNotFoundError(printable(f"{path}: there is nothing{index if glob.has_magic(path) else ''}"))
+            index = f". To measure files of other tools, index them: packer index {shlex.quote(path)} OUT.index"
+            advice = index if glob.has_magic(path) else ""
+            raise PackNotFoundError(printable(f"{path}: no such file or directory{advice}"))
     bare = [last_part(path) if is_url(path) else Path(os.path.abspath(path)).name for path in paths]
     names = bare if len(set(bare)) == len(bare) else [shown(path) if is_url(path) else path for path in paths]
     if len(set(names)) < len(names):

@@ -88,7 +88,7 @@ def _lines(finding: Finding) -> Iterator[str]:
 
 def _disk(path: Path, seconds: float) -> Iterator[Finding]:
     if not os.path.lexists(path):
-        raise SourceError(f"{printable(path)}: there is nothing")
+        raise SourceError(f"{printable(path)}: no such file or directory")
     system = file_system(path)
     readings = read_disk(path, seconds)
     yield _system(path, system)

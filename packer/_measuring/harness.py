@@ -459,7 +459,10 @@ def _failure(error: Exception) -> tuple[str, type[PackerError] | None]:
     """Return an error in words, and its class if it is one of packer's."""
     if isinstance(error, PackerError):
         return message_of(error), type(error)
-    return f"{type(error).__name__}: {error}", None
+    text = str(error)
+    if "Traceback (most recent call last)" in text:  # of torch's workers: the last line has the error
+        return text.rstrip().rpartition("\n")[2], None
+    return f"{type(error).__name__}: {text}", None
 
 
 # Run by a process of its own: it waits until its pipe is closed, which the system does even for a process that is

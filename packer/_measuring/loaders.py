@@ -24,6 +24,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ from packer._loader.loader import Loader
 from packer._measuring.harness import run_together, timed_calls
 from packer._table import Ints
 from packer.crops import RandomResizedCrop
-from packer.errors import OptionError, SourceError, printable
+from packer.errors import OptionError, PackerError, SourceError, printable
 from packer.samplers import BlockShuffleSampler, OrderSampler, ShuffleSampler
 
 AT_A_TIME = 8  # images that a thread takes in turn
@@ -129,7 +130,7 @@ def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
     Raises
     ------
     OptionError
-        If the file cannot be read or run, or defines nothing of a recipe.
+        If the file cannot be read or run, defines nothing of a recipe, or a function that cannot be called.
     """
     if path is None:
         return TrainingRecipe()
@@ -151,7 +152,26 @@ def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
         raise OptionError(
             f"{printable(path)} defines none of what a recipe has: loader(path, threads), transform, crop"
         )
+    for name in ("loader", "transform"):
+        if found[name] is not None and not callable(found[name]):
+            raise OptionError(f"{printable(path)}: {name} is not callable: {printable(repr(found[name]))}")
     return TrainingRecipe(**found)
+
+
+@contextlib.contextmanager
+def errors_of_recipe(path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Name the line of a recipe at which its code fails, as the message of an OptionError; pass on other errors."""
+    try:
+        yield
+    except PackerError:
+        raise
+    except Exception as error:
+        own = "" if path is None else os.path.abspath(path)
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own]
+        if not lines:
+            raise
+        reason = f"{type(error).__name__}: {printable(error)}"
+        raise OptionError(f"the recipe {printable(own)}, line {lines[-1]}: {reason}") from error
 
 
 OUTPUT = 224

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import importlib.metadata
 import os
 import platform
@@ -13,6 +14,7 @@ from typing import Any
 
 from packer._images.extension import VECTORS, _native, shortcoming
 from packer._storage.system import available_cpus, cgroup_cpus, cgroup_memory, in_units
+from packer.errors import MissingDependencyError
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,15 @@ _LIBRARIES = {
     "PyTurboJPEG": ("PyTurboJPEG",),
     "OpenCV": ("opencv-python-headless", "opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless"),
     "h5py": ("h5py",),
+    "lmdb": ("lmdb",),
 }
-"""The libraries that decode and make batches, with the distributions that have them."""
+"""The libraries that decode, make batches and read packs, with the distributions that have them."""
 
 _DECODERS = {"turbojpeg": "simplejpeg", "pyturbojpeg": "PyTurboJPEG", "opencv": "OpenCV", "pillow": "Pillow"}
 """The library behind each decoder's name."""
+
+_AUTOMATIC = ("turbojpeg", "opencv", "pillow")
+"""`packer._images.decode.AUTOMATIC`, which is not imported for ``packer --version``: numpy would be."""
 
 
 def describe_machine() -> Iterator[Finding]:
@@ -286,11 +292,12 @@ def _libraries() -> Finding:
         f"{name} {version}" for name, version in {"Python": platform.python_version(), **versions}.items()
     )
     decoder, _ = fast_decoder()
-    file = _file_of(decoder)
+    file = _system_libjpeg_turbo()
     values = {"python": sys.version.split()[0], "jpeg": decoder, "libturbojpeg": file, **versions}
-    name = _DECODERS[decoder] + (f" (over {file})" if file else "")
     jpegs = "JPEGs that packer's own decoder leaves" if short is None else "JPEGs"
-    means = f"{jpegs} go to {name}, and images of other types to Pillow"
+    means = f"{jpegs} go to {_DECODERS[decoder]}, and images of other types to Pillow"
+    if file is not None:
+        means += f"; PyTurboJPEG, which decodes on request, has {file}"
     missing = [name for name in ("torch",) if name not in versions]
     if decoder not in LIBJPEG_TURBO and short is not None:
         missing.append("simplejpeg")
@@ -298,17 +305,40 @@ def _libraries() -> Finding:
 
 
 def libraries_that_decode() -> list[str]:
-    """Return the installed libraries that decode images, with versions, in the order in which they are used.
+    """Return the installed libraries that ``decoder="auto"`` chooses from, with versions, in its order.
 
     None is imported.
     """
-    versions = {name: version_of(*_LIBRARIES[name]) for name in _DECODERS.values()}
-    return [f"{name} {version}" for name, version in versions.items() if version is not None]
+    return [named for name in _AUTOMATIC if (named := _with_version(_DECODERS[name])) is not None]
 
 
-def _file_of(decoder: str) -> str | None:
-    """Return the file of the system's libjpeg-turbo where that decodes."""
-    return _loaded("libturbojpeg") if decoder == "pyturbojpeg" else None
+def libraries_on_request() -> list[str]:
+    """Return the installed libraries that packer uses on request, with versions.
+
+    None is imported, and the system's libjpeg-turbo is not loaded: `describe_machine` tells whether it decodes.
+    """
+    binding, lmdb = _with_version("PyTurboJPEG"), _with_version("lmdb")
+    if binding is not None:
+        name = ctypes.util.find_library("turbojpeg")
+        binding += f" with {name}" if name else ", which needs the system's libturbojpeg (on Debian libturbojpeg0)"
+    return [library for library in (binding, lmdb) if library is not None]
+
+
+def _with_version(library: str) -> str | None:
+    """Return a library's name and version; None where it is not installed."""
+    version = version_of(*_LIBRARIES[library])
+    return None if version is None else f"{library} {version}"
+
+
+def _system_libjpeg_turbo() -> str | None:
+    """Return the file of the system's libjpeg-turbo, if PyTurboJPEG decodes with it."""
+    from packer._images.decode import fast_decoder
+
+    try:
+        fast_decoder("pyturbojpeg")
+    except MissingDependencyError:
+        return None
+    return _loaded("libturbojpeg") or ctypes.util.find_library("turbojpeg")
 
 
 def _loaded(name: str) -> str | None:

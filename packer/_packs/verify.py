@@ -400,7 +400,7 @@ def disagreements(reader: Reader, library: str, progress: ProgressCallback | Non
     try:
         import lmdb
     except ImportError as error:
-        raise MissingDependencyError("liblmdb needs lmdb (pip install 'packer-images[lmdb]')") from error
+        raise MissingDependencyError("liblmdb needs lmdb (pip install lmdb)") from error
     try:
         with (
             lmdb.open(reader.path, subdir=False, lock=False, readonly=True) as environment,

@@ -667,11 +667,11 @@ def _present(root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_mis
     if missing := [name for id, name in names.items() if id not in there]:
         if on_missing != "skip":
             otherwise = called_otherwise(found.difference(names.values()), missing)
+            are = "is" if len(missing) == 1 else "are"
             raise SourceError(
-                f"{shown}: {len(missing):,} of {len(names):,} images are not below {printable(root)}: {some(missing)}."
-                f"{otherwise} SRC is the directory that file_name counts from; {option('on_missing', 'skip')} "
-                "leaves out images "
-                "that are not there."
+                f"{shown}: {len(missing):,} of {len(names):,} images {are} not in {printable(root)}: {some(missing)}."
+                f"{otherwise} SRC is the directory to which file_name is relative; {option('on_missing', 'skip')} "
+                "leaves out missing images."
             )
         walk.account.left_out("image", "it is not there; --on-missing skip", missing, chosen=True)
     unnamed = sorted(found.difference(names.values()))

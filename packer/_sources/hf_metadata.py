@@ -233,7 +233,7 @@ def _joined(source: Source, rows: TableRows, on_missing: str) -> tuple[Source, I
     lacking = np.flatnonzero(image_rows < 0)
     if len(lacking):
         shown = ", ".join(printable(source.names[at]) for at in lacking[:_SHOWN].tolist())
-        missing.lack(lacking, f"a row in {table}", shown + (", …" if len(lacking) > _SHOWN else ""))
+        missing.lack(lacking, f"row in {table}", shown + (", …" if len(lacking) > _SHOWN else ""))
     remaining = image_rows[image_rows >= 0] if on_missing == "skip" else image_rows
     return missing.settled(source), remaining
 

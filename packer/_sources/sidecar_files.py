@@ -208,25 +208,24 @@ class Missing:
             return
         named = [f"{printable(self._names[at])} ({_shown(self._root, paths[at])})" for at in lacking[:_SHOWN].tolist()]
         shown = ", ".join(named) + (", …" if len(lacking) > _SHOWN else "")
-        self.lack(lacking, f"a file of the field {field!r}", shown)
+        self.lack(lacking, f"{field} file", shown)
 
     def lack(self, lacking: npt.NDArray[np.int64], what: str, shown: str) -> None:
         """Take down which images lack something; SourceError where none may."""
-        count = f"{len(lacking)} of {len(self._names)} images"
+        lack = f"{len(lacking)} of {len(self._names)} images {'has' if len(lacking) == 1 else 'have'} no {what}"
         if self._on_missing == "error":
             raise SourceError(
-                f"{count} have not {what}: {shown}. Put it there, or say {option('on_missing', 'null')} to "
-                "keep such images "
-                f"without, or {option('on_missing', 'skip')} to leave them out."
+                f"{lack}: {shown}. Add what is missing, or pass {option('on_missing', 'null')} to keep these images "
+                f"without a value, or {option('on_missing', 'skip')} to leave them out."
             )
         if self._on_missing == "skip":
             names = [self._names[at] for at in lacking[:REPORTED].tolist()]
             self._account.left_out(
-                "image", f"it has not {what}; {option('on_missing', 'skip')}", names, count=len(lacking), chosen=True
+                "image", f"it has no {what}; {option('on_missing', 'skip')}", names, count=len(lacking), chosen=True
             )
             self._kept[lacking] = False
         else:
-            self._notes.append(f"{count} have not {what}, and have null in its place: {shown}")
+            self._notes.append(f"{lack} and null instead: {shown}")
 
     def settled(self, source: Source) -> Source:
         """Return a source without the images to leave out, and with notes of what is missing."""

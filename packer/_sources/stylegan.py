@@ -14,7 +14,7 @@ import numpy as np
 
 from packer._account import Account
 from packer._codecs import UNLABELED
-from packer._containers.zip import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
+from packer._containers.dataset_json import DATASET_JSON, VECTOR, are_of_images, dataset_labels, label_vector
 from packer._sources.base import BlobColumn, Source
 from packer._sources.imagefolder import ImageRule, Walk
 from packer._sources.labels import unknown_classes

@@ -52,8 +52,8 @@ def in_units(size: float) -> str:
     return f"{size:.1f} TB"
 
 
-def require_count(name: str, value: object, least: int = 1) -> None:
-    """Raise TypeError or ValueError if `value` is neither None nor a whole number of `least` or more."""
+def require_count(name: str, value: object, least: int = 1, most: int | None = None) -> None:
+    """Raise TypeError or ValueError if `value` is neither None nor a whole number from `least` to `most`."""
     if value is None:
         return
     try:
@@ -62,8 +62,8 @@ def require_count(name: str, value: object, least: int = 1) -> None:
         raise TypeError(f"{name} is a whole number, not {value!r}") from None
     if isinstance(value, bool):
         raise TypeError(f"{name} is a whole number, not {value!r}")
-    if number < least:
-        raise ValueError(f"{name} is {least} or more, not {value}")
+    if number < least or (most is not None and number > most):
+        raise ValueError(f"{name} is {least} {'or more' if most is None else f'to {most}'}, not {value}")
 
 
 def require_seconds(name: str, value: float) -> None:

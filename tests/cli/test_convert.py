@@ -92,7 +92,11 @@ def test_help(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = {name: " ".join(words.split()) for name, words in described.items()}
     defaults = {"resize-mode": "short", "interpolation": "bilinear", "quality": "90", "exif": "ignore"}
     defaults |= {"audit": "structure", "on-error": "fail", "codec": "keep; jpeg with --resize", "path-column": "path"}
-    defaults |= {"label-column": "label", "shard-size": "512MiB", "max-pixels": ", and most: 178956970, Pillow's limit"}
+    defaults |= {
+        "label-column": "label",
+        "shard-size": "512MiB",
+        "max-pixels": " and maximum: 178956970, Pillow's limit",
+    }
     for option, default in defaults.items():
         assert f"[default{default}" in text[option] or f"[default: {default}" in text[option], option
 
@@ -223,7 +227,7 @@ def test_some_splits(splits: Path, tmp_path: Path) -> None:
     for name in ("nothing", "tra\x1bin"):
         result = packer("convert", splits, tmp_path / "out.h5", "--split", name)
         assert result.returncode == 2
-        assert f"has no split {printable(name)} with classes in it" in result.stderr
+        assert f"has no split {printable(name)} with class directories" in result.stderr
     result = packer("convert", splits / "train", tmp_path / "other.h5", "--split", "all")
     assert (result.returncode, "has no splits such as" in result.stderr) == (2, True)
     result = packer("convert", splits, tmp_path / "out.h5", "--split", "all")
@@ -310,8 +314,8 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
     (tmp_path / "there.lmdb").touch()
     dst = tmp_path / "x.lmdb"
     return [
-        ([], 2, "Missing argument 'SRC'"),
-        ([tree], 2, "Missing argument 'DST'"),
+        ([], 2, "SRC is missing"),
+        ([tree], 2, "DST is missing"),
         ([tmp_path / "missing", dst], 1, f"{tmp_path}/missing: no such file or directory"),
         ([tmp_path / "empty", dst], 1, "no subdirectories"),
         ([tmp_path / "file", dst], 1, "a file, not a directory"),
@@ -337,23 +341,23 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         ([tree, tmp_path / "x2.pth", "--shard-size", "nan"], 2, "is not a size such as"),
         ([tree, tmp_path / "x3.pth", "--shard-size", "infGB"], 2, "is not a size such as"),
         ([tree, tmp_path / "x4.pth", "--shard-size", "9GiB"], 0, "shard"),
-        ([tree, dst, "--split", "train"], 2, "has no split train with classes in it"),
+        ([tree, dst, "--split", "train"], 2, "has no split train with class directories"),
         ([tree, dst, "--split", "all"], 2, "has no splits such as train and val"),
         ([tree, dst, "--quality", 90], 2, "files keep their own bytes, unless --codec or --resize is said"),
         ([tree, dst, "--codec", "raw", "--quality", 90], 2, "jpeg and webp: --codec raw has none"),
         ([tree, dst, "--upscale"], 2, "--upscale says how to resize: say to which size with --resize"),
         ([tree, dst, "--resize-mode", "crop", "--codec", "png"], 2, "--resize-mode says how to resize"),
-        ([tree, dst, "--resize", "0"], 2, "0 is not in the range"),
-        ([tree, dst, "--quality", "101"], 2, "101 is not in the range"),
-        ([tree, dst, "--workers", "0"], 2, "0 is not in the range"),
-        ([tree, dst, "--limit", "0"], 2, "0 is not in the range"),
+        ([tree, dst, "--resize", "0"], 2, "'0' is not a whole number of 1 or more"),
+        ([tree, dst, "--quality", "101"], 2, "'101' is not a whole number from 1 to 100"),
+        ([tree, dst, "--workers", "0"], 2, "'0' is not a whole number of 1 or more"),
+        ([tree, dst, "--limit", "0"], 2, "'0' is not a whole number of 1 or more"),
         (
             [tree, dst, "--format", "zip"],
             2,
-            "one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'zip'",
+            "--format is one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'zip'",
         ),
         ([tree, dst, "--codec", "gif"], 2, "'gif' is not one of"),
-        ([tree, dst, "--nothing"], 2, "No such option"),
+        ([tree, dst, "--nothing"], 2, "--nothing: no such option"),
         ([tree, dst, "--labels", tmp_path / "no.csv"], 1, "no.csv: cannot be read"),
         (
             [tree, dst, "--path-column", "x"],
@@ -363,7 +367,7 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         ([tree, dst, "--label-column", "x"], 2, "--label-column says how to read a file of labels"),
         ([tree, dst, "--delimiter", "tab"], 2, "--delimiter says how to read a file of labels"),
         ([tree, dst, "--labels", tmp_path / "no.csv", "--delimiter", "ab"], 2, "'ab' is not one character, or `tab`"),
-        ([tree, dst, "--classes-from", tmp_path / "no.lmdb"], 1, "no.lmdb: No such file"),
+        ([tree, dst, "--classes-from", tmp_path / "no.lmdb"], 1, "no.lmdb: no such file"),
         ([tree, dst, "--classes-from", tmp_path / "file"], 1, "not a pack"),
         ([tree, dst, "--report", tmp_path / "missing" / "r.jsonl"], 0, "missing"),
         ([tree, "/", "--format", "lmdb", "--split", "train"], 2, "has no split"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,51 +19,132 @@ from packer._table import Sample
 from tests.command import command, packer, packer_many
 from tests.samples import solid, write_pack
 
+HOLD = (
+    "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX)\n"
+    "print('held', flush=True); sys.stdin.read()"
+)
 
-def test_statuses(tmp_path: Path) -> None:
-    solid(tmp_path / "root" / "a" / "x.png")
-    (tmp_path / "root" / "a" / "bad.png").write_text("bad")
-    damaged = write_pack(tmp_path / "bad.lmdb", "lmdb", [Sample("/x", 0, b"x", 1, 1)])
-    damaged_data = write_pack(tmp_path / "data.lmdb", "lmdb", [Sample("x", 0, b"some data", 1, 1)])
-    damaged_data.write_bytes(damaged_data.read_bytes().replace(b"some data", b"same data"))
-    emptied = tmp_path / "emptied.lmdb"
-    emptied.touch()
-    lock = tmp_path / "locked.lmdb.partial" / "lock"
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with images, sound and damaged packs, and a pack that another process is writing."""
+    root = tmp_path_factory.mktemp("statuses")
+    solid(root / "sound" / "a" / "x.png")
+    solid(root / "tree" / "a" / "x.png")
+    (root / "tree" / "a" / "bad.png").write_text("bad")
+    write_pack(root / "names.lmdb", "lmdb", [Sample("/x", 0, b"x", 1, 1)])
+    data = write_pack(root / "data.lmdb", "lmdb", [Sample("x", 0, b"some data", 1, 1)])
+    data.write_bytes(data.read_bytes().replace(b"some data", b"same data"))
+    (root / "empty.lmdb").touch()
+    packer("convert", root / "sound", root / "sound.lmdb")
+    packer("convert", root / "tree", root / "skipped.lmdb", "--on-error", "skip")
+    lock = root / "locked.lmdb.partial" / "lock"
     lock.parent.mkdir()
-    hold = (
-        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX)\n"
-        "print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", hold, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
+    line = [sys.executable, "-c", HOLD, str(lock)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        for status, arguments in [
-            ("ok", ["--help"]),
-            ("ok", ["--version"]),
-            ("usage", ["nothing"]),
-            ("usage", ["convert"]),
-            ("error", ["info", tmp_path / "missing.lmdb"]),
-            ("error", ["convert", tmp_path / "root", tmp_path / "x.lmdb"]),
-            ("skipped", ["convert", tmp_path / "root", tmp_path / "x.lmdb", "--on-error", "skip", "--quiet"]),
-            ("ok", ["verify", tmp_path / "x.lmdb"]),
-            ("corrupt", ["verify", damaged]),
-            ("corrupt", ["verify", emptied]),
-            ("error", ["verify", tmp_path / "missing.lmdb"]),
-            ("error", ["info", emptied]),
-            ("corrupt", ["export", damaged, tmp_path / "out"]),
-            ("corrupt", ["convert", damaged_data, tmp_path / "y.lmdb"]),
-            ("corrupt", ["convert", damaged_data, tmp_path / "y.h5", "--parts", 1]),
-            ("corrupt", ["merge", damaged_data, tmp_path / "y.pth"]),
-            ("locked", ["convert", tmp_path / "root", tmp_path / "locked.lmdb"]),
-        ]:
-            result = packer(*arguments)
-            assert result.returncode == EXIT_STATUS[status], (arguments, result.stderr)
-            assert "Traceback" not in result.stderr
-            assert status != "corrupt" or "--on-error" not in result.stderr
+        yield root
         holder.kill()
-    assert sorted(EXIT_STATUS.values()) == [0, 1, 2, 3, 4, 5, 130, 143]
+
+
+STATUSES = {
+    "ok": [
+        "--help",
+        "--version",
+        "completion bash",
+        "convert @sound @new.lmdb",
+        "convert @sound @parts.h5 --parts 1",
+        "convert @sound @parts.h5 --parts 1",  # done already
+        "estimate @sound",
+        "export @sound.lmdb @new",
+        "index @sound @new.index",
+        "info @sound.lmdb",
+        "merge @sound.lmdb @merged.lmdb",
+        "scan @sound @new.scan",
+        "verify @sound.lmdb",
+    ],
+    "error": [
+        "append @sound.lmdb @sound",
+        "bench @missing",
+        "cache info @missing",
+        "convert @tree @stopped.lmdb",
+        "convert @missing @x.lmdb",
+        "doctor @missing",
+        "estimate @missing",
+        "export @missing @out",
+        "index @missing @x.index",
+        "info @empty.lmdb",
+        "info @missing",
+        "merge @missing @x.lmdb",
+        "scan @missing @x.scan",
+        "stage @missing @out",
+        "tune @missing",
+        "unstage @missing @sound",
+        "verify @missing",
+        "view @missing",
+        "warm @missing",
+    ],
+    "usage": ["nothing", "convert", "convert @sound @x.lmdb --quality 3", "verify @sound.lmdb --quick --digest"],
+    "skipped": [
+        "convert @tree @new.h5 --on-error skip",
+        "convert @tree @parts.lmdb --on-error skip --parts 1",
+        "convert @tree @parts.lmdb --on-error skip --parts 1",  # done already
+        "index @tree @skipped.index --on-error skip",
+        "merge @skipped.lmdb @merged.h5",
+    ],
+    "corrupt": [
+        "convert @data.lmdb @y.h5 --parts 1",
+        "convert @data.lmdb @y.lmdb",
+        "export @names.lmdb @out",
+        "merge @data.lmdb @y.pth",
+        "verify @data.lmdb",
+        "verify @empty.lmdb",
+        "verify @names.lmdb",
+        "verify @names.lmdb --quiet",
+    ],
+    "locked": ["convert @sound @locked.lmdb"],
+}
+"""Commands by the status with which they end; `@` stands for a directory."""
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_status_has_one_meaning(files: Path, status: str) -> None:
+    lines = [line.replace("@", f"{files}/") for line in STATUSES[status]]
+    for line, result in zip(lines, packer_many(line.split() for line in lines), strict=True):
+        assert result.returncode == EXIT_STATUS[status], (line, result)
+        assert "Traceback" not in result.stderr, (line, result)
+        assert status != "corrupt" or "--on-error" not in result.stderr, (line, result)
+        if status in ("error", "usage", "locked"):
+            assert result.stderr.splitlines()[-1 if status != "usage" else 0].startswith("packer: "), (line, result)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", "sigint"), ("SIGTERM", "sigterm")])
+def test_a_signal_has_its_status(name: str, status: str) -> None:
+    waiting = "import time, sys; print('waits', flush=True); time.sleep(60)"
+    line = command("doctor", "--train", shlex.join([sys.executable, "-c", waiting]))
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        process.send_signal(getattr(signal, name))
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == EXIT_STATUS[status], errors
+    assert "Traceback" not in errors
+
+
+def test_the_page_of_commands_has_every_status() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text("utf-8")
+    table = page.partition("## Exit status")[2].partition("\n\nWith ")[0]
+    assert [int(number) for number in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == sorted(EXIT_STATUS.values())
+    assert {*STATUSES, "sigint", "sigterm"} == set(EXIT_STATUS)
+
+
+def test_the_page_of_commands_has_the_panels_of_the_help() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text("utf-8")
+    sections = dict(re.findall(r"^## (.*)\n((?:(?!## ).*\n?)*)", page, re.MULTILINE))
+    documented = {title: re.findall(r":prog: packer (\w+)", text) for title, text in sections.items()}
+    assert {title: names for title, names in documented.items() if names} == cli.panels
 
 
 def test_without_arguments() -> None:
@@ -147,7 +231,7 @@ def test_every_mistake_is_told_in_one_style(tmp_path: Path) -> None:
     """The message comes first; where the command was not used as it is meant, the way to its help follows."""
     lines = [[str(tmp_path / word) if word[:1] in "xy" else word for word in line.split()] for line in MISTAKES]
     for (line, status), result in zip(MISTAKES.items(), packer_many(lines), strict=True):
-        first, *more = result.stderr.splitlines()
+        first, *more = [line for line in result.stderr.splitlines() if not line.endswith(" s so far")]
         assert result.returncode == EXIT_STATUS[status], (line, result.stderr)
         assert first.startswith("packer: "), (line, first)
         command = line.split()[0] if line.split()[0] in cli.commands else ""

@@ -181,7 +181,7 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
             ValueError,
             "format is one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'zip'",
         ),
-        ({"max_pixels": 10**9}, ValueError, "max_pixels is 178956970 or less"),
+        ({"max_pixels": 10**9}, ValueError, "max_pixels is 1 to 178956970"),
         ({"labels": "l.csv", "delimiter": ";;"}, ValueError, "delimiter is one character, not ';;'"),
         ({"labels": "l.csv", "delimiter": 7}, TypeError, "delimiter is text, not 7"),
         ({"workers": 0}, ValueError, "workers is 1 or more"),

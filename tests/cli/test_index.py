@@ -77,7 +77,7 @@ def test_what_is_not_done_with_an_index_is_refused_in_a_line(tree: Path, tmp_pat
         ("index", tree, tmp_path / "y.lmdb"): "ends in .index",
         ("index", index, "--base", tmp_path): "has no class_00/0000.jpg",
         ("index", index, tmp_path / "y.index", "--base", tree): "leave OUT.index out",
-        ("index", index): "say where the index will be",
+        ("index", index): "OUT.index is missing",
         ("scan", index, tmp_path / "list.csv"): "is a pack",
         ("scan", shards, tmp_path / "list.csv"): "packer index SRC OUT.index",
         ("convert", shards, tmp_path / "y.lmdb", "--parts", 2): "packer index SRC OUT.index",

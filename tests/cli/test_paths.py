@@ -127,7 +127,7 @@ def test_an_empty_path_is_not_the_present_directory(tmp_path: Path) -> None:
     (tmp_path / "pack.h5").touch()
     for result in packer_many(commands(tmp_path, "")):
         assert result.returncode == EXIT_STATUS["usage"], result
-        assert "an empty path. Is a variable of the shell not set?" in result.stderr, result
+        assert "the path is empty. Is a shell variable not set?" in result.stderr, result
 
 
 def test_paths_are_asked_for_by_functions_that_raise_nothing() -> None:

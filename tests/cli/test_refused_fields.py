@@ -106,7 +106,7 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     ),
     "reserved": ("--field size=../beside/{stem}.txt", nothing, "cannot have the name 'size'"),
     "reserved column": (CSV + "width:int32", csv("width", "1", "2", "3"), "'NAME=COLUMN:KIND' gives another name"),
-    "no file": (MASK, other(nothing), r"a/1.png \(.*beside/1.png\). Put it there, or say --on-missing null"),
+    "no file": (MASK, other(nothing), r"a/1.png \(.*beside/1.png\). Add what is missing, or pass --on-missing null"),
     "a directory": (
         MASK,
         other(Path.mkdir),
@@ -222,7 +222,7 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     "no row": (
         "",
         metadata({"file_name": "a/0.png", "n": 1}),
-        "a/1.png, a/2.png. Put it there, or say --on-missing null",
+        "a/1.png, a/2.png. Add what is missing, or pass --on-missing null",
     ),
     "objects of three": (
         "",

@@ -90,7 +90,7 @@ def test_a_damaged_column_comes_before_what_follows_of_it(tmp_path: Path) -> Non
     path.write_bytes(path.read_bytes().replace(b"a/0100a/0101a/0102a/0103a/0104", b"\xcf" * 30))
     name = r"\udccf" * 6
     assert packer("verify", path).stderr.splitlines() == [
-        f"{path}: damaged in 6 places",
+        f"packer: {path}: damaged in 6 places",
         "  the table's column 'names' does not fit its checksum",
         *(f"  sample {index} ({name}): damaged: the checksum does not fit" for index in (100, 101, 102)),
         "  … and 2 more",

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from packer._conversion.options import (
     SourceOptions,
     options_of,
 )
+from packer.errors import flag
+from tests.command import packer_many
 
 TABLE = (SourceOptions, ImageOptions, OutputOptions)
 TYPES = {
@@ -87,3 +90,26 @@ def test_samples_of_a_program_have_the_options_of_images_and_of_the_pack() -> No
 def test_every_option_has_a_group() -> None:
     groups = {option.group for _, option in options_of(*TABLE, RunOptions, IndexOptions, MergeOptions)}
     assert groups == set(GROUPS)
+
+
+COUNTS = {
+    name: option for name, option in options_of(SourceOptions, ImageOptions, OutputOptions) if option.kind == "count"
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_functions_refuse_counts_out_of_range_as_the_command_line_does(name: str, tmp_path: Path) -> None:
+    option = COUNTS[name]
+    outside = [option.least - 1, *([option.most + 1] if option.most is not None else [])]
+    for value in outside:
+        with pytest.raises(ValueError, match=f"^{name} is {option.least} (or more|to {option.most}), not {value}$"):
+            packer.convert(tmp_path, tmp_path / "x.lmdb", **{name: value})
+    lines = [["convert", tmp_path, tmp_path / "x.lmdb", flag(name), value] for value in outside]
+    for value, result in zip(outside, packer_many(lines), strict=True):
+        assert result.returncode == 2
+        assert result.stderr.startswith(f"packer: {flag(name)}: '{value}' is not a whole number "), result.stderr
+
+
+def test_the_size_of_a_square_is_refused_with_the_options_for_it(tmp_path: Path) -> None:
+    (result,) = packer_many([["convert", tmp_path, tmp_path / "x.lmdb", "--resize", "256x256"]])
+    assert "pass --resize 256 --resize-mode exact" in result.stderr.splitlines()[0]

@@ -131,5 +131,5 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (0, f"{disk}: {os.path.getsize(pack) / 1000:.1f} kB removed\n")
     result = packer("unstage", pack, disk)
     assert result.returncode == 0
-    assert result.stdout.startswith(f"{disk}: no copy of {pack} is there; --all-versions")
+    assert result.stdout.startswith(f"{disk}: no copy of {pack}; --all-versions")
     assert packer("unstage", tmp_path / "gone.lmdb", disk, "--all-versions", "--quiet").stdout == ""

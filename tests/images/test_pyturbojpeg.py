@@ -14,7 +14,7 @@ import pytest
 from packer import RandomResizedCrop, ResizeCenterCrop, convert, open_dataset
 from packer._images.decode import decode, fast_decoder
 from packer._images.rectangle import RectangleDecoder
-from packer.errors import DISTRIBUTION, ImageError, MissingDependencyError
+from packer.errors import ImageError, MissingDependencyError
 from tests.images.samples import encoded, jpeg, photo, pillow_pixels
 
 
@@ -105,8 +105,8 @@ def test_a_system_without_the_library_is_told_what_to_install(tmp_path: Path) ->
         "__version__ = '1'\nclass TurboJPEG:\n    def __init__(self): raise RuntimeError('Unable to locate it.\\nSay')"
     )
     assert refusal(tmp_path) == (
-        "the decoder pyturbojpeg: PyTurboJPEG 1: Unable to locate it. "
-        f"(pip install '{DISTRIBUTION}[pyturbojpeg]', and the system's libjpeg-turbo, on Debian libturbojpeg0)"
+        "the decoder pyturbojpeg: PyTurboJPEG 1 finds no libturbojpeg on this system (pip install 'PyTurboJPEG<2', and"
+        " the system's libjpeg-turbo: on Debian libturbojpeg0, with Homebrew jpeg-turbo)"
     )
 
 
@@ -120,8 +120,9 @@ def refusal(path: Path) -> str:
     return message
 
 
-def test_the_doctor_names_what_decodes_in_the_place_of_simplejpeg(tmp_path: Path) -> None:
-    (tmp_path / "simplejpeg.py").write_text("raise ImportError('hidden by a test')\n")
+def test_the_doctor_names_the_library_and_what_decodes_in_the_place_of_simplejpeg(tmp_path: Path) -> None:
+    for name in ("simplejpeg", "cv2"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('hidden by a test')\n")
     code = """
 from packer import doctor
 (found,) = [finding for finding in doctor().findings if finding.topic == "libraries"]
@@ -132,7 +133,8 @@ print(found.means)
     run = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, text=True, check=True)
     values, means = run.stdout.splitlines()
     name, version, file = values.split()
-    assert (name, version) == ("pyturbojpeg", __import__("turbojpeg").__version__)
-    assert f"go to PyTurboJPEG (over {file})" in means
+    assert (name, version) == ("pillow", __import__("turbojpeg").__version__)
+    assert "JPEGs that packer's own decoder leaves go to Pillow" in means or "JPEGs go to Pillow" in means
+    assert f"PyTurboJPEG, which decodes on request, has {file}" in means
     if sys.platform == "linux":
         assert "libturbojpeg" in Path(file).name

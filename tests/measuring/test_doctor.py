@@ -124,7 +124,7 @@ def test_a_path_that_is_not_there_or_is_empty_is_told(tmp_path: Path) -> None:
         [["doctor", tmp_path / name, "--seconds", "0.2"] for name in ("missing", "empty", "nothing")]
     )
     assert missing.returncode == EXIT_STATUS["error"]
-    assert "there is nothing" in missing.stderr
+    assert "no such file or directory" in missing.stderr
     assert empty.returncode == nothing.returncode == EXIT_STATUS["ok"], (empty, nothing)
     assert "the directory is empty" in empty.stdout
     assert "nothing was measured" in nothing.stdout

@@ -120,6 +120,25 @@ def test_the_command_prints_the_line_and_takes_a_recipe(pack: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("transform = 3\n", ": transform is not callable: 3"),
+        ("\n\ndef transform(image):\n    raise ValueError('no such size')\n", ", line 4: ValueError: no such size"),
+        ("1 / 0\n", ": ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_mistake_in_a_recipe_is_a_line_that_names_its_place(
+    pack: Path, tmp_path: Path, code: str, reason: str
+) -> None:
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text(code)
+    result = packer("tune", pack, "--seconds", "1", "--recipe", recipe)
+    assert result.returncode == EXIT_STATUS["usage"], result
+    assert f"{recipe}{reason}\nTry `packer tune --help`.\n" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_a_pack_that_was_opened_to_be_measured_is_closed(pack: Path) -> None:
     def opened() -> int:
         return sum(os.path.realpath(f"/proc/self/fd/{fd}") == str(pack) for fd in os.listdir("/proc/self/fd"))

@@ -189,14 +189,14 @@ def test_from_the_command_line(tree: Path, tmp_path: Path) -> None:
     )
     assert (partly.returncode, done.returncode, again.returncode, usage.returncode) == (4, 0, 0, 2)
     assert "No such file" in partly.stderr
-    assert "0 samples made again" in partly.stdout
-    assert "2 samples made again" in done.stdout
+    assert "0 samples restored" in partly.stdout
+    assert "2 samples restored" in done.stdout
     assert "class_00/0001.jpg" in done.stdout
     assert "pack.h5: intact" in done.stdout
     assert missing.returncode == 1
     assert "no such directory" in missing.stderr
     assert (copied.returncode, copied.stderr) == (0, "")
-    assert f"{third}: 1 sample made again from {copy}" in copied.stdout
+    assert f"{third}: 1 sample restored from {copy}" in copied.stdout
     assert neither.returncode == 1
     assert "neither a directory nor a pack" in neither.stderr
 

@@ -72,7 +72,7 @@ def test_info_says_what_is_kept_and_clear_removes_it(photo_packs: list[Path], se
     assert f"removed, {len(objects) - 1} object" in first.stdout
     assert json.loads(second.stdout)["objects"] == [one]
     assert "removed, 1 object" in last.stdout
-    assert again.stdout == f"{kept}: nothing of {urls[1]} is kept there\n"
+    assert again.stdout == f"{kept}: nothing of {urls[1]} is cached\n"
     assert "hidden" not in "".join(r.stdout + r.stderr for r in (info, lines, first, second, last, again))
     assert [path.name for path in kept.iterdir()] == ["packer-cache.txt"]
     assert [read(url, kept) for url in urls] == expected
@@ -142,9 +142,9 @@ def test_the_default_cache(
             ["verify", url, "--quiet", "--cache-dir", tmp_path / "new"],
         ]
     )
-    assert before.stdout.startswith(f"{default}: nothing is kept there, at most ")
-    assert before.stdout.endswith(" (half of what would be free without them)\n")
-    assert cleared.stdout == f"{default}: nothing is kept there\n"
+    assert before.stdout.startswith(f"{default}: nothing is cached, at most ")
+    assert before.stdout.endswith(" (half of the space that would be free without the cache)\n")
+    assert cleared.stdout == f"{default}: nothing is cached\n"
     assert first.stderr.startswith(f"packer: what is fetched is kept in {default}, at most half of what is free on ")
     assert first.stderr.count("\n") == 1
     assert (second.stderr, quiet.stderr) == ("", "")
@@ -157,7 +157,7 @@ def test_the_default_cache(
     assert (tmp_path / "bounded" / "packer-cache.txt").is_file()
     monkeypatch.setenv("PACKER_CACHE_DIR", "")
     (none,) = packer_many([["cache", "info"]])
-    assert (none.returncode, "memory keeps what is fetched" in none.stderr) == (2, True)
+    assert (none.returncode, "cached in memory only" in none.stderr) == (2, True)
 
 
 READER = """

@@ -209,7 +209,7 @@ ONE = {"id": 8, "image_id": 3, "category_id": 1, "bbox": [1, 2, 3, 4]}
         ({"images": [{**IMAGE, "file_name": "../a.png"}]}, "not a plain relative path"),
         (
             {"images": [{**IMAGE, "file_name": "b.png"}], "annotations": []},
-            "1 of 1 images are not below .*: b.png",
+            "1 of 1 images is not in .*: b.png",
         ),
         ({"images": [{**IMAGE, "height": "10"}]}, "image 3 has the height '10'"),
         ({"images": [], "annotations": []}, "no images in it"),

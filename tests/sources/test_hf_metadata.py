@@ -122,7 +122,7 @@ def test_further_files_are_fields_and_no_images(tmp_path: Path) -> None:
     assert bytes(source.values(0, ReadBuffer())[0]) == (tmp_path / "masks/a.png").read_bytes()  # type: ignore[arg-type]
     assert source.values(1, ReadBuffer())[0] is None
     (tmp_path / "depth/b.png").unlink()
-    with pytest.raises(SourceError, match=r"field 'depth': b\.png"):
+    with pytest.raises(SourceError, match=r"no depth file: b\.png"):
         opened(tmp_path)
 
 
@@ -149,7 +149,7 @@ def test_a_column_of_labels_is_the_label(tmp_path: Path) -> None:
 def test_images_without_a_row_and_rows_without_an_image(tmp_path: Path) -> None:
     touch(tmp_path, "a.png", "b.png")
     write(tmp_path, ".jsonl", [{"file_name": "a.png", "caption": "A"}])
-    with pytest.raises(SourceError, match=r"1 of 2 images have not a row in metadata.jsonl: b.png"):
+    with pytest.raises(SourceError, match=r"1 of 2 images has no row in metadata.jsonl: b.png"):
         opened(tmp_path)
     assert values(opened(tmp_path, on_missing="null")) == {"caption": ["A", None]}
     assert list(opened(tmp_path, on_missing="skip").names) == ["a.png"]

@@ -264,7 +264,7 @@ def test_images_that_the_table_does_not_name_are_said(tmp_path: Path) -> None:
 def test_annotations_that_call_files_nearly_so_say_it(tmp_path: Path, file: str, name: str, how: str) -> None:
     solid(tmp_path / "im" / file)
     (tmp_path / "a.json").write_text(json.dumps({"images": [{"id": 1, "file_name": name}], "annotations": []}))
-    with pytest.raises(SourceError, match=rf"are not below .*: .*\. But 1 paths are those of files .*{how}"):
+    with pytest.raises(SourceError, match=rf"is not in .*: .*\. But 1 paths are those of files .*{how}"):
         packer.convert(tmp_path / "im", tmp_path / "a.lmdb", coco=[tmp_path / "a.json"])
 
 

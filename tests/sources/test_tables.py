@@ -228,7 +228,7 @@ def test_cells_may_be_paths_of_files(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,label,m\na.jpg,1,masks/1.png\nb.jpg,1,\nc.jpg,1,masks/3.png\n")
     (tmp_path / "masks").mkdir()
     (tmp_path / "masks" / "1.png").write_bytes(b"one")
-    with pytest.raises(SourceError, match=r"1 of 3 images have not a file of the field 'mask': c.jpg"):
+    with pytest.raises(SourceError, match=r"1 of 3 images has no mask file: c.jpg"):
         listed(tmp_path / "t.csv", "mask=m:mask")
     assert values(listed(tmp_path / "t.csv", "mask=m:mask", on_missing="null"), "mask") == [b"one", None, None]
     kept = listed(tmp_path / "t.csv", "mask=m:mask", on_missing="skip")

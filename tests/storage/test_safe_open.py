@@ -261,7 +261,7 @@ def test_what_is_no_pack_says_what_to_do(tmp_path: Path) -> None:
 def test_a_missing_pack_is_a_missing_file_and_no_damaged_pack(tmp_path: Path, kind: type[Exception]) -> None:
     missing, below = tmp_path / "missing.lmdb", tmp_path / "file" / "pack.lmdb"
     (tmp_path / "file").touch()
-    for path, reason in ((missing, "No such file or directory"), (below, "Not a directory")):
+    for path, reason in ((missing, "no such file or directory"), (below, "not a directory")):
         for use in (open_pack, open_dataset, packer.info, packer.verify, packer.digest, packer.warm):
             with pytest.raises(kind, match=f"{path.name}: {reason}") as caught:
                 use(path)

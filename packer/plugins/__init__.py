@@ -67,7 +67,6 @@ __all__ = [
     "Format",
     "PluginDescriptor",
     "Registry",
-    "plugin_help",
 ]
 
 CONTAINER_GROUP, FORMAT_GROUP = "packer.containers", "packer.formats"
@@ -326,16 +325,6 @@ def _entry_points(group: str) -> list[EntryPoint]:
     from importlib import metadata  # which takes longer to import than all of this module
 
     return [*metadata.entry_points(group=group)]
-
-
-def plugin_help() -> list[tuple[str, str]]:
-    """Return name and help of each container and format of other packages; what is broken is left out."""
-    found = []
-    for group, type, what in ((CONTAINER_GROUP, ContainerDescriptor, "read"), (FORMAT_GROUP, Format, "written")):
-        for row in Registry(group, type, ()).plugins.values():
-            suffixes = f" ({', '.join(row.suffixes)})" if row.suffixes else ""
-            found.append((f"{row.name}{suffixes}", f"{what} by {row.plugin}" + (f": {row.help}" if row.help else "")))
-    return found
 
 
 def _package(entry: EntryPoint) -> str:

@@ -1,0 +1,74 @@
+"""The labels in ``dataset.json``, which ``dataset_tool.py`` of StyleGAN and EDM writes in archives and directories."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from packer._account import Account
+from packer._fields import Field
+from packer._fields.encoding import parsed_json
+from packer.errors import SourceError, printable
+
+DATASET_JSON = "dataset.json"
+_OF_A_PART = re.compile(r"[0-9]{5}")
+VECTOR = Field("labels", "array", "float32", 1)
+"""The field of labels that are lists of numbers."""
+
+
+def dataset_labels(data: bytes, where: str) -> dict[str, Any] | None:
+    """Return the labels of images by their paths, a whole number or a list of numbers each.
+
+    Empty where the file says that there are none; None where it speaks of no labels, so that another tool wrote it.
+
+    Parameters
+    ----------
+    data : bytes
+        The file: ``{"labels": [["00000/img.png", 6], ...]}``, or with null in place of the list.
+    where : str
+        The name of the file in messages.
+
+    Raises
+    ------
+    SourceError
+        If labels are none, or it is no JSON.
+    """
+    try:
+        document = parsed_json(data.decode("utf-8-sig"))
+        if not isinstance(document, dict) or "labels" not in document:
+            return None
+        pairs = document["labels"]
+        labels = {} if pairs is None else {name.replace("\\", "/"): label for name, label in pairs}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SourceError(f"{where}: it has no labels of StyleGAN: {printable(error)}") from error
+    for name, label in labels.items():
+        if type(label) is not int and not (isinstance(label, list) and label):
+            raise SourceError(f"{where}: the label of {printable(name)} is neither a number nor a list of numbers")
+    return labels
+
+
+def are_of_images(labels: Mapping[str, Any], names: Sequence[str], account: Account) -> bool:
+    """Tell whether labels are those of images, and account for labels of images that are not there.
+
+    Where none is, another tool wrote ``dataset.json``. Where it has null for the labels, images in directories that are
+    called as ``dataset_tool.py`` calls its parts have none; other directories are classes.
+    """
+    if not labels:
+        folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)
+        return bool(names) and all(map(_OF_A_PART.fullmatch, folders))
+    if not any(name in labels for name in names):
+        return False
+    strays = sorted(labels.keys() - set(names))
+    account.left_out("label", f"{DATASET_JSON} has it for an image that is not there", strays)
+    return True
+
+
+def label_vector(label: list[Any], where: str, name: str) -> Any:
+    """Return a list of numbers as a pack holds it; SourceError where it is none."""
+    try:
+        return VECTOR.encode(np.array(label, np.float32))
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"{where}: the label of {printable(name)} is no list of numbers") from error
